@@ -34,7 +34,7 @@ from measure import BLOCK, Meter, cores, load, processor, seconds, synchronize  
 from rows import EXAMPLES, FAST, SLOW, Row, example, module_of, table, training  # noqa: E402
 
 import ntgrad  # noqa: E402
-from ntgrad import Device, Tensor, nn  # noqa: E402
+from ntgrad import Device, Tensor, nn, origins  # noqa: E402
 
 try:
   import torch as _torch  # type: ignore[import-not-found,unused-ignore]
@@ -263,19 +263,25 @@ def python_time(rounds: int, width: int) -> Row:
 
 
 def note_of_a_line(rounds: int) -> Row:
-  """What it costs an operation to note the line that makes it: ``x + y`` with the notes and without, the least of many turns."""
+  """What it costs an operation to note the line that makes it: ``x + y`` with the notes and without, the least of many turns; and
+  what a note costs that is made by itself."""
   x, y = (Tensor([1.0, 2.0]).realize() for _ in range(2))
-  least = {0: math.inf, 1: math.inf}
+  node = (x + y).lazydata
+  least = [math.inf] * 3
   was = ntgrad.config.origins
   try:
-    for turn in range(20 * rounds):
+    for turn in range(100 * rounds):
       ntgrad.config.origins = turn % 2
       start = time.perf_counter()
-      for _ in range(200): x + y
-      least[turn % 2] = min(least[turn % 2], (time.perf_counter() - start) / 200)
+      for _ in range(100): x + y
+      least[turn % 2] = min(least[turn % 2], (time.perf_counter() - start) / 100)
+    start = time.perf_counter()
+    for _ in range(10000): origins.note(node)
+    least[2] = (time.perf_counter() - start) / 10000
   finally: ntgrad.config.origins = was
   ns = (least[1] - least[0]) * 1e9
-  return Row("noting the line of an operation", f"{ns:.0f} ns of {least[1] * 1e9:.0f}", "–", ns, SLOW, 150, "ns")
+  text = f"{ns:.0f} ns of {least[1] * 1e9:.0f}; a note alone {least[2] * 1e9:.0f}"
+  return Row("noting the line of an operation", text, "–", ns, SLOW, 150, "ns")
 
 
 def peak_memory(width: int) -> Row:

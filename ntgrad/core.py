@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import sys
 from contextvars import ContextVar
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Any, Callable, ClassVar, Self, Sequence, TypeVar
 from weakref import ref
 
@@ -27,6 +27,7 @@ from ntgrad.variable import Bound
 F = TypeVar("F", bound=Callable[..., Any])
 
 _frame, _ours = sys._getframe, origins.ours
+_user: CodeType | None = None   # the user's code that made a tensor before
 _grad: ContextVar[bool] = ContextVar("gradients", default=True)
 _training: ContextVar[bool] = ContextVar("training", default=False)
 
@@ -145,13 +146,16 @@ class Base(Valued):
   def _wrap(self, node: UOp, depth: int = 2) -> Self:
     """A result made from this tensor alone: a tensor of its own. One of as many dimensions has this tensor's names, one of
     another number none; whoever moves dimensions sets ``_names`` afterwards. The user's call is ``depth`` above or more."""
+    global _user
     t = object.__new__(type(self))
     if config.origins:   # as ``origins.note`` does it, without a call
       f: Any = _frame(depth)
-      try:
-        while _ours[(code := f.f_code).co_filename]: f = f.f_back
-        node.__dict__["origin"] = code, f.f_lasti
-      except KeyError: origins.note(node)   # of a file that was not met before
+      if (code := f.f_code) is not _user:   # one look tells, where a function makes one tensor after the other
+        try:
+          while _ours[code.co_filename]: code = (f := f.f_back).f_code
+        except (KeyError, AttributeError): code = (f := origins.user_frame()).f_code   # a file that was not seen before
+        _user = code
+      node.__dict__["origin"] = code, f.f_lasti
     if self._state <= 0: t._hold(node, 0)
     elif mode.grad: t._hold(node, 1)
     else: t._hold(graph.detach(node), 0)

@@ -76,7 +76,7 @@ def merged(name: str, tensors: Sequence[Any], places: Sequence[Places], ndim: in
       if n is None or p is None: continue
       first = found.setdefault(p, (n, k, d))
       if first[0] != n:
-        raise ShapeError(f"{name}: {first[0]!r} of the {_ordinal(first[1])} {what} meets {n!r} of the {_ordinal(k)}: "
+        raise ShapeError(f"{name}: {first[0]!r} of the {ordinal(first[1])} {what} meets {n!r} of the {ordinal(k)}: "
                          f"{_shapes(tensors)}; bring the dimensions into one order, or rename one with .named()")
   out = [found[p][0] if p in found else None for p in range(ndim)]
   for p, n in enumerate(out):
@@ -84,7 +84,7 @@ def merged(name: str, tensors: Sequence[Any], places: Sequence[Places], ndim: in
       (_, k, d), (_, l, e) = found[out.index(n)], found[p]
       raise ShapeError(
         f"{name}: {n!r} would be dimension {out.index(n)} and dimension {p} of the result: it is dimension {d} of the "
-        f"{_ordinal(k)} {what} and dimension {e} of the {_ordinal(l)}: {_shapes(tensors)}; rename one with .named()"
+        f"{ordinal(k)} {what} and dimension {e} of the {ordinal(l)}: {_shapes(tensors)}; rename one with .named()"
       )
   return _or_none(tuple(out))
 
@@ -116,8 +116,8 @@ def fit(name: str, tensors: Sequence[Any], places: Sequence[Places], ndim: int, 
       if 1 not in (first[0], size) or p >= ndim:
         one, other = _dimension(tensors[first[1]], first[2]), _dimension(t, d)
         middle = "" if one == other and one[0] == "'" else f"{other} " if other[0] == "'" else f"{other} is "
-        raise ShapeError(f"{name}: {one} is {first[0]} in the {_ordinal(first[1])} {what} and {middle}{size} in the "
-                         f"{_ordinal(k)}: {_shapes(tensors)}")
+        raise ShapeError(f"{name}: {one} is {first[0]} in the {ordinal(first[1])} {what} and {middle}{size} in the "
+                         f"{ordinal(k)}: {_shapes(tensors)}")
       if first[0] == 1: found[p] = size, k, d
 
 
@@ -199,8 +199,14 @@ def _dimension(t: Any, d: int) -> str:
   return f"dimension {d}" if n is None else repr(n)
 
 
-def _ordinal(k: int) -> str: return _ORDINALS[k] if k < len(_ORDINALS) else f"{k + 1}th"
+def ordinal(k: int) -> str:
+  """The place ``k``, counted from 0, in words."""
+  return _ORDINALS[k] if k < len(_ORDINALS) else f"{k + 1}th"
+
+
 def _or_none(names: Names) -> Names | None: return None if all([n is None for n in names]) else names
 
 
-__all__ = ["aligned", "at", "axis_named", "fit", "fit_aligned", "given", "merged", "moved", "regrouped", "text", "without"]
+__all__ = [
+  "aligned", "at", "axis_named", "fit", "fit_aligned", "given", "merged", "moved", "ordinal", "regrouped", "text", "without"
+]

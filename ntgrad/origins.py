@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from types import CodeType, FrameType
+from typing import Any
 
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import NtgradError
@@ -52,7 +53,10 @@ def user_frame(depth: int = 1) -> FrameType:
 def note(node: UOp) -> UOp:
   """The user's line makes ``node`` now, which is given back."""
   if config.origins:
-    f = user_frame(2)
+    f: Any = sys._getframe(2)
+    try:
+      while ours[f.f_code.co_filename]: f = f.f_back
+    except (KeyError, AttributeError): f = user_frame()   # a file that was not seen before, or the outermost frame
     node.__dict__["origin"] = f.f_code, f.f_lasti
   return node
 
@@ -114,6 +118,15 @@ def blame(error: Exception, nodes: Iterable[UOp], order: Sequence[UOp]) -> None:
   error.args = (f"{error}\ncomputing what was made at {text}", *error.args[1:])
 
 
+def blame_caller(error: Exception, what: str) -> None:
+  """Say in an error's message which line of the user's called ``what`` (a replay, which goes through no graph; a wait for the
+  device, which is about all that was launched before), where no line has been named."""
+  if not config.origins or not isinstance(error, NtgradError) or "blamed" in error.__dict__: return
+  f = user_frame()
+  error.__dict__["blamed"] = True
+  error.args = (f"{error}\n{what} at {os.path.basename(f.f_code.co_filename)}:{f.f_lineno}", *error.args[1:])
+
+
 def _read(code: CodeType, at: int) -> tuple[int, str]:
   """The line of an instruction, and the operation that is called there, as the source has it: ``relu`` of ``self.c(x).relu()``.
   Empty where there is no source."""
@@ -146,4 +159,6 @@ def _name(u: UOp) -> str:
   return u.op.name.lower()
 
 
-__all__ = ["Origin", "blame", "carry", "lines", "lines_of", "note", "of", "of_gradient", "user_frame", "worth_naming"]
+__all__ = [
+  "Origin", "blame", "blame_caller", "carry", "lines", "lines_of", "note", "of", "of_gradient", "user_frame", "worth_naming"
+]

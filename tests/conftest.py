@@ -49,11 +49,11 @@ def _older_objects_are_not_looked_through() -> None:
 def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
   """A kernel is printed when it is made, once a process: a test that reads what was printed must not be the second."""
   from ntgrad.codegen.recent import Recent
-  from ntgrad.engine import compile, labels, plans
-  for module, name in ((compile, "_programs"), (plans, "_plans"), (plans, "_sized"), (plans, "_general"), (labels, "_known")):
+  from ntgrad.engine import compile, plans, report
+  for module, name in ((compile, "_programs"), (plans, "_plans"), (plans, "_sized"), (plans, "_general"), (report, "_known")):
     monkeypatch.setattr(module, name, Recent(64))
   monkeypatch.setattr(compile, "_by_spec", WeakValueDictionary())   # what older tests still hold has an older name
-  monkeypatch.setattr(labels, "_counts", labels._Counts(64))   # a kernel's name has no number yet
+  monkeypatch.setattr(report, "_counts", report._Counts(64))   # a kernel's name has no number yet
 
 
 @pytest.fixture(autouse=True)

@@ -8,11 +8,12 @@ from types import FrameType
 from typing import Any, Callable, NamedTuple, Sequence
 from weakref import ref
 
+from ntgrad import origins
 from ntgrad.alias import Alias, View, live_aliases, repeats, through, waiting
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import CaptureError
+from ntgrad.codegen.errors import CaptureError, NtgradError
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.uop import Ops, UOp, live_nodes
 from ntgrad.core import Base, mode
@@ -114,7 +115,11 @@ class Capture:
       inputs = self._inputs(pieces)
       # memory may be shared otherwise than when it was captured
       if inputs is None or not self.replay.check(): return self._plainly(args, kwargs, pieces, values)
-      return put(self._result, _giver(self.replay.run(inputs, random.next_state)))
+      try: outputs = self.replay.run(inputs, random.next_state)
+      except NtgradError as e:
+        origins.blame_caller(e, f"in a replay of {self.name}, called")
+        raise
+      return put(self._result, _giver(outputs))
     if self.calls == 0 or (any(self._written) and sharing(pieces) != self._shared):
       return self._plainly(args, kwargs, pieces, values)
     return self._capture(args, kwargs, pieces, values)

@@ -9,11 +9,13 @@ from weakref import WeakSet, ref
 import numpy as np
 
 from ntgrad.alias import caller, live_aliases
+from ntgrad.buffer_names import BufferNames
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import OutOfMemoryError
+from ntgrad.codegen.errors import NtgradError, OutOfMemoryError
 from ntgrad.codegen.uop import Ops, UOp, prod
+from ntgrad.origins import blame_caller
 
-from .device import get_device, waited
+from .device import LATE, get_device, waited
 
 LARGE = 1 << 20   # bytes of an allocation of which it is known where it was made
 _serials = count()
@@ -79,11 +81,12 @@ def largest(device: str) -> str:
   """The largest allocations of a device, a line each: bytes, what lies there, and where it was made or written in the user's
   code. Found by looking, for errors: it costs nothing before."""
   held: dict[Storage, str] = {}
+  names = BufferNames()
   for a in live_aliases:
     u = a.node if a.memory is None else a.memory.node
     u = u.__dict__.get("_realized", u)
     if u.op is not Ops.BUFFER: continue
-    what = f"a tensor of shape {u.shape} ({u.dtype})"
+    what = f"{names.of(u) or 'a tensor'} of shape {u.shape} ({u.dtype})"
     held[u.arg.storage] = what + (f", written by {a.place}" if a.place and a.memory is not None else "")
   found = [s for s in gc.get_objects() if issubclass(type(s), Storage) and not s.foreign and s._raw is not None
            and s.device == device]
@@ -237,7 +240,10 @@ class Buffer:
     """``numpy`` that nobody is told of."""
     if not self.nbytes: return np.empty(self.shape, self.dtype.np)
     raw = self.raw
-    out: np.ndarray = self.storage._owner.copyout(raw, self.nbytes).view(self.dtype.np).reshape(self.shape)
+    try: out: np.ndarray = self.storage._owner.copyout(raw, self.nbytes).view(self.dtype.np).reshape(self.shape)
+    except NtgradError as e:
+      blame_caller(e, LATE)
+      raise
     for tell in waited: tell(self.device)
     return out
 

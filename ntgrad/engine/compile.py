@@ -24,7 +24,7 @@ from ntgrad.codegen.uop import UOp
 
 from . import overrides, report
 from .counters import phase
-from .labels import labelled, new_label
+from .report import labelled, new_label
 from .variants import SizedProgram
 
 if TYPE_CHECKING:

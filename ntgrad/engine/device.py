@@ -9,13 +9,15 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from ntgrad.codegen.config import config
-from ntgrad.codegen.errors import DeviceError, shown
+from ntgrad.codegen.errors import DeviceError, NtgradError, shown
 from ntgrad.lock import alone
+from ntgrad.origins import blame_caller
 
 if TYPE_CHECKING:
   from ntgrad.backends.base import Device as Opened
 
 waited: list[Callable[[str], None]] = []   # called with a device's name when the host has waited for what was launched there
+LATE = "found when the device was waited for"   # an error of something that was launched before
 KINDS = ("CPU", "CL", "CUDA", "NUMPY", "TRITON")
 _ALIASES = {"GPU": "CL", "OPENCL": "CL", "NP": "NUMPY", "POCL": "CPU"}
 
@@ -135,7 +137,11 @@ class _Device:
   def synchronize(self, name: str | None = None) -> None:
     """Wait for everything launched on a device (None: the default one). Raises DeviceError, also for what went wrong in it, and
     DeviceAssertError for a ``tl.device_assert`` that did not hold."""
-    get_device(self.canonicalize(name)).synchronize()
+    device = get_device(self.canonicalize(name))
+    try: device.synchronize()
+    except NtgradError as e:
+      blame_caller(e, LATE)
+      raise
     for tell in waited: tell(self.canonicalize(name))
 
   def __getitem__(self, name: str) -> Any:

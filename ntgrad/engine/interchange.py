@@ -327,7 +327,9 @@ _shown: list[tuple[Opened, Storage]] = []    # the memory of those whose tensor 
 
 
 def reclaim() -> None:
-  """Take back memory that no consumer holds any more. Called before devices ask the system for more, and at every export."""
+  """Take back memory that no consumer holds any more. Called at every export, and from the first one on before devices ask the
+  system for more."""
+  if reclaim not in memory.reclaimers: memory.reclaimers.append(reclaim)
   if not _exports and not _shown: return
   over = [e for e in list(_exports.values()) if e.over()]
   for e in over: _exports.pop(id(e), None)
@@ -336,7 +338,6 @@ def reclaim() -> None:
   for d in {d for d in [*(e.device for e in over), *(d for d, _ in shown)] if d is not None}: d.settle()
 
 
-memory.reclaimers.append(reclaim)
 # what is out at the end stays where it is: consumers write into it after Python has gone
 atexit.register(lambda: ctypes.pythonapi.Py_IncRef(ctypes.py_object(_exports)))
 

@@ -1,4 +1,4 @@
-"""Whole schedules on disk: a structure that any process has met before is neither scheduled nor rendered again, only loaded.
+"""Whole schedules on disk: a structure that any process has seen before is neither scheduled nor rendered again, only loaded.
 
 An entry's key is the structure of the graph (no addresses, nothing that differs between processes), the settings and devices that
 the generated code depends on, and the state of ntgrad's own sources.

@@ -24,8 +24,7 @@ from ntgrad.codegen.uop import Ops, UOp, live_nodes
 from ntgrad.engine.device import Device
 from ntgrad.schedule import ScheduleItem, schedule_graph
 from ntgrad.schedule.parts import ALIGN, alignment, consecutive
-from ntgrad.schedule.storage import storage
-from ntgrad.schedule.writes import at_index, offset_of
+from ntgrad.schedule.writes import at_index, offset_of, storage
 from ntgrad.variable import Bound, Derived
 
 from . import memory, overrides, plan_cache, report, templates
@@ -40,8 +39,8 @@ from .variants import with_common_names
 
 @dataclass
 class _Seen:
-  """The graphs of one skeleton: the sizes and numbers of those met, and the template and plan made of them."""
-  met: list[templates.Met]
+  """The graphs of one skeleton: the sizes and numbers of those seen (samples), and the template and plan made of them."""
+  samples: list[templates.Sample]
   template: templates.Template | None = None
   plan: SizedPlan | None = None
   refused: str = ""                 # why there is none
@@ -49,7 +48,7 @@ class _Seen:
 
 _plans: Recent[Any, Plan] = Recent(1024)
 _sized: Recent[Any, _Seen] = Recent(1024)
-# structures met before, numbers left out; a plan once they were met with other numbers
+# structures seen before, numbers left out; a plan once they were seen with other numbers
 _general: Recent[Any, Plan | None] = Recent(2048)
 
 
@@ -111,7 +110,7 @@ def plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: floa
       plan = make_plan(sinks, order, inputs)
       if name is not None: plan_cache.store(name, plan)
     _plans[full] = plan
-  report.scheduled(plan.steps, hit, time.perf_counter() - started, order)
+  report.scheduled(plan.steps, hit, time.perf_counter() - started, order, inputs)
   return plan, [u.arg for u in inputs]
 
 
@@ -152,9 +151,9 @@ class _Sized:
     seen, s = self.seen, self.skeleton
     if seen.refused and traces: traces[-1].lost = seen.refused
     if seen.refused: return None
-    seen.met = [*seen.met, (s.sizes, s.kept)][-templates.MOST_MET:]
+    seen.samples = [*seen.samples, (s.sizes, s.kept)][-templates.MOST_SAMPLES:]
     always = config.dynamic == "always" or self.declared
-    if not always and len({sizes for sizes, _ in seen.met}) == 1: return None   # the first, or it is not sizes that differ
+    if not always and len({sizes for sizes, _ in seen.samples}) == 1: return None   # the first, or it is not sizes that differ
     try: self.guess()
     except Exception as e:   # what has no form with run-time sizes is compiled for each
       if config.verify: raise
@@ -169,7 +168,7 @@ class _Sized:
 
   def guess(self) -> None:
     """A new template, and its plan."""
-    t = templates.template(self.order, resolved, self.numbers, self.seen.met, self.skeleton.dims, self.declared)
+    t = templates.template(self.order, resolved, self.numbers, self.seen.samples, self.skeleton.dims, self.declared)
     report.note(f"run-time sizes from now on: {templates.about(t)}")
     buffers = {i: n for i, n in self.parameters(t)}
     stand_ins = {(u := t.new[self.order[i]]): u if u.op is Ops.BUFFER else n for i, n in buffers.items()}

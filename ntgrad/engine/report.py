@@ -15,10 +15,11 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Callable, Protocol
+from typing import TYPE_CHECKING, Any, Callable, Hashable, Protocol
 
 from ntgrad import origins
 from ntgrad.backends.base import Device, KernelSource, ProgramSpec
+from ntgrad.buffer_names import BufferNames
 from ntgrad.codegen.access import accesses
 from ntgrad.codegen.blocks import block_shapes
 from ntgrad.codegen.bound import Bound, Work, bound
@@ -34,13 +35,13 @@ from ntgrad.codegen.size_text import COMPARISONS, condition_text, text_of
 from ntgrad.codegen.sizes import dim_text, evaluator
 from ntgrad.codegen.tile_source import tile_source
 from ntgrad.codegen.uop import Ops, UOp
-
-from . import labels
+from ntgrad.lock import lock
 
 if TYPE_CHECKING:
   from .plan import Step
 
 WIDTH = 120
+LABELS = 8192   # names, and kernels, that are remembered
 _INT_MOST = 2 ** 31 - 1   # what fits an int says nothing of a kernel
 _COLORS = {"green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "gray": 90}
 # new kernels that no schedule has shown yet, by label
@@ -129,9 +130,11 @@ def note(text: str) -> None:
   if config.debug >= 1: show(color(text, "cyan"))
 
 
-def scheduled(steps: Sequence[Step], found_again: bool, seconds: float, order: Sequence[UOp]) -> None:
-  """Level 1: the header of the schedule of a graph in ``order``. Level 3: a table of its kernels, and a section for each that is
-  new."""
+def scheduled(
+  steps: Sequence[Step], found_again: bool, seconds: float, order: Sequence[UOp], inputs: Sequence[UOp] = ()
+) -> None:
+  """Level 1: the header of the schedule of a graph in ``order``. Level 3: a table of its kernels, with the names of ``inputs``,
+  and a section for each that is new."""
   if config.debug < 1: return
   _count[0] += 1
   kernels = sum(s.program is not None for s in steps)
@@ -141,7 +144,8 @@ def scheduled(steps: Sequence[Step], found_again: bool, seconds: float, order: S
   show(color(head, "cyan") if config.debug < 3 else ("\n" + heading(head, "cyan")))
   if config.debug >= 3 and not found_again:
     lines = origins.lines_of([[order[i] for i in s.nodes] for s in steps], order)
-    for line in table(steps, lines): show(line)
+    names = BufferNames()
+    for line in table(steps, lines, [names.of(u) for u in inputs]): show(line)
     made = {s.program.spec.label: text for s, text in zip(steps, lines) if s.program is not None}  # type: ignore[attr-defined]
     for spec, parts, device, before in list(_waiting.values()):
       section(spec, parts, device, made.get(spec.label, ""), before)
@@ -157,17 +161,19 @@ def first_run(seconds: float, phases: Mapping[str, float]) -> None:
 
 
 def spec_of(program: Any) -> ProgramSpec | None:
-  """What a program was compiled from; None for one with run-time sizes that has met none yet."""
+  """What a program was compiled from; None for one with run-time sizes that has seen none yet."""
   return None if getattr(program, "variants", True) == [] else program.spec
 
 
-def table(steps: Sequence[Step], lines: Sequence[str]) -> list[str]:
+def table(steps: Sequence[Step], lines: Sequence[str], names: Sequence[str] = ()) -> list[str]:
   """A line for every step: what it writes from what it reads, how much it computes and moves, and the user's ``lines`` for it.
-  ``*`` marks a kernel that is new."""
+  ``*`` marks a kernel that is new. ``names`` are what the first slots are called, where that is known."""
+  called = dict(enumerate(names))
+  def said(slot: int) -> str: return called.get(slot) or f"b{slot}"
   rows = []
   for i, (s, made) in enumerate(zip(steps, lines)):
-    reads = ", ".join(f"b{b}" for n, b in enumerate(s.slots) if n not in s.writes)
-    flow = f"{', '.join(f'b{s.slots[n]}' for n in s.writes)} <- {reads or 'nothing'}"
+    reads = ", ".join(said(b) for n, b in enumerate(s.slots) if n not in s.writes)
+    flow = f"{', '.join(said(s.slots[n]) for n in s.writes)} <- {reads or 'nothing'}"
     if s.program is None: rows.append((f"{i:4d}", f"copy to {s.device}", "", "", "", flow, made))
     elif (known := spec_of(s.program)) is None: rows.append((f"{i:4d}", "not made yet", "", "", "", flow, made))
     elif config.speaks_of(known.label):
@@ -331,6 +337,54 @@ def show(text: str) -> None:
   print(text, flush=True)
 
 
+# ---- what kernels are called in all that is said of them: a name each, the same in every line of a run. A source has the name of
+# its structure, r_64_32, so that equal kernels are one program and one entry of each cache. Another kernel of that name is called
+# r_64_32n1, the next r_64_32n2. Nothing that is kept on disk knows these labels.
+
+class _Counts(Recent[str, int]):
+  """How many kernels have had a name. ``least`` is as many as any name had that was forgotten: so no label is given twice."""
+  __slots__ = ("least",)
+
+  def __init__(self, most: int):
+    super().__init__(most)
+    self.least = 0
+
+  def __setitem__(self, name: str, count: int) -> None:
+    if len(self) >= self.most: self.least = max(self.least, *self.older.values(), 0)
+    super().__setitem__(name, count)
+
+
+_counts = _Counts(LABELS)
+_known: Recent[int, str] = Recent(LABELS)
+
+
+def new_label(name: str) -> str:
+  """A label for one more kernel called ``name``, which no other has."""
+  with lock:
+    count = _counts.get(name, _counts.least)
+    while (label := f"{name}n{count}" if count else name) in _counts and count: count += 1   # some kernel's own name is like that
+    if count: _counts[label] = 1
+    _counts[name] = count + 1
+    return label
+
+
+def labelled(spec: ProgramSpec, identity: Hashable) -> ProgramSpec:
+  """The spec with its kernel's label: that of the kernel with the same ``identity``, else the one that it was given, else a new
+  one."""
+  with lock:
+    key = hash(identity)
+    found = _known.get(key) or spec.given or new_label(spec.name)
+    _known[key] = found
+  return spec if spec.given == found else replace(spec, given=found)
+
+
+def reset_labels() -> None:
+  """Give labels from the first on again."""
+  _counts.clear()
+  _known.clear()
+  _counts.least = 0
+
+
 def reset() -> None:
   """Count schedules, launches and kernels of a name from 1 again, as if nothing had been shown."""
   _count[:] = [0, 0]
@@ -338,7 +392,7 @@ def reset() -> None:
   _unseen.clear()
   _making.clear()
   _helpers.clear()
-  labels.reset()
+  reset_labels()
 
 
-__all__ = ["color", "compiled", "describe", "ran", "reset", "scheduled"]
+__all__ = ["color", "compiled", "describe", "labelled", "new_label", "ran", "reset", "scheduled"]

@@ -1,9 +1,9 @@
 """Structures whose sizes are not known: the graph of a second batch size becomes one of a size N, and a third costs no compile.
 
 A graph is seen as its *skeleton*, in which sizes and some numbers are left out, and the list of what was left out. When a
-skeleton is met again with other sizes, those that differ become run-time sizes (SIZEs), or expressions of them: (32, 320) and
+skeleton is seen again with other sizes, those that differ become run-time sizes (SIZEs), or expressions of them: (32, 320) and
 (48, 480) are N and 10*N. That is a guess, so each use is checked: where the expressions do not give exactly the numbers of the
-graph at hand, it is made again from all graphs met so far. Sizes of 0 and 1 belong to the skeleton: other graphs come of them.
+graph at hand, it is made again from all graphs seen so far. Sizes of 0 and 1 belong to the skeleton: other graphs come of them.
 """
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from ntgrad.variable import Bound, Derived
 
 from .buffer import Buffer, Storage
 
-MOST_MET = 8      # graphs of one skeleton that a guess is made from
+MOST_SAMPLES = 8      # graphs of one skeleton that a guess is made from
 FACTORS = 64      # how many times another a size is looked at for
-Met = tuple[tuple[int, ...], tuple[Any, ...]]     # the sizes and the numbers of a graph
+Sample = tuple[tuple[int, ...], tuple[Any, ...]]     # the sizes and the numbers of a graph
 Number = tuple[Hashable, DType, Any]              # what a node is without its number, the dtype, the number or the Buffer
 
 
@@ -124,27 +124,27 @@ def skeleton(order: Sequence[UOp], sources: Callable[[UOp], tuple[int, ...]], nu
 
 # ---- a guess
 
-def guess(met: Sequence[tuple[int, ...]], dims: Sequence[bool],
+def guess(samples: Sequence[tuple[int, ...]], dims: Sequence[bool],
           declared: bool = False) -> tuple[tuple[ix.Dim, ...], tuple[tuple[ix.Size, int], ...]]:
   """An expression for each size of several graphs, and the run-time sizes with the places where they are found. Of one graph
   all sizes are run-time sizes, unless some are ``declared`` to be."""
   known: dict[tuple[int, ...], UOp] = {}
   made: list[tuple[ix.Size, int]] = []
   out: list[ix.Dim] = []
-  for place, n in enumerate(met[-1]):   # Variables that people named
+  for place, n in enumerate(samples[-1]):   # Variables that people named
     if type(n) is Bound and n.node.op is Ops.SIZE and not any(size.name == n.node.arg.name for size, _ in made):
-      lower = n.node.arg.lower if min(sizes[place] for sizes in met) < 2 else max(n.node.arg.lower, 2)
+      lower = n.node.arg.lower if min(sizes[place] for sizes in samples) < 2 else max(n.node.arg.lower, 2)
       made.append((n.node.arg._replace(lower=lower, hint=int(n)), place))
-      known[tuple([sizes[place] for sizes in met])] = UOp(Ops.SIZE, ix.INT, (), made[-1][0])
+      known[tuple([sizes[place] for sizes in samples])] = UOp(Ops.SIZE, ix.INT, (), made[-1][0])
   named = {size.name: UOp(Ops.SIZE, ix.INT, (), size) for size, _ in made}
-  free = [name for k in range(len(met[-1]) + len(made)) if (name := f"s{k}") not in named][::-1]
-  for place, values in enumerate(zip(*met)):
+  free = [name for k in range(len(samples[-1]) + len(made)) if (name := f"s{k}") not in named][::-1]
+  for place, values in enumerate(zip(*samples)):
     n = values[-1]
-    if type(n) is Bound and _is_value(n, {size.name: met[-1][p] for size, p in made[:len(named)]}):
+    if type(n) is Bound and _is_value(n, {size.name: samples[-1][p] for size, p in made[:len(named)]}):
       table = {UOp(Ops.SIZE, ix.INT, (), size): named[size.name] for size in sizes_of((n.node,))}
       out.append(ix.number(substitute((n.node,), table)[0]))
       continue
-    if len(set(values)) == 1 and (len(met) > 1 or declared):
+    if len(set(values)) == 1 and (len(samples) > 1 or declared):
       out.append(int(n))
       continue
     found = known.get(values)
@@ -218,10 +218,10 @@ class Template:
     return values if self.given(values) == s.sizes and all(self.holds(values)) else None
 
 
-def template(order: Sequence[UOp], source: Callable[[UOp], UOp], numbers: Mapping[int, Number], met: Sequence[Met],
+def template(order: Sequence[UOp], source: Callable[[UOp], UOp], numbers: Mapping[int, Number], samples: Sequence[Sample],
              dims: Sequence[bool], declared: bool = False) -> Template:
   """The template of graphs of one skeleton, from the last of them in ``order``; ``source`` finds what stands for a source."""
-  exprs, made = guess([m[0] for m in met], dims, declared)
+  exprs, made = guess([m[0] for m in samples], dims, declared)
   todo = iter(exprs)
   new: dict[UOp, UOp] = {}
   for i, u in enumerate(order):
@@ -235,12 +235,12 @@ def template(order: Sequence[UOp], source: Callable[[UOp], UOp], numbers: Mappin
       # not ``replace`` where sizes are: ints that remember what they are made of equal those that do not
       new[u] = u.replace(src) if u.is_unique else UOp(u.op, u.dtype, src, arg)
   sizes = tuple([size for size, _ in made])
-  varies = [len({repr(m[1][k]) for m in met}) > 1 for k in range(len(met[0][1]))]
-  numbers_that_stay = tuple([None if v or isinstance(n, Derived) else n for v, n in zip(varies, met[-1][1])])
+  varies = [len({repr(m[1][k]) for m in samples}) > 1 for k in range(len(samples[0][1]))]
+  fixed = tuple([None if v or isinstance(n, Derived) else n for v, n in zip(varies, samples[-1][1])])
   shapes = dict.fromkeys(n for u in new.values() for n in u.shape if isinstance(n, UOp))
   open_ = tuple([c for n in shapes if (c := ix.ge(n, 1)) is not ix.TRUE])
   return Template(tuple(new[u] for u in order), new, sizes, tuple([p for _, p in made]), evaluator(exprs, sizes),
-                  evaluator(open_, sizes), numbers_that_stay, tuple(exprs), open_)
+                  evaluator(open_, sizes), fixed, tuple(exprs), open_)
 
 
 def _memory(b: Buffer, shape: Shape) -> UOp:
@@ -286,4 +286,4 @@ def about(t: Template) -> str:
   return ", ".join(dims)
 
 
-__all__ = ["Met", "MOST_MET", "Number", "Skeleton", "Template", "about", "guess", "skeleton", "template"]
+__all__ = ["Sample", "MOST_SAMPLES", "Number", "Skeleton", "Template", "about", "guess", "skeleton", "template"]

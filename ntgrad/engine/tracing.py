@@ -44,15 +44,15 @@ class Trace:
 
   def first(self) -> dict[UOp, UOp]:
     """Sizes that must be equal to others (a comparison said so), each with the first of these."""
-    met = len(self.looks) + len(self.conditions)
-    if met != self._first[0]:
+    seen = len(self.looks) + len(self.conditions)
+    if seen != self._first[0]:
       to: dict[UOp, UOp] = {}
       for c in self.guards:
         terms, n = ix.linear(ix.sub(*c.src)) if c.op is Ops.ALU and c.arg is BinaryOps.CMPEQ else ((), 0)
         if n or len(terms) != 2 or terms[0][1] != -terms[1][1] or any(t.op is not Ops.SIZE for t, _ in terms): continue
         a, b = sorted([to.get(t, t) for t, _ in terms], key=lambda t: self.sizes.index(t.arg))
         if a is not b: to = {t: a if x is b else x for t, x in to.items()} | {b: a}
-      self._first = met, to
+      self._first = seen, to
     return self._first[1]
 
   def holds(self, condition: UOp) -> None:

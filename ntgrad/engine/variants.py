@@ -139,7 +139,7 @@ class Variants(Program):
 
 
 class SizedProgram(Variants):
-  """A kernel with run-time sizes on a device, in as many variants as the sizes that it has met need.
+  """A kernel with run-time sizes on a device, in as many variants as the sizes that it has seen need.
 
   ``make`` compiles a kernel whose sizes have their final form: it gives the program, and the conditions on these sizes that its
   Opts need.

@@ -3,13 +3,13 @@ puts it in order, ``layout`` and ``rows`` say how buffers between kernels lie in
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Iterable, Sequence
+from typing import Any, Iterable, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.errors import NtgradError, VerifyError
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import Ops, UOp, toposort
-from ntgrad.origins import blame, of
+from ntgrad.origins import blame, of, worth_naming
 
 from .groups import Group
 from .layout import with_layouts
@@ -17,11 +17,9 @@ from .lower import Lowering, ScheduleItem
 from .order import Conflict, in_order
 from .partition import Partition
 from .prepare import prepare
-from .provenance import computed, given_nodes
 from .rows import with_rows
 from .showing import Schedule
-from .storage import storage
-from .writes import Placing, Sink, memory_of
+from .writes import Placing, Sink, memory_of, storage
 
 ANY = Target("any", cores=2)   # what kernels are made for where nothing is known of a device
 
@@ -78,6 +76,27 @@ def calls(part: Partition, nodes: dict[UOp, UOp]) -> list[ScheduleItem]:
     in_slots = tuple([at[i] for i in range(len(at))])
     items.append(ScheduleItem(None, in_slots, tuple(launches), reads, given=given, call=first.arg[0]))
   return items
+
+
+def given_nodes(placing: Placing, made: Mapping[UOp, UOp], part: Partition) -> dict[UOp, UOp]:
+  """A node of the graph that is being cut -> the node that was given in its place. What a rewrite has added stands for what reads
+  it: the partial sums of a sum are that sum."""
+  found: dict[UOp, UOp] = {}
+  for u in placing.order:
+    if (n := made.get(placing.new[u])) is not None: found.setdefault(n, u)   # before movement that came to nothing
+  for u in reversed(part.order):
+    if (source := found.get(u)) is not None:
+      for s in u.src: found.setdefault(s, source)
+  return found
+
+
+def computed(part: Partition, given: Mapping[UOp, UOp]) -> dict[Group, tuple[UOp, ...]]:
+  """The given nodes that each kernel computes, sources first."""
+  out: dict[Group, dict[UOp, None]] = {}
+  for u in part.order:
+    if (source := given.get(u)) is None: continue
+    for g, _, _ in part.uses[u]: out.setdefault(g, {})[source] = None
+  return {g: tuple(worth_naming(nodes)) for g, nodes in out.items()}
 
 
 def create_schedule(outputs: Any) -> Schedule:

@@ -19,7 +19,7 @@ from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, toposort
 
 from .layout import LAST, Access, Body, Product, place_of, products
 from .rows import LEAST, aligned, alone, padded, row
-from .storage import stand_in
+from .writes import stand_in
 
 USES = 32        # of each element of a factor, from which on a copy of it that lies better pays
 LARGE = 1 << 20  # products of a sum from which on it is made by blocks whatever they read

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ntgrad.buffer_names import BufferNames
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ExportError
@@ -26,7 +27,7 @@ from .partition import Partition, Use
 from .parts import parts_of
 from .scan import scan_value
 from .sort import sorted_value
-from .storage import Idx, load, stand_in, storage, storage_index
+from .writes import Idx, load, stand_in, storage, storage_index
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,13 @@ class ScheduleItem:
   origins: Mapping[UOp, Origin] = field(default_factory=dict, compare=False)   # where such nodes were made, for ``print``
 
   def __str__(self) -> str:
-    def said(u: UOp) -> str: return f"{dtype_name(u.dtype)}{shape_text(u.shape)}{f' on {u.device}' if u.device else ''}"
+    called = names_of(self, BufferNames())
+    def said(u: UOp, name: str = "") -> str:
+      return f"{dtype_name(u.dtype)}{shape_text(u.shape)}{f' {name}' if name else ''}{f' on {u.device}' if u.device else ''}"
     if self.ast is None and self.call is None: return f"copy {said(self.nodes[1])} to {self.nodes[0].device}"
     written = self.written
-    flow = [", ".join([said(n) for i, n in enumerate(self.nodes) if (i in written) is w]) or "nothing" for w in (True, False)]
+    texts = [said(n, name) for n, name in zip(self.nodes, called)]
+    flow = [", ".join([t for i, t in enumerate(texts) if (i in written) is w]) or "nothing" for w in (True, False)]
     made = lines(self.given, self.origins)
     return "\n".join([screen(f"kernel: {flow[0]} <- {flow[1]}"), *([f"from   {made}"] if made else []),
                       f"call of {self.call.kernel}" if self.ast is None else str(self.ast)])
@@ -63,6 +67,13 @@ class ScheduleItem:
     if self.call is not None: raise ExportError(f"a call of {self.call.kernel}, which is a kernel of the tile language")
     if self.ast is None: raise ExportError("a copy between devices, which is no kernel")
     return tile_source(self.ast, name or kernel_name(self.ast), opts)
+
+
+def names_of(item: ScheduleItem, names: BufferNames) -> list[str]:
+  """What each buffer of an item is called; "" where nobody knows."""
+  if item.ast is None: return [names.of(n) for n in item.nodes]
+  return [names.of(n, first, ix.elements(p.shape) * n.dtype.itemsize)
+          for n, p, first in zip(item.nodes, item.ast.params, item.offsets or (0,) * len(item.nodes))]
 
 
 def loads_zero(u: UOp, inside: UOp) -> bool:

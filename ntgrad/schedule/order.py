@@ -4,8 +4,7 @@ from __future__ import annotations
 from ntgrad.codegen.uop import Ops, UOp
 
 from .lower import ScheduleItem
-from .storage import storage
-from .writes import EFFECTS, made_by, memory_of, number_of
+from .writes import EFFECTS, made_by, memory_of, number_of, storage
 
 
 class Conflict(Exception):

@@ -10,7 +10,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.rewrite import rewrite
 from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
 
-from .storage import stand_in
+from .writes import stand_in
 
 REUSE = 4    # reads of an element from which on a padded copy pays
 

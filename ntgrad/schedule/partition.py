@@ -23,8 +23,7 @@ from .groups import FAR, LEAVES, MAX_ALU, MAX_PARAMS, Group, Groups, nearest
 from .prepare import is_contraction
 from .scan import join_scan
 from .sort import join_sort
-from .storage import Idx, load, storage
-from .writes import EFFECTS, memory_of, number_of
+from .writes import EFFECTS, Idx, load, memory_of, number_of, storage
 
 CHEAP = 6            # ALU cost up to which a value is computed again instead of stored
 # the same of a value that is computed from no more bytes in memory than it would take itself; for targets with blocks, which

@@ -14,7 +14,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.uop import Ops, UOp, prod
 from ntgrad.codegen.view import Shape
 
-from .storage import Idx
+from .writes import Idx
 
 ALIGN = 64   # bytes: a vector register, and what every allocation begins at a multiple of
 

@@ -15,7 +15,7 @@ from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp
 
 from .groups import Group
-from .storage import Idx
+from .writes import Idx
 
 SPLIT_FROM = 32768   # elements of a scan that is worth cutting for a CPU's cores,
 LEAST_PART = 8192    # and of a part of it

@@ -1,24 +1,29 @@
 """A schedule as text: each kernel as the short body that a person would have written in the tile language."""
 from __future__ import annotations
 
+from ntgrad.buffer_names import BufferNames
 from ntgrad.codegen.errors import ExportError
 from ntgrad.codegen.printing import index_form, kernel_name
 from ntgrad.codegen.tile_source import short_source
 
-from .lower import ScheduleItem
+from .lower import ScheduleItem, names_of
 
 
 class Schedule(list[ScheduleItem]):
   """The kernels of a schedule in order. ``print`` shows them."""
 
-  def __str__(self) -> str: return "\n".join(line for i, item in enumerate(self) for line in shown(i, item))
+  def __str__(self) -> str:
+    names = BufferNames()
+    return "\n".join(line for i, item in enumerate(self) for line in shown(i, item, names))
 
 
-def shown(number: int, item: ScheduleItem) -> list[str]:
-  """The lines for a step: what it writes from what, with names for sizes, and its body; the index form of a kernel that the tile
-  language does not have."""
+def shown(number: int, item: ScheduleItem, names: BufferNames) -> list[str]:
+  """The lines for a step: what it writes from what, with names for sizes and of buffers, and its body; the index form of a kernel
+  that the tile language does not have."""
   if item.call is not None: return [f"{number:<3d}{item.call.kernel}: a call"]
   if item.ast is None: return [f"{number:<3d}copy to {item.nodes[0].device}"]
   try: head, *body = short_source(item.ast)
   except ExportError as e: head, body = f"no kernel of the tile language ({e})", index_form(item.ast).splitlines()
-  return [f"{number:<3d}{kernel_name(item.ast)}: {head}", *("     " + line for line in body)]
+  called = ", ".join([f"data{p.slot} is {name}" for p, name in zip(item.ast.params, names_of(item, names)) if name])
+  lines = [called, *body] if called else body
+  return [f"{number:<3d}{kernel_name(item.ast)}: {head}", *("     " + line for line in lines)]

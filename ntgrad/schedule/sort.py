@@ -14,7 +14,7 @@ from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp
 
 from .groups import Group
-from .storage import Idx
+from .writes import Idx
 
 SELECTED = 64        # of a row's elements, that a CPU's program keeps in order while it goes through the row
 DIGITS = range(3, 12)   # bits of a digit: a program has a counter for each of its values

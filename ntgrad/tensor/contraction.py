@@ -12,12 +12,11 @@ from typing import Any, Collection, Mapping, NamedTuple, Sequence
 from ntgrad import graph
 from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, UOp
-from ntgrad.names import text
+from ntgrad.names import ordinal, text
 
 Labels = Sequence[str]
 _EXACT = 6      # as many tensors are multiplied in the best order; of more the pair is next that makes the least of its factors
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 
 class Sum(NamedTuple):
@@ -75,7 +74,7 @@ def _labels(formula: str, word: str, k: int, tensors: Sequence[Any]) -> list[str
   at, n = word.find("..."), tensors[k].ndim
   more = n - len(word) + (3 if at >= 0 else 0)
   if more < 0 or more and at < 0:
-    raise ShapeError(f"einsum: {formula!r}: {word!r} for the {_ordinal(k)} tensor, whose shape is {text(tensors[k])}; "
+    raise ShapeError(f"einsum: {formula!r}: {word!r} for the {ordinal(k)} tensor, whose shape is {text(tensors[k])}; "
                      "it takes a letter a dimension")
   return [*word] if at < 0 else [*word[:at], *[f".{i}" for i in range(more, 0, -1)], *word[at + 3:]]
 
@@ -89,13 +88,10 @@ def _sizes(formula: str, terms: Sequence[Labels], tensors: Sequence[Any]) -> dic
       if first[0] == 1 and first[1] != k: found[c] = size, k
       elif first[0] != size and (size != 1 or first[1] == k):
         what = f"letter {c!r}" if c[0] != "." else f"dimension {-int(c[1:])} of ..."
-        where = f"the {_ordinal(k)}" if first[1] != k else "the same"
-        raise ShapeError(f"einsum: {formula!r}: {what} is {first[0]} in the {_ordinal(first[1])} tensor and {size} in {where}: "
+        where = f"the {ordinal(k)}" if first[1] != k else "the same"
+        raise ShapeError(f"einsum: {formula!r}: {what} is {first[0]} in the {ordinal(first[1])} tensor and {size} in {where}: "
                          f"shapes {', '.join(map(text, tensors))}")
   return {c: size for c, (size, _) in found.items()}
-
-
-def _ordinal(k: int) -> str: return _ORDINALS[k] if k < len(_ORDINALS) else f"{k + 1}th"
 
 
 # ---- the order of products

@@ -13,7 +13,7 @@ from ntgrad.checks import Ints, Operand, checked
 from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UOp
 from ntgrad.names import Places, text
-from ntgrad.tensor.functional import _of_product, _product
+from ntgrad.tensor.functional import _product, names_of_product
 from ntgrad.tensor.sorting import Sorting
 
 Pair = tuple[int, int]
@@ -118,7 +118,7 @@ class Convolution(Sorting):
     b = graph.expand(graph.reshape(b, (1, groups, cout) + (1,) * n + (cin, *kernel)), full)
     total = graph.reduce(BinaryOps.ADD, graph.mul(a, b), tuple(range(3 + n, 4 + 2 * n)))
     node = graph.cast(graph.reshape(total, (bs, sw[0], *full[3:3 + n])), out)
-    result = self._wrap_many(node, (weight,), None if self._names is weight._names is None else _of_product(
+    result = self._wrap_many(node, (weight,), None if self._names is weight._names is None else names_of_product(
       name, (self, weight), *_convolution_places(n, 0, 1, groups)))
     return result if bias is None else result + bias.reshape((1, -1) + (1,) * n)
 
@@ -158,7 +158,7 @@ class Convolution(Sorting):
     st, di = numbers(name, "stride", stride, n, 1), numbers(name, "dilation", dilation, n, 1)
     pairs, extra = paddings(name, padding, n), numbers(name, "output_padding", output_padding, n, 0)
     if self._names is not None or weight._names is not None:
-      called = _of_product(name, (self, weight), *_convolution_places(n, 1, 0, groups))
+      called = names_of_product(name, (self, weight), *_convolution_places(n, 1, 0, groups))
       out = self.named()._transposed(name, n, weight.named(), None, groups, st, di, padding, output_padding)
       out._names = called
       return out if bias is None else out + bias.reshape((1, -1) + (1,) * n)

@@ -106,13 +106,13 @@ def _qr(a: Any, q: Any, r: Any) -> None:
   q = out[None]  # noqa: F841
 
 
-def _partner(at: Any, turn: Any, n: Any) -> Any:
-  """Whom each of n meets in a turn of a tournament; itself where it has nobody."""
+def _partner(at: Any, step: Any, n: Any) -> Any:
+  """The column that each of n is paired with in a step of a round-robin schedule; itself where it has none."""
   m = n - 1 + n % 2
-  p = (turn - at + m) % m
+  p = (step - at + m) % m
   if n % 2 == 1: return p
-  host = (turn * (n // 2)) % m
-  return tl.where(at == m, host, tl.where(p == at, m, p))
+  last = (step * (n // 2)) % m   # the column that the last one is paired with
+  return tl.where(at == m, last, tl.where(p == at, m, p))
 
 
 def _tangent(zeta: Any, at: Any, p: Any) -> Any:
@@ -122,7 +122,7 @@ def _tangent(zeta: Any, at: Any, p: Any) -> Any:
 
 
 def _eigh(a: Any, w: Any, v: Any) -> None:
-  """Jacobi's rotations: each turn makes n / 2 elements beside the diagonal zero, in pairs that share no row."""
+  """Jacobi's rotations: each step makes n / 2 elements beside the diagonal zero, in pairs that share no row."""
   n = a.shape[1]
   at = tl.arange(0, n)
   diagonal = at[:, None] == at[None, :]
@@ -136,8 +136,8 @@ def _eigh(a: Any, w: Any, v: Any) -> None:
   beside = tl.sum(tl.where(diagonal, 0.0, x * x))
   sweep = 0
   while (beside > eps * eps * tl.sum(x * x)) & (sweep < 30):
-    for turn in range(n - 1 + n % 2):
-      p = _partner(at, turn, n)
+    for step in range(n - 1 + n % 2):
+      p = _partner(at, step, n)
       mine = tl.sum(tl.where(diagonal, x, 0.0), axis=1)
       theirs = tl.gather(mine, p, 0)
       both = tl.sum(tl.where(at[None, :] == p[:, None], x, 0.0), axis=1)
@@ -175,8 +175,8 @@ def _svd(a: Any, u: Any, v: Any) -> None:
   sweep = 0
   while (worst > eps) & (sweep < 30):
     worst = worst * 0.0
-    for turn in range(n - 1 + n % 2):
-      p = _partner(at, turn, n)
+    for step in range(n - 1 + n % 2):
+      p = _partner(at, step, n)
       other = tl.gather(x, tl.broadcast_to(p[None, :], (m, n)), 1)
       mine = tl.sum(x * x, axis=0)
       theirs = tl.gather(mine, p, 0)

@@ -90,7 +90,7 @@ _STIRLING_2 = (7 / 6, -691 / 2730, 5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6)
 def _double(x: Any) -> bool: return bool(x.dtype is dtypes.float64)
 
 
-def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
+def polynomial(x: Any, coefficients: Sequence[float]) -> Any:
   """Horner's form, the highest power first."""
   out: Any = coefficients[0]
   for c in coefficients[1:]: out = out * x + c
@@ -134,7 +134,7 @@ def expm1(x: Any) -> Any:
   """exp(x) - 1: near 0 by its series, where the difference would cancel."""
   small = x.abs() < 0.5
   s = small.where(x, 0.0)
-  series = _polynomial(s, [1 / math.factorial(k) for k in range(15 if _double(x) else 9, 1, -1)])
+  series = polynomial(s, [1 / math.factorial(k) for k in range(15 if _double(x) else 9, 1, -1)])
   return small.where(s * (s * series + 1), x.exp() - 1)
 
 
@@ -163,9 +163,9 @@ def atan(x: Any) -> Any:
   far, middle = a > 2.414213562373095, a > 0.4142135623730951
   t = far.where(-1.0, middle.where(a - 1, a)) / far.where(a, middle.where(a + 1, 1.0))
   z = t * t
-  if _double(x): t = t + (t * (z * _polynomial(z, _ATAN_P) / _polynomial(z, _ATAN_Q)) +
+  if _double(x): t = t + (t * (z * polynomial(z, _ATAN_P) / polynomial(z, _ATAN_Q)) +
                           far.where(6.123233995736765886130e-17, middle.where(3.061616997868382943065e-17, 0.0)))
-  else: t = t + t * z * _polynomial(z, _ATAN)
+  else: t = t + t * z * polynomial(z, _ATAN)
   return signed(far.where(t + math.pi / 2, middle.where(t + math.pi / 4, t)), x)
 
 
@@ -227,7 +227,7 @@ def erfc(x: Any) -> Any:
   keep = 0xFFFFFFFFF8000000 if _double(x) else 0xFFFFF000   # bits of a number whose square is exact
   high = (bits(z) & keep).bitcast(z.dtype)
   power = (high * high).neg().exp() * ((high - z) * (high + z)).exp()
-  tail = _polynomial((z - 5) / (z + 4), _TAIL64 if _double(x) else _TAIL32) / (z + 1) * power
+  tail = polynomial((z - 5) / (z + 4), _TAIL64 if _double(x) else _TAIL32) / (z + 1) * power
   return near.where(1 - x.erf(), tail)
 
 
@@ -237,10 +237,10 @@ def erfinv(x: Any) -> Any:
   w = ((1 - x) * (1 + x)).log().neg()
   r = w.minimum(40.0).sqrt()
   if _double(x):
-    out = _polynomial(w.minimum(6.25) * 0.32 - 1, _INVERSE64_0)
-    out = (w < 6.25).where(out, _polynomial((r - 3.25) / 0.75, _INVERSE64_1))
-    out = (r > 4).where(_polynomial((r - 5.125) / 1.125, _INVERSE64_2), out)
-  else: out = (w < 5).where(_polynomial(w.minimum(5.0) * 0.4 - 1, _INVERSE32_0), _polynomial(r - 3.2, _INVERSE32_1))
+    out = polynomial(w.minimum(6.25) * 0.32 - 1, _INVERSE64_0)
+    out = (w < 6.25).where(out, polynomial((r - 3.25) / 0.75, _INVERSE64_1))
+    out = (r > 4).where(polynomial((r - 5.125) / 1.125, _INVERSE64_2), out)
+  else: out = (w < 5).where(polynomial(w.minimum(5.0) * 0.4 - 1, _INVERSE32_0), polynomial(r - 3.2, _INVERSE32_1))
   return x * x.abs().eq(1).where(math.inf, out)
 
 
@@ -259,10 +259,10 @@ def lgamma(x: Any) -> Any:
     t = above.where(t - 1, t)
     steps = above.where(t, 1.0) * steps
   d = low.where(y - 1, t - 2)
-  core = (d + 1) * d * _polynomial(d, _GAMMA64 if _double(x) else _GAMMA32)
+  core = (d + 1) * d * polynomial(d, _GAMMA64 if _double(x) else _GAMMA32)
   log = far.where(y, low.where(y, steps)).log()
   z = far.where(y, 8.0).reciprocal()
-  above = (y - 0.5) * (log - 1) + ((math.log(2 * math.pi) - 1) / 2 + z * _polynomial(z * z, _STIRLING))
+  above = (y - 0.5) * (log - 1) + ((math.log(2 * math.pi) - 1) / 2 + z * polynomial(z * z, _STIRLING))
   positive = far.where(above, low.where(core - log, core + log))
   sine = ((y - y.round()) * math.pi).sin().abs() * (1 / math.pi)
   beneath = low.where(sine, sine * y).log().neg() - low.where(core, positive)
@@ -285,7 +285,7 @@ def digamma(x: Any) -> Any:
   below = x < 0
   y, passed = _shifted(below.where(1 - x, x), 10 if _double(x) else 6, 1)
   z = y.reciprocal()
-  out = y.log() - z * 0.5 - z * z * _polynomial(z * z, _STIRLING_1) - passed
+  out = y.log() - z * 0.5 - z * z * polynomial(z * z, _STIRLING_1) - passed
   r = below.where(x - x.round(), 0.25) * math.pi
   out = below.where(out - r.eq(0).where(math.nan, math.pi / r.tan()), out)
   return x.eq(0).where(-x.reciprocal(), out)
@@ -296,7 +296,7 @@ def _trigamma(x: Any) -> Any:
   below = x < 0
   y, passed = _shifted(below.where(1 - x, x), 10 if _double(x) else 6, 2)
   z = y.reciprocal()
-  out = z + z * z * 0.5 + z * z * z * _polynomial(z * z, _STIRLING_2) + passed
+  out = z + z * z * 0.5 + z * z * z * polynomial(z * z, _STIRLING_2) + passed
   s = (below.where(x - x.round(), 0.25) * math.pi).sin() * (1 / math.pi)
   return below.where((s * s).reciprocal() - out, out)
 
@@ -324,7 +324,7 @@ def _sinc_slope(x: Any) -> Any:
   y = x * math.pi
   small = y.abs() < 0.5
   far, near = small.where(1.0, y), small.where(y, 0.0)
-  series = _polynomial(near * near, [(-1) ** k * 2 * k / math.factorial(2 * k + 1) for k in range(7, 0, -1)])
+  series = polynomial(near * near, [(-1) ** k * 2 * k / math.factorial(2 * k + 1) for k in range(7, 0, -1)])
   return small.where(near * series, (far.cos() - far.sin() / far) / far) * math.pi
 
 

@@ -22,7 +22,7 @@ def _product(name: str, a: UOp, b: UOp) -> tuple[UOp, UOp, Any]:
   return graph.cast(a, acc), graph.cast(b, acc), out
 
 
-def _of_product(name: str, tensors: Sequence[Any], places: Sequence[Places], ndim: int) -> Names | None:
+def names_of_product(name: str, tensors: Sequence[Any], places: Sequence[Places], ndim: int) -> Names | None:
   """The names of a sum of products: of each factor, where its dimensions go in the result (behind it: what is summed)."""
   if all([t._names is None for t in tensors]): return None
   return merged(name, tensors, places, ndim, "factor")
@@ -60,7 +60,7 @@ class Functional(Reduction):
                        f"the {'second to last' if ny > 1 else 'only'} dimension of the second ({sy[-2 if ny > 1 else 0]})")
     if x.dtype.kind == "b" and y.dtype.kind == "b": x = graph.cast(x, dtypes.default_int)
     a, b, out = _product("matmul", x, y)
-    called = None if self._names is w._names is None else _of_product("matmul", (self, w), *_product_places(nx, ny))
+    called = None if self._names is w._names is None else names_of_product("matmul", (self, w), *_product_places(nx, ny))
     if dtype is not None: out = dtypes.of(dtype)
     if nx == 1 and ny == 1:
       total = graph.drop(graph.reduce(BinaryOps.ADD, graph.mul(a, b), (0,)), (0,))

@@ -12,17 +12,13 @@ from ntgrad.checks import Operand, checked
 from ntgrad.codegen.dtype import dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
 from ntgrad.core import axis_of
-from ntgrad.names import Names, Places, merged, text
+from ntgrad.names import text
 from ntgrad.tensor import contraction
 from ntgrad.tensor.elementwise import broadcast_shape, common_device
+from ntgrad.tensor.functional import names_of_product
 from ntgrad.tensor.movement import several
 from ntgrad.tensor.pattern import Pattern
 from ntgrad.tensor.sorting import Sorting
-
-
-def _names(name: str, tensors: Sequence[Any], places: Sequence[Places], ndim: int) -> Names | None:
-  if all([t._names is None for t in tensors]): return None
-  return merged(name, tensors, places, ndim, "factor")
 
 
 def _takes(name: str, tensors: Sequence[Any], dims: Sequence[int], fit: str) -> None:
@@ -225,7 +221,7 @@ class Products(Sorting):
     common_device(name, *[x.lazydata for x in xs])
     every = [*output, *[c for c in sizes if c not in output]]
     places = [[every.index(c) if labels.count(c) == 1 else None for c in labels] for labels in terms]
-    called = _names(name, xs, places, len(output))
+    called = names_of_product(name, xs, places, len(output))
     out = promote(*[x.dtype for x in xs])
     acc = graph.acc_dtype(out) if len(every) > len(output) else out
     if out.kind != "f": out = acc

@@ -21,7 +21,7 @@ from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
 from ntgrad.engine.asserts import Check, Checks, make_checks
 from ntgrad.engine.compile import named, program_spec
-from ntgrad.engine.labels import new_label
+from ntgrad.engine.report import new_label
 
 from .launch import Launcher, launcher_of
 from .place import Parameter

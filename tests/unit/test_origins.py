@@ -8,7 +8,8 @@ from typing import Any, Callable
 
 import pytest
 
-from ntgrad import Tensor, nn, origins
+import ntgrad
+from ntgrad import Device, Tensor, nn, origins
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError, DeviceError, NtgradError, VerifyError
 from ntgrad.codegen.recent import Recent
@@ -164,6 +165,24 @@ def test_errors_name_the_line(monkeypatch: pytest.MonkeyPatch, what: str, again:
     with pytest.raises(NtgradError) as e, config(debug=1 if what == "wait" else 0): t.realize()
   said, at = str(e.value).split("\ncomputing what was made at ")
   assert said == "no" and at == f"test_origins.py:{n + 2} sub" if what == "elsewhere" else f"test_origins.py:{n + 1} exp, cumsum"
+
+
+def test_errors_of_replays_and_of_waiting_name_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+  """A replay goes through no graph, and what a device finds later is about all that was launched before."""
+  x = Tensor([1.0] * 5).realize()
+  step = ntgrad.jit(lambda t: (t * 3).realize())
+  for _ in range(3): step(x)
+  with monkeypatch.context() as m:
+    m.setattr("ntgrad.engine.replay.Replay._launch", refusing(DeviceError("no")))
+    with pytest.raises(DeviceError) as e: step(x)
+  n = line() - 1
+  assert str(e.value) == f"no\nin a replay of {step.name}, called at test_origins.py:{n}"
+  device = Device[x.device]
+  monkeypatch.setattr(device, "synchronize", refusing(DeviceError("no")))
+  monkeypatch.setattr(device, "copyout", refusing(DeviceError("no")))
+  for wait in (Device.synchronize, x.numpy):
+    with pytest.raises(DeviceError) as e: wait()
+    assert str(e.value) == f"no\nfound when the device was waited for at test_origins.py:{line() - 1}"
 
 
 def test_an_error_is_what_it_was() -> None:

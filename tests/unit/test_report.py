@@ -20,7 +20,7 @@ from ntgrad.codegen.opts import ShiftInwards
 from ntgrad.codegen.printing import body_lines, index_form
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
-from ntgrad.engine import compile, labels, plans, report
+from ntgrad.engine import compile, plans, report
 from ntgrad.engine.counters import PHASES, phase, taken
 from ntgrad.schedule import create_schedule
 from ntgrad.tile.visualize import visualize
@@ -194,15 +194,15 @@ def test_a_name_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_label_is_given_once() -> None:
   """Also where more names are met than are remembered, and where a kernel's own name is like a label."""
-  counts, before = labels._Counts(4), (labels._counts, labels._known)
+  counts, before = report._Counts(4), (report._counts, report._known)
   try:
-    labels._counts = counts
-    given = [labels.new_label(f"r_{i % 11}") for i in range(60)]
-    given += [labels.new_label(n) for n in ("r_1n1", "r_1", "x", "x", "xn1", "x")]
+    report._counts = counts
+    given = [report.new_label(f"r_{i % 11}") for i in range(60)]
+    given += [report.new_label(n) for n in ("r_1n1", "r_1", "x", "x", "xn1", "x")]
     assert len(set(given)) == len(given) and len(counts) + len(counts.older) <= 8
-  finally: labels._counts, labels._known = before
-  labels.reset()
-  assert [labels.new_label(n) for n in ("x", "x", "xn1", "x")] == ["x", "xn1", "xn1n1", "xn2"]
+  finally: report._counts, report._known = before
+  report.reset_labels()
+  assert [report.new_label(n) for n in ("x", "x", "xn1", "x")] == ["x", "xn1", "xn1n1", "xn2"]
 
 
 @pytest.mark.parametrize("device", ["CPU", "NUMPY"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ntgrad.buffer_names import remember
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import StateError
 from ntgrad.tensor import Tensor
@@ -14,8 +15,16 @@ def get_state_dict(obj: Any, prefix: str = "") -> dict[str, Tensor]:
   """Every Tensor reachable from ``obj`` (attributes, dict values, list and tuple items) under its dotted path.
 
   ``{"l1.weight": Tensor, "layers.0.bias": Tensor, ..}``, in the order of definition. A tensor held twice is listed
-  under both names. ``prefix`` goes before every name. Raises StateError where two paths spell one name.
+  under both names. ``prefix`` goes before every name. Schedules and tables call the tensors so from then on. Raises StateError
+  where two paths spell one name.
   """
+  out = tensors_in(obj, prefix)
+  remember(out)
+  return out
+
+
+def tensors_in(obj: Any, prefix: str = "") -> dict[str, Tensor]:
+  """:func:`get_state_dict` without a note of the names."""
   out: dict[str, Tensor] = {}
   # a stack, not recursion; ``above`` is the chain of containers, so that a model that refers back to itself ends
   stack: list[tuple[Any, str, tuple[int, ...]]] = [(obj, prefix.rstrip("."), ())]
@@ -43,7 +52,7 @@ def get_parameters(obj: Any) -> list[Tensor]:
 
   Includes tensors that are not trained (running statistics); optimizers train those with ``requires_grad`` and leave the others.
   """
-  return list({id(t): t for t in get_state_dict(obj).values()}.values())
+  return list({id(t): t for t in tensors_in(obj).values()}.values())
 
 
 __all__ = ["get_parameters", "get_state_dict"]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ntgrad.buffer_names import remember
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import MissingFileError, StateError, shown
@@ -57,6 +58,7 @@ def safe_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metad
       raise StateError(f"safe_save: metadata {bad[0]!r} is not a string with a string value; use json.dumps for other values")
     header["__metadata__"] = dict(metadata)
   # widest elements first: every tensor then starts at a multiple of its item size without holes, which the format forbids
+  remember(tensors)
   order = sorted(tensors, key=lambda n: -tensors[n].dtype.itemsize)
   begin: dict[str, int] = {}
   at = 0
