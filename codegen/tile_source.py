@@ -55,7 +55,11 @@ def key_of(kernel: Kernel) -> str:
   number: dict[UOp, int] = {}
   for u in toposort(kernel.body):
     number[u] = len(number)
-    text.append(f"{u.op.name} {u.dtype} {[number[s] for s in u.src]} {u.arg!r}")
+    arg = u.arg
+    # what a variant for some sizes says more of them is left out: one file stands for all variants
+    if u.op is Ops.SIZE: arg = arg.name, arg.unit
+    elif u.op is Ops.RANGE and isinstance(arg[1], UOp): arg = arg[0], text_of(arg[1])
+    text.append(f"{u.op.name} {u.dtype} {[number[s] for s in u.src]} {arg!r}")
   text.append(repr([number[s] for s in kernel.body]))
   return hashlib.sha256("\n".join(text).encode()).hexdigest()[:16]
 
@@ -121,6 +125,8 @@ class Export:
 
   def __init__(self, kernel: Kernel):
     if any(s.op is not Ops.STORE for s in kernel.body) or kernel.variables: raise ExportError("statements with an order")
+    if units := [f"{s.name} of {s.unit}" for s in kernel.sizes if s.unit != 1]:
+      raise ExportError(f"a variant for sizes that are multiples, {', '.join(units)}; it has a file where one is not")
     self.kernel = kernel
     self.params = {p.uop: p for p in kernel.params}
     self.grid = [a for a in kernel.axes if a.kind is AxisKind.GRID]
@@ -164,7 +170,7 @@ class Export:
       again = eval("x" + "".join(named.chain), space)   # noqa: S307 (what we have just written)
       if again.levels != a.arrangement.levels: return a.arrangement.chain
       at, valid = again.pull([[r.rng for r in level] for level in a.axes])
-    except NtgradError: return a.arrangement.chain
+    except (NtgradError, NameError): return a.arrangement.chain   # NameError: of a run-time size, which has no number here
     same = at == a.index.src and set(ix.conjuncts(valid)) == set(ix.conjuncts(a.gate))
     return named.chain if same else a.arrangement.chain
 
