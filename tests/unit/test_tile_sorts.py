@@ -253,3 +253,17 @@ def test_source_for_all_sizes(target: str) -> None:
   kernel = tile.make(rows, running, (tile.Tensor(2), tile.Tensor(2)), kernel_name="running")
   assert "x_size_1" in (text := kernel.source(target))
   if target == "triton": assert "associative_scan" in text or "cumsum" in text
+
+
+def test_cubins(tmp_path: Path) -> None:
+  """Triton compiles them: a running sum of all lengths, one by parts, and a sort."""
+  pytest.importorskip("triton")
+  def by_parts(x: Any, y: Any) -> None: y = tl.cumsum(x, axis=1, every=100)
+  def ordered(x: Any, y: Any) -> None: y = tl.sort_bits(x, 0, 32, axis=1)
+  made: list[tuple[Any, list[Any]]] = [
+    (running, [(("M", "N"), "float32")] * 2), (by_parts, [((4, 3000), "float32")] * 2), (ordered, [((4, 300), "uint32")] * 2)]
+  for application, arguments in made:
+    folder = tmp_path / application.__name__
+    tile.build(lambda a=application: (rows, a, (tile.Tensor(2), tile.Tensor(2))), [tile.Config(arguments=arguments)], folder,
+               target="sm_90")
+    assert list(folder.glob("*.bin"))
