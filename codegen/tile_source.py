@@ -55,7 +55,11 @@ def key_of(kernel: Kernel) -> str:
   number: dict[UOp, int] = {}
   for u in toposort(kernel.body):
     number[u] = len(number)
-    text.append(f"{u.op.name} {u.dtype} {[number[s] for s in u.src]} {u.arg!r}")
+    arg = u.arg
+    # what a variant for some sizes says more of them is left out: one file stands for all variants
+    if u.op is Ops.SIZE: arg = arg.name, arg.unit
+    elif u.op is Ops.RANGE and isinstance(arg[1], UOp): arg = arg[0], text_of(arg[1])
+    text.append(f"{u.op.name} {u.dtype} {[number[s] for s in u.src]} {arg!r}")
   text.append(repr([number[s] for s in kernel.body]))
   return hashlib.sha256("\n".join(text).encode()).hexdigest()[:16]
 
@@ -97,7 +101,8 @@ def names_of_sizes(kernel: Kernel) -> Names:
   def oldest(i: int) -> int:
     while first[i] != i: i = first[i]
     return i
-  for ids in along.values():
+  together = [*along.values(), *([u.arg[0], u.src[1].arg[0]] for u in kernel.sorts if u.src[1].op is Ops.RANGE and not u.arg[3])]
+  for ids in together:
     for i in ids[1:]: first[max(oldest(i), oldest(ids[0]))] = min(oldest(i), oldest(ids[0]))
   sizes = {a.id: a.size for a in kernel.axes}
   known = list(dict.fromkeys(oldest(a.id) for a in kernel.axes if any(a.id in ids for ids in along.values())))
@@ -121,6 +126,8 @@ class Export:
 
   def __init__(self, kernel: Kernel):
     if any(s.op is not Ops.STORE for s in kernel.body) or kernel.variables: raise ExportError("statements with an order")
+    if units := [f"{s.name} of {s.unit}" for s in kernel.sizes if s.unit != 1]:
+      raise ExportError(f"a variant for sizes that are multiples, {', '.join(units)}; it has a file where one is not")
     self.kernel = kernel
     self.params = {p.uop: p for p in kernel.params}
     self.grid = [a for a in kernel.axes if a.kind is AxisKind.GRID]
@@ -164,7 +171,7 @@ class Export:
       again = eval("x" + "".join(named.chain), space)   # noqa: S307 (what we have just written)
       if again.levels != a.arrangement.levels: return a.arrangement.chain
       at, valid = again.pull([[r.rng for r in level] for level in a.axes])
-    except NtgradError: return a.arrangement.chain
+    except (NtgradError, NameError): return a.arrangement.chain   # NameError: of a run-time size, which has no number here
     same = at == a.index.src and set(ix.conjuncts(valid)) == set(ix.conjuncts(a.gate))
     return named.chain if same else a.arrangement.chain
 
@@ -227,6 +234,10 @@ class Export:
       if found := re.match(r"a(\d+) = tl\.arange", line): out[int(found[1])] = None
       read = re.findall(r"\bdata\d+\b(?!\.source)", re.sub(r"^data\d+ = ", "", line))
       out.update(dict.fromkeys(i for name in read for i in tiles.get(name, ())))
+    for u in self.kernel.sorts:   # makes an axis for its places, then one of its own to go through
+      for i in (*(r.arg[0] for r in u.src[1].ranges), u.arg[0]):
+        out.pop(i, None)
+        out[i] = None
     return list(out)
 
   def meetings(self) -> list[str]:
@@ -301,6 +312,7 @@ class Export:
       return f"tl.bitcast({t[0]}, {_dtype(u.dtype)})", _CALL, t[2]
     if u.op is Ops.REDUCE: return self.reduce(u)
     if u.op is Ops.SCAN: return self.scan(u)
+    if u.op is Ops.SORTED: return self.sorted(u)
     if u.op is Ops.ALU: return self.alu(u)
     raise ExportError(f"{u.op.name}, which the tile language does not have")
 
@@ -352,13 +364,27 @@ class Export:
   def scan(self, u: UOp) -> tuple[str, int, Dims]:
     """A running sum."""
     fn, i, reverse, *every = u.arg
-    if any(every): raise ExportError(f"a scan that begins anew after {every[0]} elements")
     text, _, dims = self.typed(u.src[0])
     if fn not in _SCANS or fn is BinaryOps.ADD and _accumulated(u.dtype) is not u.dtype:
       raise ExportError(f"a scan by {fn.name} of {u.dtype}")
     if i not in dims: raise ExportError(f"a scan along a{i} of what does not vary along it")
-    args = [text, f"axis={dims.index(i)}", *["reverse=True"] * bool(reverse)]
+    args = [text, f"axis={dims.index(i)}", *["reverse=True"] * bool(reverse), *[f"every={n}" for n in every if n]]
     return f"tl.{_SCANS[fn]}({', '.join(args)})", _CALL, dims
+
+  def sorted(self, u: UOp) -> tuple[str, int, Dims]:
+    """Elements in the order of some of their bits."""
+    i, low, high, keep, bitonic = u.arg
+    text, _, dims = self.typed(u.src[0])
+    if i not in dims: raise ExportError(f"a sort along a{i} of what does not vary along it")
+    args = [text, str(low), str(high), f"axis={dims.index(i)}", *[f"keep={keep}"] * bool(keep), *["bitonic=True"] * bitonic]
+    said = f"tl.sort_bits({', '.join(args)})"
+    if u.src[1].op is not Ops.RANGE:   # the least one alone
+      shown = ", ".join(["0" if d == i else ":" for d in dims])
+      return f"{said}[{shown}]", _CALL, tuple([d for d in dims if d != i])
+    now = [u.src[1].arg[0] if d == i else d for d in dims]
+    order = sorted(range(len(now)), key=now.__getitem__)
+    if order != list(range(len(now))): said = f"tl.permute({said}, {_tuple(order, True)})"
+    return said, _CALL, tuple(sorted(now))
 
   def place(self, access: UOp) -> tuple[str, str, Dims]:
     """``data1.source.at(…)``, the mask that is left, and the dimensions of both."""

@@ -22,14 +22,32 @@ from ntgrad.codegen.size_text import shape_text
 from ntgrad.codegen.sizes import evaluator
 from ntgrad.codegen.tile_source import key_of
 
-from . import override_reader
+from . import override_reader, report
+from .variants import SizedProgram
 
 if TYPE_CHECKING:
   from ntgrad.tile.exported import Exported
 
 TOLERANCE = {8: 1e-9, 4: 1e-4, 2: 2e-2, 1: 0.3}   # by the bytes of a float: of the greatest value and of each one
 
-given: dict[str, Exported] = {}                            # by ``ntgrad.override``
+
+class Given(dict[str, "Exported"]):
+  """Kernels by what they stand for. Captured functions do not look here again, which a change says."""
+
+  def __setitem__(self, key: str, mine: Exported) -> None:
+    super().__setitem__(key, mine)
+    self.said(f"{mine.kernel.name} is in force")
+
+  def pop(self, key: str, *default: Any) -> Any:
+    if key in self: self.said(f"{self[key].kernel.name} is no longer in force")
+    return super().pop(key, *default)
+
+  def said(self, what: str) -> None:
+    report.note(f"override: {what} in what is compiled from now on; a function that ntgrad.jit has captured keeps the kernels of "
+                "its capture until its reset() is called")
+
+
+given = Given()                                            # by ``ntgrad.override``
 _folders: dict[str, tuple[Hashable, dict[str, Exported]]] = {}   # what lies in a folder, as it was read last
 noted: list[Callable[[Kernel, ProgramSpec, Parts, Device], None]] = []   # called for each new kernel of the scheduler
 
@@ -86,29 +104,66 @@ def check_parameters(mine: Exported, kernel: Kernel) -> Kernel:
 def _said(p: Param) -> str: return f"data{p.slot} {shape_text(p.shape)} {p.dtype.name}{', written' if p.written else ''}"
 
 
-class Overridden(Program):
+class Checked(Program):
+  """A person's program, which is compared with the scheduler's before its first launch; ``asked`` are its run-time sizes."""
+
+  def __init__(self, pair: Pair, program: Program, asked: tuple[int, ...]):
+    self.pair, self.program, self.asked = pair, program, asked
+
+  @property
+  def spec(self) -> ProgramSpec:
+    """The person's."""
+    spec: ProgramSpec = self.program.spec  # type: ignore[attr-defined]
+    return spec
+
+  def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
+    if not self.pair.checked: self.pair.check(buffers, self.asked)
+    return self.program(buffers, wait, sizes)
+
+  def ready(self) -> None: self.program.ready()
+  def clone(self) -> Program: return self.program.clone() if self.pair.checked else self
+
+
+class CheckedSizes(SizedProgram):
+  """The same of a kernel with run-time sizes: the variant for each of these is a program that is compared first."""
+
+  def __init__(self, pair: Pair): self.pair = pair   # all else is the person's own
+
+  @property
+  def spec(self) -> ProgramSpec:
+    """Of the person's variant that was made last."""
+    return self.pair.sized.spec
+
+  def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
+    program, given = self.variant(sizes)
+    return program(buffers, wait, given)
+
+  def variant(self, sizes: tuple[int, ...]) -> tuple[Program, tuple[int, ...]]:
+    """The program for run-time sizes, and what it is launched with."""
+    program, given = self.pair.sized.variant(sizes)
+    return (program if self.pair.checked else Checked(self.pair, program, sizes)), given
+
+  def ready(self) -> None: self.pair.sized.ready()
+
+
+def Overridden(kernel: Kernel, theirs: Program, mine: Program, file: str, device: Device) -> Program:
   """A person's program in the place of the scheduler's, whose results it is compared with once."""
+  pair = Pair(kernel, theirs, mine, file, device)
+  return CheckedSizes(pair) if isinstance(mine, SizedProgram) else Checked(pair, mine, ())
+
+
+class Pair:
+  """The scheduler's program and a person's, and whether they have been compared."""
 
   def __init__(self, kernel: Kernel, theirs: Program, mine: Program, file: str, device: Device):
     self.kernel, self.theirs, self.mine, self.file, self.device = kernel, theirs, mine, file, device
     self.checked = False
 
   @property
-  def spec(self) -> ProgramSpec:
-    """The person's."""
-    spec: ProgramSpec = self.mine.spec  # type: ignore[attr-defined]
-    return spec
-
-  def variant(self, sizes: tuple[int, ...]) -> tuple[Program, tuple[int, ...]]:
-    """The program for run-time sizes, and what it is launched with."""
-    return self.mine.variant(sizes)  # type: ignore[attr-defined]
-
-  def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
-    if not self.checked: self.check(buffers, sizes)
-    return self.mine(buffers, wait, sizes)
-
-  def ready(self) -> None: self.mine.ready()
-  def clone(self) -> Program: return self.mine.clone() if self.checked else self
+  def sized(self) -> SizedProgram:
+    """The person's, which has run-time sizes."""
+    assert isinstance(self.mine, SizedProgram)
+    return self.mine
 
   def check(self, buffers: Sequence[Raw], sizes: tuple[int, ...]) -> None:
     """Run both on copies of what they write. Raises OverrideError where the results are not the same."""
@@ -130,7 +185,8 @@ class Overridden(Program):
       if not p.written: continue
       want, got = (r[p.slot].view(np.uint8).reshape(-1)[:nbytes[p.slot]].view(p.dtype.np) for r in results)
       if (said := difference(want, got, p.dtype)) is not None:
-        raise OverrideError(f"{self.file}: {self.spec.name} gives something else than the scheduled kernel: data{p.slot}, {said}")
+        name = self.mine.spec.name  # type: ignore[attr-defined]
+        raise OverrideError(f"{self.file}: {name} gives something else than the scheduled kernel: data{p.slot}, {said}")
     self.checked = True
 
 

@@ -37,6 +37,7 @@ from .kernel import TileKernel, make
 from .launch import describe
 from .library import FORMAT, Library, load, show
 from .place import Parameter
+from .several import fastest
 from .sizes import Form
 from .specialised import Specialised
 from .tensor import Tensor
@@ -77,34 +78,31 @@ def build(
   ``premake(*config.args, **config.kwargs)`` gives ``(arrangement, application, tensors)``. ``target`` is "opencl" (this machine's
   default device), or "sm_80", "sm_90" … for a GPU that need not be there. The folder has each kernel's source and binary, and a
   manifest. A configuration may be a tuple ``(args, kwargs, options)``, options being ``num_warps`` and ``num_stages`` for the
-  compiler. ``meta_parameters`` are keywords of ``premake`` by which calls need not tell configurations apart: the first of such
-  is kept. ``caller`` says nothing here: whoever has the folder calls it. Raises ArgumentError for two configurations that a call
-  could not tell apart.
+  compiler. ``meta_parameters`` are keywords of ``premake`` by which calls need not tell configurations apart: of those that
+  differ in nothing else one is kept. With permission to tune (``TUNE``) it is the fastest: measured for their shapes (of open
+  sizes the hints) on this machine's device, and by the cost model for a GPU that need not be there; without, it is the first.
+  ``caller`` says nothing here: whoever has the folder calls it. Raises ArgumentError for two configurations that a call could
+  not tell apart.
   """
   folder = Path(output_dir)
   if folder.exists() and not folder.is_dir():
     raise StateError(f"build: {str(folder)!r} is a file; give a folder, or the path of a new one")
   folder.mkdir(parents=True, exist_ok=True)
   entries: list[dict[str, Any]] = []
-  kept: set[str] = set()
-  for number, (c, options) in enumerate(map(configuration, configs)):
-    same = repr((c.args, {n: v for n, v in c.kwargs.items() if n not in (meta_parameters or ())}, c.arguments, c.values))
-    if meta_parameters and same in kept: continue
-    kept.add(same)
-    try: signature(premake).bind(*c.args, **c.kwargs)
-    except TypeError as e: raise ArgumentError(f"build: configuration {number} is not what premake takes: {e}") from None
-    made = premake(*c.args, **c.kwargs)
-    if not isinstance(made, tuple) or len(made) != 3:
-      raise ArgumentError(f"build: premake gives {shown(made)}; it returns (arrangement, application, tensors)")
-    arrangement, application, tensors = made
-    device = device_of(target)
+  device, meta = device_of(target), list(meta_parameters or ())
+  alike: dict[Any, list[int]] = {}   # configurations, by what calls tell them apart by
+  read = list(map(configuration, configs))
+  for number, (c, _) in enumerate(read):
+    same = repr((c.args, {n: v for n, v in c.kwargs.items() if n not in meta}, c.arguments, c.values))
+    alike.setdefault(same if meta else number, []).append(number)
+  for several in alike.values():
+    kernels = [made_by(premake, n, *read[n], kernel_name) for n in several]
+    said = [{n: v for n, v in read[i][0].kwargs.items() if n in meta} for i in several]
+    best = fastest(kernels, [read[n][0] for n in several], said, device, not target.startswith("sm_"))
+    number, kernel = several[best], kernels[best]
+    c = read[number][0]
     with settings(checks="entry" if settings.checks == "all" else settings.checks):   # a library has no notes
-      if all(isinstance(n, int) for shape, _ in c.arguments for n in shape) and c.arguments:
-        kernel = make(arrangement, application, tensors, kernel_name=kernel_name, **options)
-        entry, specs = for_shapes(kernel, c, device)
-      else:
-        kernel = make(arrangement, application, declared(tensors, c), kernel_name=kernel_name, **options)
-        entry, specs = for_sizes(kernel, c, device)
+      entry, specs = (for_shapes if is_closed(c) else for_sizes)(kernel, c, device)
     told = ("arguments", "values", "condition")
     clash = next((e for e in entries if all(e.get(k) == entry.get(k) for k in told)), None)
     if clash is not None:
@@ -123,6 +121,22 @@ def build(
 
 
 # ---- one configuration
+
+def is_closed(c: Config) -> bool:
+  """Whether a configuration has a number for each size."""
+  return bool(c.arguments) and all(isinstance(n, int) for shape, _ in c.arguments for n in shape)
+
+
+def made_by(premake: Callable[..., Any], number: int, c: Config, options: dict[str, Any], name: str | None) -> TileKernel:
+  """The kernel of the configuration with a number. Raises ArgumentError for what ``premake`` does not take, or gives."""
+  try: signature(premake).bind(*c.args, **c.kwargs)
+  except TypeError as e: raise ArgumentError(f"build: configuration {number} is not what premake takes: {e}") from None
+  made = premake(*c.args, **c.kwargs)
+  if not isinstance(made, tuple) or len(made) != 3:
+    raise ArgumentError(f"build: premake gives {shown(made)}; it returns (arrangement, application, tensors)")
+  arrangement, application, tensors = made
+  return make(arrangement, application, tensors if is_closed(c) else declared(tensors, c), kernel_name=name, **options)
+
 
 def configuration(c: Any) -> tuple[Config, dict[str, Any]]:
   """A configuration, given as one or as a tuple (args, kwargs, options), and the compiler's options. Raises ArgumentError."""

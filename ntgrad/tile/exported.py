@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any, Mapping
 
 from ntgrad.codegen.errors import MissingFileError, NtgradError, OverrideError
-from ntgrad.codegen.kernel import AxisKind, Kernel
+from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.opts import Opt
-from ntgrad.codegen.rewrite import rewrite, substitute
-from ntgrad.codegen.tiles import lower_tiles, numbered
-from ntgrad.codegen.uop import Ops, UOp
 
 from .kernel import TileKernel
+from .scheduled import inlined, numbered, without_tiles
 from .specialised import Specialised, aligned
 
 _texts = itertools.count()
@@ -39,45 +37,20 @@ class Exported:
 
   def tiled(self) -> Kernel:
     """The index form with the file's tiles."""
-    return aligned(with_scans(self.specialised().kernel), self.aligns)
+    return aligned(inlined(self.specialised().kernel), self.aligns)
 
   def form(self) -> Kernel:
     """The index form without tiles, as the scheduler makes it, before its Opts; statements that have an order stay as they
     are."""
     kernel = self.tiled()
-    if not kernel.plain and not kernel.scans: return kernel
-    kernel = numbered(lower_tiles(kernel))
+    if not kernel.plain and not kernel.scans and not kernel.sorts: return kernel
+    kernel = without_tiles(kernel)
     if not self.axes: return kernel
     if sorted(self.axes.values()) != [a.id for a in kernel.axes]:
       have = ", ".join(map(str, kernel.axes))
       raise OverrideError(f"{self.file}: AXES is {self.axes}, and the axes are {have}; without it, and with "
                           "OPTS = None (Opts have numbers of axes), they stay in this order")
     return numbered(kernel.with_(axes=tuple(kernel.axes[i] for i in self.axes.values())), tuple(self.axes))
-
-
-def with_scans(kernel: Kernel) -> Kernel:
-  """A kernel that keeps running sums in variables, and does nothing else in an order, with the SCANs where they are used."""
-  if not kernel.variables or any(s.op is not Ops.STORE for s in kernel.body): return kernel
-  scans: dict[UOp, tuple[UOp, UOp]] = {}   # by variable: its axes, and what it is filled with
-  def inlined(old: UOp, new: UOp) -> UOp:
-    if new.src[0] not in scans: return new
-    own, value = scans[new.src[0]]
-    to = dict(zip(own.src, new.src[1].src))
-    if any(r.op is not Ops.RANGE or r.arg[1] != t.arg[1] for r, t in to.items()): return new
-    ids = {r.arg[0]: t.arg[0] for r, t in to.items()}
-    scan = {Ops.SCAN: lambda old, new: new.replace(new.src, arg=(old.arg[0], ids.get(old.arg[1], old.arg[1]), *old.arg[2:]))}
-    return substitute(rewrite((value,), scan), to)[0]
-  stores: list[UOp] = []
-  for s in kernel.body:
-    where, value = rewrite(s.src[1:3], {Ops.LOAD: inlined})
-    if s.src[0].op is not Ops.DEFINE_LOCAL:
-      stores.append(s.replace((s.src[0], where, value, *rewrite(s.src[3:], {Ops.LOAD: inlined}))))
-    elif value.op is Ops.SCAN and s.src[0] not in scans: scans[s.src[0]] = where, value
-    else: return kernel
-  changed = kernel.with_(body=tuple(stores))
-  used = {u.arg[0] for u in changed.nodes if u.op is Ops.RANGE} | changed.bound
-  axes = tuple(a for a in kernel.axes if a.kind is AxisKind.GRID or a.id in used)
-  return kernel if changed.variables else changed.with_(axes=axes)
 
 
 def read(text: str, file: str = "") -> Exported:

@@ -178,11 +178,11 @@ class Expressions:
       return
     g = generators[0]
     for x in self.value(g.iter, scope):
-      inner = Scope({}, scope, scope.fn, scope.file, scope.name)
+      inner = Scope({}, scope, scope.fn, scope.text, scope.name)
       self.assign(g.target, x, inner)
       if all(self.value(c, inner) for c in g.ifs): yield from self.comprehend(generators[1:], element, inner)
 
   def closure(self, node: ast.FunctionDef | ast.Lambda, scope: Scope) -> Closure:
     a = node.args
     named = {k.arg: self.value(d, scope) for k, d in zip(a.kwonlyargs, a.kw_defaults) if d is not None}
-    return Closure(Code(node, scope.file), scope, ([self.value(d, scope) for d in a.defaults], named))
+    return Closure(Code(node, scope.text), scope, ([self.value(d, scope) for d in a.defaults], named))

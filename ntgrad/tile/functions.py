@@ -1,16 +1,19 @@
-"""Functions of the language of applications that stand in scheduled kernels: running sums, writes in an order, positions.
-They are names of ``ntgrad.tile.language``."""
+"""Functions of the language of applications that stand in scheduled kernels: running sums, sorts by bits, writes in an order,
+positions. They are names of ``ntgrad.tile.language``."""
 from __future__ import annotations
 
 from typing import Any
 
+from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ApplicationError
+from ntgrad.codegen.errors import ApplicationError, ArgumentError, DTypeError
+from ntgrad.codegen.sorts import Sorted
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 
 from . import block as _b
 from .block import Block, block, floating, plain, tracer
 from .place import Reference
+from .renaming import renamed
 
 
 def position(x: Any) -> Block:
@@ -46,7 +49,7 @@ def any(x: Any, axis: int | None = None, keep_dims: Any = False) -> Block:  # no
   return _b.reduce(BinaryOps.OR, _holds(x), axis, keep_dims, "any")
 
 
-def along(op: Ops, x: Any, arg: Any, axis: int, name: str) -> Block:
+def along(op: Ops, x: Any, arg: Any, axis: int, name: str, any_size: bool = False) -> Block:
   """A variable with what ``op`` makes of all elements along an axis."""
   b = block(x)
   at = _b.axis_number(name, axis, b.ndim)
@@ -54,36 +57,64 @@ def along(op: Ops, x: Any, arg: Any, axis: int, name: str) -> Block:
   value = plain(b.value)
   if a is None: return Block(value, b.axes)
   t = tracer()
-  v = t.variable(value.dtype, b.shape, b.axes)
+  v = t.variable(value.dtype, b.shape, b.axes, any_size)
   t.assign(v, UOp(op, value.dtype, (value,), arg(a.arg[0])))
   return v.block
 
 
-def _scan(name: str, fn: BinaryOps, x: Any, axis: int, reverse: Any) -> Block:
-  return along(Ops.SCAN, x, lambda a: (fn, a, True if reverse else False), axis, name)
+def _scan(name: str, fn: BinaryOps, x: Any, axis: int, reverse: Any, every: Any) -> Block:
+  if not isinstance(every, int) or every < 0: raise ArgumentError(f"{name}: every is a number of elements, got {every!r}")
+  more = (every,) if every else ()
+  return along(Ops.SCAN, x, lambda a: (fn, a, True if reverse else False, *more), axis, name, True)
 
 
-def cumsum(x: Any, axis: int = 0, reverse: Any = False) -> Block:
-  """Running sums along an axis; with ``reverse`` from its end."""
+def cumsum(x: Any, axis: int = 0, reverse: Any = False, every: Any = 0) -> Block:
+  """Running sums along an axis; with ``reverse`` from its end, with ``every`` anew after so many elements."""
   from ntgrad.graph import acc_dtype
   b = block(x)
-  out = _scan("cumsum", BinaryOps.ADD, _b.cast(b, acc_dtype(b.dtype)), axis, reverse)
+  out = _scan("cumsum", BinaryOps.ADD, _b.cast(b, acc_dtype(b.dtype)), axis, reverse, every)
   return _b.cast(out, b.dtype) if b.dtype.kind == "f" else out
 
 
-def cumprod(x: Any, axis: int = 0, reverse: Any = False) -> Block:
-  """Running products along an axis; with ``reverse`` from its end."""
-  return _scan("cumprod", BinaryOps.MUL, x, axis, reverse)
+def cumprod(x: Any, axis: int = 0, reverse: Any = False, every: Any = 0) -> Block:
+  """Running products along an axis; with ``reverse`` from its end, with ``every`` anew after so many elements."""
+  return _scan("cumprod", BinaryOps.MUL, x, axis, reverse, every)
 
 
-def cummax(x: Any, axis: int = 0, reverse: Any = False) -> Block:
-  """The greatest so far along an axis; with ``reverse`` from its end."""
-  return _scan("cummax", BinaryOps.MAX, x, axis, reverse)
+def cummax(x: Any, axis: int = 0, reverse: Any = False, every: Any = 0) -> Block:
+  """The greatest so far along an axis; with ``reverse`` from its end, with ``every`` anew after so many elements."""
+  return _scan("cummax", BinaryOps.MAX, x, axis, reverse, every)
 
 
-def cummin(x: Any, axis: int = 0, reverse: Any = False) -> Block:
-  """The least so far along an axis; with ``reverse`` from its end."""
-  return _scan("cummin", BinaryOps.MIN, x, axis, reverse)
+def cummin(x: Any, axis: int = 0, reverse: Any = False, every: Any = 0) -> Block:
+  """The least so far along an axis; with ``reverse`` from its end, with ``every`` anew after so many elements."""
+  return _scan("cummin", BinaryOps.MIN, x, axis, reverse, every)
+
+
+def sort_bits(x: Any, low: int, high: int, axis: int = -1, keep: Any = 0, bitonic: Any = False) -> Block:
+  """Unsigned ints along an axis in rising order of their bits from ``low`` to ``high - 1``, equal ones as they stood; only the
+  first ``keep`` of them, unless that is 0. ``bitonic`` says that they rise and then fall, or fall and then rise."""
+  b = block(x)
+  at = _b.axis_number("sort_bits", axis, b.ndim)
+  if b.dtype.kind != "u": raise DTypeError(f"sort_bits: unsigned ints, got {b.dtype}; bitcast others")
+  if not all_ints(low, high) or not 0 <= low < high <= 8 * b.dtype.itemsize:
+    raise ArgumentError(f"sort_bits: bits from {low!r} to {high!r} of {b.dtype}, which has {8 * b.dtype.itemsize}")
+  n = b.dims[at]
+  if not isinstance(keep, int) or keep < 0 or isinstance(n, int) and keep > n:
+    raise ArgumentError(f"sort_bits: the first {keep!r} of {b.shape[at]}")
+  a, t, value = b.axes[at], tracer(), plain(b.value)
+  if a is None: return Block(value, b.axes)
+  place = None if keep == 1 else t.axis(keep or n)
+  axes = (*b.axes[:at], place, *b.axes[at + 1:])
+  if a not in value.ranges: return Block(value, axes)
+  own = t.axis(n)   # what is sorted and what comes of it may be the same memory's dimension
+  v = t.variable(value.dtype, (), axes, True)
+  how = Sorted(own.arg[0], low, high, keep, True if bitonic else False)
+  t.assign(v, UOp(Ops.SORTED, value.dtype, (renamed(value, {a: own}, t.axis), ix.ZERO if place is None else place), how))
+  return v.block
+
+
+def all_ints(*xs: Any) -> bool: return not [x for x in xs if not isinstance(x, int)]
 
 
 def put(where: Any, value: Any, mask: Any = None, axis: Any = None, add: Any = False) -> None:

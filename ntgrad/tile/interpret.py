@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import linecache
 import operator
 import types
 from contextlib import contextmanager
@@ -86,7 +85,7 @@ class Interpreter(Expressions):
     code = code_of(fn)
     assert isinstance(code.tree, ast.FunctionDef)
     names = [a.arg for a in (*code.tree.args.posonlyargs, *code.tree.args.args)]
-    scope = Scope(dict(zip(names, tiles)), None, fn, code.file, fn.__name__)
+    scope = Scope(dict(zip(names, tiles)), None, fn, code.text, fn.__name__)
     out = self.body(code.tree.body, scope)
     if out is not None and out.value is not None:
       raise ApplicationError(
@@ -164,7 +163,7 @@ class Interpreter(Expressions):
       raise ApplicationError(
         f"{name}: functions call each other {_MOST_CALLS} deep; recursion must end while the application is read"
       )
-    scope = Scope(names, around, fn, code.file, name)
+    scope = Scope(names, around, fn, code.text, name)
     self.depth += 1
     try:
       if isinstance(code.tree, ast.Lambda): return self.value(code.tree.body, scope)
@@ -178,11 +177,12 @@ class Interpreter(Expressions):
     """The error with the line it comes from, and a caret under the place."""
     if getattr(e, "located", False): return e
     line = getattr(node, "lineno", 0)
-    text = linecache.getline(scope.file, line).rstrip()
+    text = scope.text.line(line)
     begin = getattr(node, "col_offset", 0)
     end = getattr(node, "end_col_offset", None) if getattr(node, "end_lineno", line) == line else len(text)
     mark = " " * begin + "^" * max((end or begin + 1) - begin, 1)
-    new = type(e)(f"{e}\n  {scope.file}:{line}, in {scope.name}\n    {text.strip()}\n    {mark[len(text) - len(text.lstrip()):]}")
+    said = f"{scope.text.file}:{line}, in {scope.name}\n    {text.strip()}\n    {mark[len(text) - len(text.lstrip()):]}"
+    new = type(e)(f"{e}\n  {said}")
     new.__dict__["located"] = True
     return new
 
@@ -195,7 +195,7 @@ class Interpreter(Expressions):
     try:
       for i, s in enumerate(stmts):
         del held[mark:]
-        self.tracer.line = f"{Path(scope.file).name}:{s.lineno}: {linecache.getline(scope.file, s.lineno).strip()}"
+        self.tracer.line = f"{Path(scope.text.file).name}:{s.lineno}: {scope.text.line(s.lineno).strip()}"
         try:
           out = self.statement(s, scope, stmts[i + 1:])
         except NtgradError as e: raise self.located(e, s, scope) from None
@@ -311,7 +311,7 @@ class Interpreter(Expressions):
   def side(self, stmts: Sequence[ast.stmt], scope: Scope) -> tuple[list[UOp], Returned | None, dict[str, Any], bool]:
     """One side of an `if`, read apart: its statements, return, names, and whether it loads from computed places."""
     before = self.tracer.raw_loads
-    inner = Scope(dict(scope.names), scope.around, scope.fn, scope.file, scope.name)
+    inner = Scope(dict(scope.names), scope.around, scope.fn, scope.text, scope.name)
     with self.unmoved("an `if` whose condition is known only when the kernel runs"), self.tracer.region() as statements:
       out = self.body(stmts, inner)
     level = len(self.tracer.outer)
@@ -387,7 +387,7 @@ class Interpreter(Expressions):
       self.assign(s.target, item(ix.const(0)), scope)
       return self.body(s.body, scope)
     def read(names: dict[str, Any]) -> None:
-      inner = Scope(names, scope.around, scope.fn, scope.file, scope.name)
+      inner = Scope(names, scope.around, scope.fn, scope.text, scope.name)
       self.assign(s.target, item(k), inner)
       if self.body(s.body, inner) is not None:
         raise ApplicationError("return inside a loop of the kernel; assign, and return after it")
@@ -422,7 +422,7 @@ class Interpreter(Expressions):
       if not start: return None
       raise ApplicationError("a while loop whose condition never changes does not end")
     def read(names: dict[str, Any]) -> None:
-      inner = Scope(names, scope.around, scope.fn, scope.file, scope.name)
+      inner = Scope(names, scope.around, scope.fn, scope.text, scope.name)
       before = len(t.statements)
       got = self.value(s.test, inner)
       conditions.append((truth(got), len(t.statements) > before))

@@ -61,3 +61,20 @@ class Jagged:
     return (len(self.lengths), *map(int, own))
   @property
   def dtype(self) -> Any: return self.values.dtype
+
+
+def of_entries(a: Any) -> tuple[Any, np.ndarray[Any, Any]]:
+  """The values and offsets of a nested tensor of PyTorch with ``layout=torch.strided``: its memory, entries of the sizes that it
+  says one behind the other. Raises ArgumentError where they differ in another dimension than their first, or lie otherwise."""
+  sizes, strides, begins = (np.asarray(f(), np.int64) for f in (
+    a._nested_tensor_size, a._nested_tensor_strides, a._nested_tensor_storage_offsets))
+  if sizes.ndim != 2 or not sizes.size: raise ArgumentError("a nested tensor without entries, or of numbers, is no batch of rows")
+  if (sizes[:, 1:] != sizes[0, 1:]).any():
+    raise ArgumentError("the entries of a nested tensor differ in more than their first dimension, "
+                        f"{tuple(sizes[0].tolist())} and others; make it with layout=torch.jagged")
+  whole = [int(np.prod(sizes[0, d + 1:])) for d in range(sizes.shape[1])]
+  counts = sizes.prod(1)
+  if ((strides != whole) & (sizes > 1)).any() or (begins != np.cumsum(counts) - counts).any():
+    raise ArgumentError("the entries of a nested tensor do not lie one behind the other; make it contiguous()")
+  offsets = np.concatenate([[0], np.cumsum(sizes[:, 0])])
+  return a.values().reshape((int(offsets[-1]), *sizes[0, 1:].tolist())), offsets

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import linecache
 import sys
 import types
 from typing import Any, Callable, Mapping, Sequence
@@ -40,6 +39,7 @@ from .specialised import Specialised
 from .tensor import Tensor, check_takes, named
 from .trace import Tracer
 from .tune import fingerprint, first_choice, free_symbols, key_of, remembered, search
+from .typed import line_of, source_of
 
 
 @checked
@@ -154,7 +154,7 @@ def at_line(e: NtgradError, fn: Any) -> NtgradError:
     tb = tb.tb_next
   if found is None: return e
   file, line = found.tb_frame.f_code.co_filename, found.tb_lineno
-  text = linecache.getline(file, line).rstrip()
+  text = line_of(found.tb_frame.f_code, line)
   _, _, begin, end = list(found.tb_frame.f_code.co_positions())[found.tb_lasti // 2]
   lead = len(text) - len(text.lstrip())
   mark = " " * max((begin or 0) - lead, 0) + "^" * max((end or 0) - (begin or 0), 1)
@@ -179,7 +179,7 @@ class TileKernel(Signature):
     self.application, self.settings, self.output_dir = application, settings, output_dir
     self.__name__, self.__doc__ = name, application.__doc__
     self.tuned = any(s.meta for s in self.symbols.values())
-    self.identity = fingerprint(name, source_of(application))
+    self.identity = fingerprint(name, source_text(application))
     self._chosen: Recent[Any, dict[str, int]] = Recent(1024)
     self._specialised: Recent[Any, Specialised | None] = Recent(1024)
     self._families: Recent[Any, Family] = Recent(256)
@@ -382,8 +382,7 @@ def device_of(arguments: Sequence[Any]) -> str | None:
   return next((a.device for a in arguments if isinstance(a, Lazy)), None)
 
 
-def source_of(fn: Any) -> str:
+def source_text(fn: Any) -> str:
   """The text of a function; its byte code where that is not known."""
-  try: return inspect.getsource(fn)
-  except (OSError, TypeError): return repr((fn.__code__.co_code, fn.__code__.co_consts))
-
+  try: return source_of(fn)
+  except ApplicationError: return repr((fn.__code__.co_code, fn.__code__.co_consts))

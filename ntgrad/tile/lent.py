@@ -16,7 +16,7 @@ from ntgrad.engine.device import canonical, get_device
 from ntgrad.engine.dlpack import CUDA, MANAGED, DLTensor, exchange
 from ntgrad.engine.interchange import Foreign, adopt, described, not_while_captured, place_of, refused, speaks, take
 
-from .jagged import Jagged
+from .jagged import Jagged, of_entries
 
 
 def is_meta(a: Any) -> bool:
@@ -79,6 +79,9 @@ class Lent:
     """What stands for a tensor that has no memory of its own: a jagged one's parts, a meta tensor itself; None for any other."""
     if is_meta(a): return a
     if not getattr(a, "is_nested", False): return None
+    if callable(getattr(a, "_nested_tensor_size", None)):   # layout=torch.strided
+      values, offsets = of_entries(a)
+      return Jagged(self._tensor(values), offsets)
     if not callable(getattr(a, "offsets", None)):
       raise ArgumentError("a nested tensor of separate pieces is no batch in one memory; make it with layout=torch.jagged")
     return Jagged(self._tensor(a.values()), self._tensor(a.offsets()), getattr(a, "_ragged_idx", 1))

@@ -26,6 +26,7 @@ from .functions import (
   position as position,
   put as put,
   reciprocal as reciprocal,
+  sort_bits as sort_bits,
   threefry as threefry,
 )
 from .place import Counter, Reference, Tile

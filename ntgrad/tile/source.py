@@ -5,7 +5,6 @@ import ast
 import builtins
 import dis
 import inspect
-import linecache
 import textwrap
 import types
 from dataclasses import dataclass
@@ -14,33 +13,29 @@ from typing import Any, Sequence
 
 from ntgrad.codegen.errors import ApplicationError, did_you_mean
 
+from .typed import Text, text_of
+
 
 @dataclass(frozen=True)
 class Code:
-  """A Python function's source as a syntax tree, its line numbers those of the file."""
+  """A Python function's source as a syntax tree, its line numbers those of the text that it stands in."""
   tree: ast.FunctionDef | ast.Lambda
-  file: str
+  text: Text
 
 
 @lru_cache(maxsize=1024)
 def code_of(fn: types.FunctionType) -> Code:
   """The source of a function. Raises ApplicationError where Python does not know it."""
-  file = fn.__code__.co_filename
-  if fn.__name__ == "<lambda>": return Code(_lambda(fn), file)
-  try:
-    lines, first = inspect.getsourcelines(fn)
-    tree = ast.parse(textwrap.dedent("".join(lines)))
-  except (OSError, TypeError, SyntaxError):
-    raise _unknown(fn.__qualname__, file) from None
+  fn = inspect.unwrap(fn)
+  text, first = text_of(fn), fn.__code__.co_firstlineno
+  if fn.__code__.co_name == "<lambda>": return Code(_lambda(fn, text), text)
+  lines = inspect.getblock(list(text.lines[max(first, 1) - 1:]))
+  tree = ast.parse(textwrap.dedent("".join(lines)))
   _move(tree, max(first, 1) - 1, len(lines[0]) - len(lines[0].lstrip()))
-  return Code(next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)), file)
+  return Code(next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)), text)
 
 
-def _unknown(what: str, file: str) -> ApplicationError:
-  return ApplicationError(f"{what}: its source is not known ({file}); an application is written in a file or a notebook cell")
-
-
-def _lambda(fn: types.FunctionType) -> ast.Lambda:
+def _lambda(fn: types.FunctionType, text: Text) -> ast.Lambda:
   """A lambda from the places that its instructions have: it may stand anywhere in a statement."""
   code = fn.__code__
   quiet = {"RESUME", "COPY_FREE_VARS", "MAKE_CELL", "RETURN_VALUE"}
@@ -49,8 +44,7 @@ def _lambda(fn: types.FunctionType) -> ast.Lambda:
   ]
   begin = min((p.lineno or 0, p.col_offset or 0) for p in places)
   end = max((p.end_lineno or 0, p.end_col_offset or 0) for p in places)
-  lines = [linecache.getline(code.co_filename, n).encode() for n in range(begin[0], end[0] + 1)]
-  if not all(lines): raise _unknown("a lambda", code.co_filename)
+  lines = [line.encode() for line in text.lines[begin[0] - 1:end[0]]]
   lines[-1] = lines[-1][:end[1]]
   lines[0] = lines[0][begin[1]:]
   body = ast.parse("(" + b"".join(lines).decode() + ")", mode="eval").body
@@ -89,8 +83,8 @@ class Closure:
 class Scope:
   """The names of one function call: its own, then those around it."""
 
-  def __init__(self, names: dict[str, Any], around: Scope | None, fn: types.FunctionType | None, file: str, name: str):
-    self.names, self.around, self.fn, self.file, self.name = names, around, fn, file, name
+  def __init__(self, names: dict[str, Any], around: Scope | None, fn: types.FunctionType | None, text: Text, name: str):
+    self.names, self.around, self.fn, self.text, self.name = names, around, fn, text, name
 
   def find(self, name: str) -> Any:
     if name in self.names:

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import ast
-import operator
 import types
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,8 +21,9 @@ from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, prod, toposort
 from ntgrad.engine.asserts import WORD, Check
 
-from .block import Block, Size, _tracers, axis_for, binary, block, dim, plain, ranges_of, reduce, seen
+from .block import Block, Size, _tracers, axis_for, binary, block, dim, plain, ranges_of, reduce
 from .place import Level, Parameter, Place, Reference, Source, Tile
+from .scheduled import finished, known
 
 
 @dataclass
@@ -214,10 +214,12 @@ class Tracer:
         break
 
   # ---- variables
-  def variable(self, dtype: DType, shape: tuple[Size, ...], axes: Sequence[UOp | None] | None = None) -> Variable:
-    """Memory for a block."""
+  def variable(self, dtype: DType, shape: tuple[Size, ...], axes: Sequence[UOp | None] | None = None,
+               any_size: bool = False) -> Variable:
+    """Memory for a block; its sizes become numbers, unless it may be of ``any_size`` (see ``finished``)."""
     own = tuple(map(axis_for, shape)) if axes is None else tuple(axes)
-    sizes = known([a.arg[1] for a in own if a is not None])
+    sizes = tuple([a.arg[1] for a in own if a is not None])
+    if not any_size: sizes = known(sizes)
     name = f"v{self._variables}"
     self._variables += 1
     return Variable(UOp(Ops.DEFINE_LOCAL, dtype, (), (name, sizes, "private")), own)
@@ -336,12 +338,7 @@ class Tracer:
       new[u] = table[u] if u in table else u if src == u.src else \
         (UOp.unique if u.op in (Ops.STORE, Ops.ATOMIC, Ops.FOR, Ops.WHILE, Ops.IF) else UOp)(u.op, u.dtype, src, u.arg)
     params = tuple(Param(p.slot, p.shape, p.dtype, p.written) for p in self.parameters)
-    return Kernel(params, axes, tuple(new[s] for s in statements))
-
-
-def known(sizes: Sequence[Dim]) -> tuple[int, ...]:
-  """Sizes that must be numbers: a run-time size is the one that it is now, which the kernel is for from there on."""
-  return tuple([operator.index(seen(n)) for n in sizes])
+    return finished(Kernel(params, axes, tuple(new[s] for s in statements)))
 
 
 def word(value: UOp) -> UOp:
@@ -441,7 +438,7 @@ def costly(u: UOp, known: Sequence[UOp] = ()) -> bool:
   alu = 0
   for n in toposort((u,), stop=lambda n: n.op in (Ops.LOAD, Ops.INDEX) or n in known):
     if n in known: continue
-    if n.op in (Ops.REDUCE, Ops.SCAN, Ops.SORT): return True
+    if n.op in (Ops.REDUCE, Ops.SCAN, Ops.SORT, Ops.SORTED): return True
     if n.op is Ops.ALU and n.dtype.kind != "b" and n.dtype is not dtypes.index:
       if FUNCTIONS[n.arg].recompute > 1: return True
       alu += 1

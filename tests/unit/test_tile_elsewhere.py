@@ -355,6 +355,50 @@ def test_nested_tensors() -> None:
   with pytest.raises(ArgumentError, match="make it with layout=torch.jagged"): k(Pieces(), Pieces())
 
 
+class Strided(_Torch):
+  """A nested tensor with layout=torch.strided: the numbers of all entries, and the size, strides and place of each entry."""
+  is_nested = True
+
+  def __init__(self, memory: np.ndarray, sizes: list[tuple[int, ...]], strides: Any = None):
+    super().__init__(None, (len(sizes), -1))
+    self.memory, self.sizes = memory, np.array(sizes, np.int64)
+    self.strides = strides or [[int(np.prod(s[d + 1:])) for d in range(len(s))] for s in sizes]
+
+  def values(self) -> Any: return self.memory
+  def _nested_tensor_size(self) -> Any: return self.sizes
+  def _nested_tensor_strides(self) -> Any: return np.array(self.strides, np.int64)
+  def _nested_tensor_storage_offsets(self) -> Any: return np.cumsum(self.sizes.prod(1)) - self.sizes.prod(1)
+
+
+def test_strided_nested_tensors() -> None:
+  """Read and written where they are, as jagged ones."""
+  def doubled(x: Any, y: Any) -> None: y = x * 2 + x.offsets(1)
+  for rest in ((), (5,)):
+    lengths = [3, 1, 4]
+    sizes = [(n, *rest) for n in lengths]
+    memory = np.arange(8 * int(np.prod(rest)), dtype=np.float32)
+    out, nd = np.zeros_like(memory), 2 + len(rest)
+    cut = (1, 2, *rest)
+    k = tile.make(lambda x, y, cut=cut: (x.tile(cut), y.tile(cut)), doubled if not rest else _doubled_rows,
+                  (Tensor(nd, jagged_dim=1),) * 2)
+    for _ in range(2): k(Strided(memory, sizes), Strided(out, sizes))
+    at = np.concatenate([np.arange(n) for n in lengths]) if not rest else np.zeros(8)
+    assert (out.reshape(8, -1) == memory.reshape(8, -1) * 2 + at[:, None]).all()
+
+
+def _doubled_rows(x: Any, y: Any) -> None: y = x * 2
+
+
+def test_nested_tensors_that_are_no_batch_of_rows() -> None:
+  def doubled(x: Any, y: Any) -> None: y = x * 2
+  k = tile.make(lambda x, y: (x.tile((1, 4, 4)), y.tile((1, 4, 4))), doubled, (Tensor(3, jagged_dim=1),) * 2)
+  memory = np.zeros(16, np.float32)
+  other = Strided(memory, [(2, 4), (4, 2)])
+  with pytest.raises(ArgumentError, match="differ in more than their first dimension"): k(other, other)
+  turned = Strided(memory, [(2, 4), (2, 4)], [[1, 2], [1, 2]])
+  with pytest.raises(ArgumentError, match="do not lie one behind the other"): k(turned, turned)
+
+
 def test_arrays_that_are_one_memory() -> None:
   def more(x: Any, y: Any) -> None: y = x + 1
   k = tile.make(fours, more, (Tensor(1), Tensor(1)))
