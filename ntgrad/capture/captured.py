@@ -17,7 +17,7 @@ from ntgrad.codegen.errors import CaptureError, NtgradError
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.uop import Ops, UOp, live_nodes
 from ntgrad.core import Base, mode
-from ntgrad.engine import plans, realize as engine, report
+from ntgrad.engine import overrides, plans, realize as engine, report
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.capture import Output, Recorder, Shared, Watch, base_of, being_recorded, nothing_known, told_apart
 from ntgrad.engine.device import Device
@@ -77,7 +77,8 @@ def signature(pieces: Pieces) -> tuple[Any, ...]:
   all else is."""
   tensors = tuple([((u := t.lazydata).shape, u.dtype, u.device or Device.DEFAULT, t._names) for t in pieces.tensors])
   others = tuple([constant(o) for o in pieces.others])
-  settings = mode.training, mode.grad, Device.assigned, config.dev, dtypes.default_float, dtypes.default_int
+  settings: tuple[Any, ...] = mode.training, mode.grad, Device.assigned, config.dev, dtypes.default_float, dtypes.default_int
+  if overrides.given or config.override: settings += (overrides.state(),)
   return tuple(pieces.marks), tensors, others, settings
 
 

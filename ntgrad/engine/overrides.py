@@ -43,8 +43,7 @@ class Given(dict[str, "Exported"]):
     return super().pop(key, *default)
 
   def said(self, what: str) -> None:
-    report.note(f"override: {what} in what is compiled from now on; a function that ntgrad.jit has captured keeps the kernels of "
-                "its capture until its reset() is called")
+    report.note(f"override: {what} in what is compiled from now on; what ntgrad.jit has captured is captured again")
 
 
 given = Given()                                            # by ``ntgrad.override``
