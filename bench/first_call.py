@@ -103,10 +103,11 @@ def clocks() -> Iterator[dict[str, float]]:
     setattr(owner, name, call)
     return lambda: setattr(owner, name, real)
 
-  parts = [(tiles.TileKernel, "build", "trace"), (engine, "chosen_for", "choose"), (tune, "estimate", "choose"),
+  parts = [(tiles.TileKernel, "build", "trace"), (engine, "chosen_for", "choose"),
            (pipeline, "lower_tiles", "choose"), (engine, "rendered", "render"),
            (trials.Bench, "reference", "measure"), (trials.Bench, "measure", "measure")]
   if hasattr(tune, "lower_tiles"): parts.append((tune, "lower_tiles", "choose"))
+  if hasattr(tune, "model_seconds"): parts += [(tune, "model_seconds", "choose"), (tune, "excess", "choose")]
   back = [timed(*p) for p in parts]
   try: yield spent
   finally:
@@ -135,18 +136,21 @@ def one_call(name: str) -> dict[str, Any]:
   kernel(*args, **given)
   again = time.perf_counter() - start
   values = {n: v for n, v in kernel.last.values.items() if kernel.symbols[n].meta} if kernel.last is not None else {}
-  return {**spent, "rest": total - sum(spent.values()), "total": total, "again": again, "values": values}
+  return {**spent, "rest": total - sum(spent.values()), "total": total, "again": again, "values": by_name(values)}
 
 
 def one_cubin(name: str, chip: str) -> dict[str, Any]:
   """A kernel for a GPU that need not be here, with the first choice of block sizes."""
   from ntgrad.backends.cuda import compiler
   from ntgrad.backends.cuda.renderer import TritonRenderer
+  from ntgrad.codegen.config import config
   from ntgrad.engine import device as engine
   compiler._triton()
   device: Any = SimpleNamespace(renderer=TritonRenderer(capability=compiler.capability(chip)), name=chip)
   kernel, args, given = CASES[name]()
   engine._open[chip] = device
+  small, arrays, _ = CASES["add"]()
+  with config(cache=0): compiler.request(small.specialise(*arrays).spec(device), chip).fitting(compiler.build)   # its imports
   with clocks() as spent:
     start = time.perf_counter()
     from ntgrad.tile.launch import describe, taken
@@ -158,8 +162,13 @@ def one_cubin(name: str, chip: str) -> dict[str, Any]:
     end = time.perf_counter()
   total = end - start
   values = {n: v for n, v in found.values.items() if kernel.symbols[n].meta}
-  return {**spent, "rest": total - sum(spent.values()), "compile": end - compiling, "total": total, "values": values,
+  return {**spent, "rest": total - sum(spent.values()), "compile": end - compiling, "total": total, "values": by_name(values),
           "shared": binary.shared, "warps": binary.num_warps}
+
+
+def by_name(values: dict[str, int]) -> dict[str, int]:
+  """Block sizes in the order in which they were made."""
+  return dict(sorted(values.items(), key=lambda t: (len(t[0]), t[0])))
 
 
 def in_process(name: str, folder: str, tune: int, chip: str) -> dict[str, Any]:
