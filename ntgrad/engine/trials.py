@@ -106,9 +106,15 @@ def ready(programs: Sequence[Program], seconds: float, apart: bool = False) -> l
   if apart and sys.executable: return _ready_apart(programs, ends)
   out = []
   for p in programs:
-    out.append(time.perf_counter() < ends)
+    out.append(time.perf_counter() < ends or _there(p))   # a worker may have it, or one that was built with it
     if out[-1]: _ready(p)
   return out
+
+
+def _there(program: Program) -> bool:
+  """Whether a program is compiled, as far as its job tells."""
+  job = getattr(program, "unit", None)
+  with pool.changed: return isinstance(job, pool.Job) and _built(job)
 
 
 def _ready(program: Program) -> None:

@@ -49,7 +49,8 @@ FEWEST, MOST_WARPS = 4, 8       # warps that are tried
 
 class Clock:
   """The seconds of a search, and the parts of them after which no candidate is read, made source of, or compiled any more."""
-  READING, RENDERING, COMPILING = 0.2, 0.5, 0.75
+  READING, RENDERING, COMPILING = 0.2, 0.45, 0.85
+  MEASURING = 0.2   # at least, for a compiler may take longer than it has
   SECONDS, SECONDS_BLOCKS = 6.0, 4.0
 
   def __init__(self, target: Target):
@@ -203,8 +204,10 @@ def search(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Read, devi
   bench = Bench(device, [Memory(b.nbytes, b.dtype, b.raw, p.written) for p, b in zip(first[1].parameters, inputs)])
   best: tuple[float, Values] | None = None
   with progress(kernel.name, len(ranked)) as shown:
-    for values, program in compiled(ranked, device, lines, clock, bench):
-      if best is not None and clock.left() < 0: break
+    programs = compiled(ranked, device, lines, clock, bench)
+    over = time.perf_counter() + max(clock.left(), clock.MEASURING * clock.seconds)   # what is compiled is worth it
+    for values, program in programs:
+      if best is not None and time.perf_counter() > over: break
       try: seconds = bench.measure(program)
       except NtgradError as e: lines.append(f"{show(values)}: {said(e)}")
       else:

@@ -151,6 +151,8 @@ def test_no_time_no_process() -> None:
   programs = [Slow(600.0)]
   assert trials.ready(programs, -1.0, apart=True) == [False] and not programs[0].unit.taken
   assert trials.ready(programs, -1.0) == [False] and programs[0].asked == 0
+  programs[0].unit.done = True                         # built with another, or by a worker
+  assert trials.ready(programs, -1.0) == [True] and programs[0].asked == 1
 
 
 def test_what_is_not_compiled_in_time_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
