@@ -58,18 +58,23 @@ class Work:
   @staticmethod
   def of(kernel: Kernel, m: int, n: int, sides: Iterable[UOp]) -> Work:
     """The product that a kernel makes, its blocks along axes ``m`` and ``n``."""
-    rows, columns = kernel.axis(m).count, kernel.axis(n).count
     others = prod(a.count for a in free(kernel) if a.id not in (m, n))
     summed = prod(a.count for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound)
+    return Work.around(kernel, (kernel.axis(m).count, kernel.axis(n).count, summed, others), frozenset((m, n)), sides)
+
+  @staticmethod
+  def around(kernel: Kernel, sizes: tuple[int, int, int, int], each: frozenset[int], sides: Iterable[UOp]) -> Work:
+    """The same of so many rows, columns, elements of a sum, and products, with a block's rows and columns along axes ``each``."""
+    sides = tuple(sides)
     loads = [u for u in toposort(sides) if u.op is Ops.LOAD]
     read = max([u.dtype.itemsize for u in loads if u.dtype.kind == "f"] or [min([u.dtype.itemsize for u in loads], default=2)])
-    sizes = [prod(n if isinstance(n, int) else 1 for n in p.shape) * p.dtype.itemsize for p in kernel.params if not p.written]
+    known = [prod(n if isinstance(n, int) else 1 for n in p.shape) * p.dtype.itemsize for p in kernel.params if not p.written]
     written = max(p.dtype.itemsize for p in kernel.params if p.written)
-    info, within, each = profile(kernel), set(toposort(sides)), {m, n}
+    info, within = profile(kernel), set(toposort(sides))
     beside = sum(x.itemsize for x in info.accesses if not x.write and x.node not in within and each <= x.axes)
     operations = sum(cost for axes, cost in info.work.items() if each <= axes and not axes & kernel.bound)
     multiplied = max(s.dtype.itemsize for s in sides)
-    return Work(rows, columns, summed, others, read, multiplied, written, sum(sizes), beside, operations)
+    return Work(*sizes, read, multiplied, written, sum(known), beside, operations)
 
   @property
   def exact(self) -> bool:

@@ -4,17 +4,22 @@ Both tuners use it: that of the tile language's block sizes, and the search for 
 """
 from __future__ import annotations
 
+import sys
+import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Iterable, Sequence
+from typing import Any, Sequence
 
 import numpy as np
 
+from ntgrad.backends import pool
 from ntgrad.backends.base import Device, Program
+from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import ArgumentError, NtgradError
 
-REPEATS = 5                   # launches of each candidate
+REPEATS = 5                   # launches of each candidate,
+TRIAL = 0.5                   # as far as these seconds go
 PIECES = 64                   # of a large result that are compared,
 PIECE = 65536                 # and elements of each
 HOPELESS = 3.0                # a first launch so many times slower than the best is not repeated
@@ -74,7 +79,8 @@ class Bench:
       first = program(raws, True) or 0.0
       for got, want in zip(self.results(raws), self.want or ()): compare(got, want)
       if first > HOPELESS * self.best: return first
-      seconds = float(np.median([program(raws, True) or 0.0 for _ in range(REPEATS)]))
+      repeats = REPEATS if first * REPEATS <= TRIAL else max(1, int(TRIAL / first))
+      seconds = float(np.median([program(raws, True) or 0.0 for _ in range(repeats)]))
       self.best = min(self.best, seconds)
       return seconds
     finally: self.let_go(raws)
@@ -92,11 +98,79 @@ def compare(got: np.ndarray, want: np.ndarray) -> None:
   if not close.all(): raise ArgumentError(f"{(~close).sum()} of {close.size} results differ from the reference kernel's")
 
 
-def ready(programs: Iterable[Program], seconds: float) -> None:
-  """Compile programs, worker processes helping: before measuring, for which a CPU must have nothing else to do. Those for which
-  there is no time are left until they are measured, and so are errors."""
-  started = time.perf_counter()
+def ready(programs: Sequence[Program], seconds: float, apart: bool = False) -> list[bool]:
+  """Compile programs before measuring, for which a CPU must have nothing else to do; which of them are there within so many
+  seconds. Errors are left until a program is measured. Worker processes help; ``apart``: only they compile, and what one is at
+  when the time is over is dropped."""
+  ends = time.perf_counter() + seconds
+  if apart and sys.executable: return _ready_apart(programs, ends)
+  out = []
   for p in programs:
-    if time.perf_counter() - started > seconds: break
-    try: p.ready()
-    except NtgradError: pass
+    out.append(time.perf_counter() < ends or _there(p))   # a worker may have it, or one that was built with it
+    if out[-1]: _ready(p)
+  return out
+
+
+def _there(program: Program) -> bool:
+  """Whether a program is compiled, as far as its job tells."""
+  job = getattr(program, "unit", None)
+  with pool.changed: return isinstance(job, pool.Job) and _built(job)
+
+
+def _ready(program: Program) -> None:
+  try: program.ready()
+  except NtgradError: pass
+
+
+def _ready_apart(programs: Sequence[Program], ends: float) -> list[bool]:
+  jobs = [getattr(p, "unit", None) for p in programs]
+  build_apart([j for j in jobs if isinstance(j, pool.Job)], ends - time.perf_counter())
+  out = []
+  for p, j in zip(programs, jobs):
+    with pool.changed: out.append(not isinstance(j, pool.Job) or _built(j))
+    if out[-1]: _ready(p)
+  return out
+
+
+def _built(job: pool.Job) -> bool:
+  """Whether nothing is left but to take what a worker made of a job, or said of it."""
+  return job.done or not job.taken and (job.answer is not None or job.refused != "")
+
+
+def build_apart(jobs: Sequence[pool.Job], seconds: float) -> None:
+  """Build jobs in processes of their own, which are ended after so many seconds, whatever they are at: a compiler that runs in
+  this process cannot be stopped. What others have begun to build already is waited for."""
+  ends = time.monotonic() + seconds
+  with pool.changed:
+    todo = [j for j in dict.fromkeys(jobs) if not _built(j) and not j.taken]
+    for j in todo: j.here = j.taken = True   # no other worker begins it
+  waiting = todo[::-1]
+  workers: list[pool.Worker] = []
+
+  def drive(worker: pool.Worker) -> None:
+    how = ""
+    while how != "lost":
+      with pool.changed:
+        if not waiting: break
+        job = waiting.pop()
+      how, what = worker.ask(job.settings, job.work())
+      with pool.changed:
+        if how == "made": job.answer = what
+        elif how == "refused": job.refused = what
+        job.taken = False
+        pool.changed.notify_all()
+
+  try:
+    with uninterrupted():
+      for _ in range(min(len(todo), pool.size())): workers.append(pool.Worker())
+    threads = [threading.Thread(target=drive, args=(w,), name="ntgrad-apart", daemon=True) for w in workers]
+    for t in threads: t.start()
+    def over() -> bool: return not any(j.taken for j in jobs) or not any(t.is_alive() for t in threads)
+    with pool.changed: pool.changed.wait_for(over, max(ends - time.monotonic(), 0.0))
+  finally:
+    with pool.changed: waiting.clear()
+    for w in workers: w.kill()
+    for w in workers: w.end()
+    with pool.changed:
+      for j in todo: j.taken = False
+      pool.changed.notify_all()

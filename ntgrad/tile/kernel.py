@@ -11,7 +11,7 @@ import sys
 import types
 from typing import Any, Callable, Mapping, Sequence
 
-from ntgrad.backends import cache
+from ntgrad.backends import cache, renderer
 from ntgrad.backends.base import Device
 from ntgrad.checks import checked
 from ntgrad.codegen import index as ix
@@ -38,7 +38,7 @@ from .sizes import MOST_FORMS, Family, Form, Sizes, bucket, equal_in, form_of, n
 from .specialised import Specialised
 from .tensor import Tensor, check_takes, named
 from .trace import Tracer
-from .tune import fingerprint, first_choice, free_symbols, key_of, remembered, search
+from .tune import fingerprint, first_choice, fitting, free_symbols, key_of, remembered, search
 from .typed import line_of, source_of
 
 
@@ -251,7 +251,11 @@ class TileKernel(Signature):
       full[i] = Argument(found, dtypes.of(t.element or dtype or dtypes.float32))
     values = self.bind(full, given)
     left = [s for n, s in self.symbols.items() if n not in values]
-    values |= first_choice(free_symbols(left, self), blocks)
+    free = free_symbols(left, self)
+    if blocks:
+      settings = {"num_warps": (4,), **self.settings}   # what a library has no value for is its compiler's
+      values |= fitting(free, lambda v: self.build(full, numbers, values | v), renderer("triton").target, settings)
+    else: values |= first_choice(free, blocks)
     open_ = [n for n in names_in(self.tensors) if n not in fixed and not self.symbols[n].constexpr]
     form = form_of(open_, values, self.symbols, lambda values: self.sized(full, numbers, values))
     pinned = [n for c in ix.conjuncts(form.condition) for n, to in equal_in(c) if n in open_ and isinstance(to, int)]
@@ -305,15 +309,25 @@ class TileKernel(Signature):
     key = (about, tuple(sorted(numbers.items())), rounded, device, config.key())
     if (known := self._chosen[key]) is not None: return values | known
     opened = get_device(device)
-    start = values | first_choice(free, opened.renderer.target.blocks)
-    if not config.tune or config.noopt or buffers is None: return start
-    s = self.build(full, numbers, start)
-    if s is None: return start
-    memory = buffers(s)
+    target, start = opened.renderer.target, first_choice(free, opened.renderer.target.blocks)
+    def read(v: dict[str, int]) -> Specialised | None: return self.build(full, numbers, values | v)
+    if not config.tune or config.noopt or buffers is None:
+      if not target.blocks: return values | start
+      known = self._chosen["first", key]
+      if known is None:
+        name = key_of(self, full, numbers, values, opened)
+        known = remembered(name, free, "tile-first")
+        if known is None:
+          known = fitting(free, read, target, self.settings)
+          cache.store("tile-first", name, json.dumps(known).encode())
+        self._chosen["first", key] = known
+      return values | known
     name = key_of(self, full, numbers, values, opened)
     found = remembered(name, free)
     if found is None:
-      found, lines = search(self, free, lambda v: self.build(full, numbers, values | v), opened, memory)
+      s = self.build(full, numbers, values | start)
+      if s is None: return values | start
+      found, lines = search(self, free, read, opened, buffers(s))
       cache.store("tile-tune", name, json.dumps(found).encode())
       report.tuned(self.name, found, lines)
     self._chosen[key] = found
@@ -369,7 +383,6 @@ class TileKernel(Signature):
 
 def device_for(target: str) -> Device:
   """The default device, or else the CPU, where that is such a target; something with the renderer of one where it is not."""
-  from ntgrad.backends import renderer
   for name in (default_device(), "CPU"):
     try: device = get_device(name)
     except DeviceError: continue

@@ -3,7 +3,8 @@ it.
 
 The search runs candidates on copies of everything that the kernel writes, compares each with the unoptimised kernel, and keeps
 the fastest; the choice is remembered on disk for the hardware with its driver, the kernel, and shapes rounded up to powers of
-two.
+two. All that it does, compiling too, counts for its seconds: each of its phases begins with what there is when the one before it
+has had its part.
 """
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ import hashlib
 import itertools
 import json
 import time
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -20,9 +22,12 @@ from ntgrad.backends.base import Device, Program
 from ntgrad.backends.progress import bar
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import ArgumentError, NtgradError
-from ntgrad.codegen.estimate import estimate
+from ntgrad.codegen.index import count
+from ntgrad.codegen.products import Blocks
+from ntgrad.codegen.room import LEAST_DOT, best_of, from_best, room_of, seconds_of
+from ntgrad.codegen.target import Target
 from ntgrad.codegen.tiles import lower_tiles
-from ntgrad.engine.trials import Bench, Memory, ready
+from ntgrad.engine.trials import HOPELESS, Bench, Memory, ready
 from ntgrad.symbol import Symbol
 
 from .sizes import bucket
@@ -32,8 +37,29 @@ if TYPE_CHECKING:
   from .specialised import Specialised
 
 Values = dict[str, int]
-BUDGET = 20.0                 # seconds for one search
-CONFIGS = 12                  # candidates that are measured at most
+Read = Callable[[Values], Any]   # of values the kernel that is specialised for them
+Candidate = tuple[Values, Any]
+CONFIGS = 12                  # candidates that are measured at most,
+READ = 200                    # of so many that are read
+DISTINCT, DISTINCT_BLOCKS = 40, 120   # or that many which are different kernels
+UNOPTIMISED = 2e8             # operations a second of a kernel without Opts, about: one that takes longer than a part of the
+LONG = 0.1                    # search is not run, and candidates are compared with the first of them
+FEWEST, MOST_WARPS = 4, 8       # warps that are tried
+
+
+class Clock:
+  """The seconds of a search, and the parts of them after which no candidate is read, made source of, or compiled any more."""
+  READING, RENDERING, COMPILING = 0.2, 0.45, 0.85
+  MEASURING = 0.2   # at least, for a compiler may take longer than it has
+  SECONDS, SECONDS_BLOCKS = 6.0, 4.0
+
+  def __init__(self, target: Target):
+    self.seconds = self.SECONDS_BLOCKS if target.blocks else self.SECONDS
+    self.started = time.perf_counter()
+
+  def left(self, part: float = 1.0) -> float:
+    """Seconds until a part of the time is over."""
+    return self.started + part * self.seconds - time.perf_counter()
 
 
 def free_symbols(symbols: Sequence[Symbol], kernel: TileKernel) -> list[Symbol]:
@@ -42,6 +68,8 @@ def free_symbols(symbols: Sequence[Symbol], kernel: TileKernel) -> list[Symbol]:
   if left: raise ArgumentError(f"{kernel.name}: no value for {', '.join(left)}; give {left[0]}=… with the call")
   return [s for s in symbols if s.meta]
 
+
+# ---- the first choice
 
 def first_choice(symbols: Sequence[Symbol], blocks: bool) -> Values:
   """Powers of two within the bounds that are good enough to run: long when there is only one, larger for chips that compute with
@@ -56,18 +84,65 @@ def first_choice(symbols: Sequence[Symbol], blocks: bool) -> Values:
   return out
 
 
-def candidates(symbols: Sequence[Symbol], more: Mapping[str, Sequence[int]]) -> Iterator[Values]:
-  """All values within the bounds, those near the first choice first; ``more`` has settings that are tried with each, on targets
-  with blocks."""
-  start = first_choice(symbols, bool(more)) | {n: vs[0] for n, vs in more.items()}
-  def options(s: Symbol) -> list[int]:
-    low, high = max(s.lower_bound or 1, 1), s.upper_bound or 1024
-    return [n for e in range(11) if low <= (n := 1 << e) <= high] or [start[str(s)]]
-  points = list(itertools.product(*map(options, symbols), *more.values()))
-  names = [*(str(s) for s in symbols), *more]
-  def distance(p: tuple[int, ...]) -> float: return sum(abs(np.log2(n / start[name])) for n, name in zip(p, names))
-  for p in sorted(points, key=distance): yield dict(zip(names, p))
+def fitting(symbols: Sequence[Symbol], read: Read, target: Target, settings: Mapping[str, Any]) -> Values:
+  """The first choice; on a chip that computes with blocks, where a core has no room for such a program, one that fits: step by
+  step a block is halved, or warps are doubled, as leaves the least to do. A product comes as near to the blocks that the
+  scheduler would choose for it as halving leads."""
+  start = first_choice(symbols, target.blocks)
+  if not target.blocks or not symbols: return start
+  fixed = {n: vs[0] for n, vs in settings.items() if n in OPTIONS}
 
+  def smallest() -> Blocks | None:
+    """The best blocks of a product; by small ones it is padded least."""
+    try: s = read(fixed | {str(s): max(s.lower_bound or 1, min(start[str(s)], LEAST_DOT)) for s in symbols})
+    except NtgradError: return None
+    if s is None: return None
+    with rounding(s): return best_of(s.kernel, target)
+
+  def cost(values: Values) -> tuple[float, float] | None:
+    """What a core lacks, and how far from the best it is; None where there is no such kernel."""
+    try: s = read(fixed | values)
+    except NtgradError: return None
+    if s is None: return None
+    with rounding(s): return max(excess(s, target), 1.0), from_best(s.kernel, best, target)
+
+  def steps(values: Values) -> Iterator[Values]:
+    for s in symbols:
+      half = values[str(s)] // 2
+      if half >= max(s.lower_bound or 1, LEAST_DOT): yield values | {str(s): half}
+    warps = values.get("num_warps", FEWEST)
+    if "num_warps" not in fixed and warps < MOST_WARPS: yield values | {"num_warps": 2 * warps}
+
+  best = None
+  values, least = start, cost(start)
+  if least is None or least[0] <= 1: return start
+  best = smallest()
+  least = cost(start) or least
+  while least[0] > 1 or least[1] >= 1:
+    found = [(c, v) for v in steps(values) if (c := cost(v)) is not None]
+    now, better = min(found, key=lambda t: t[0], default=(least, values))
+    if now >= least: break
+    values, least = better, now
+  return values
+
+
+def rounding(s: Specialised) -> Any:
+  """Settings as its products ask for them."""
+  return config(allow_tf32=1 if s.tf32 else config.allow_tf32)
+
+
+def excess(s: Specialised, target: Target) -> float:
+  """How many times as much of a core as there is a program takes."""
+  told = dict(s.options)
+  with rounding(s): return room_of(s.kernel, told.get("num_warps", 0), told.get("num_stages", 0)).excess(target)
+
+
+def model_seconds(s: Specialised, target: Target) -> float:
+  """How long it takes by the model."""
+  with rounding(s): return seconds_of(s.kernel, target)
+
+
+# ---- what is remembered
 
 def key_of(
   kernel: TileKernel, arguments: Sequence[Any], numbers: Mapping[int, Any], values: Mapping[str, int], device: Device
@@ -83,84 +158,145 @@ def key_of(
     shapes,
     sorted(numbers.items()),
     rounded,
-    device.identity,
+    getattr(device, "identity", ""),
     str(device.renderer.target),
     sorted(kernel.settings.items()),
     config.key(),
   )
 
 
-def remembered(key: str, symbols: Sequence[Symbol]) -> Values | None:
+def remembered(key: str, symbols: Sequence[Symbol], table: str = "tile-tune") -> Values | None:
   """The choice of an earlier search."""
-  raw = cache.load("tile-tune", key)
+  raw = cache.load(table, key)
   if raw is None: return None
   found: Values = json.loads(raw)
   return found if all(str(s) in found for s in symbols) else None
 
 
-def search(
-  kernel: TileKernel, symbols: Sequence[Symbol], specialise: Any, device: Device, inputs: Sequence[Any]
-) -> tuple[Values, list[str]]:
+# ---- the search
+
+OPTIONS = ("num_warps", "num_stages")
+
+
+def candidates(symbols: Sequence[Symbol], more: Mapping[str, Sequence[int]], start: Values | None = None) -> Iterator[Values]:
+  """All values within the bounds, those near the first choice first; ``more`` has settings that are tried with each, on targets
+  with blocks."""
+  start = {n: vs[0] for n, vs in more.items()} | (start or first_choice(symbols, bool(more)))
+  def options(s: Symbol) -> list[int]:
+    low, high = max(s.lower_bound or 1, 1), s.upper_bound or 1024
+    return [n for e in range(11) if low <= (n := 1 << e) <= high] or [start[str(s)]]
+  points = list(itertools.product(*map(options, symbols), *more.values()))
+  names = [*(str(s) for s in symbols), *more]
+  def distance(p: tuple[int, ...]) -> float: return sum(abs(np.log2(n / start[name])) for n, name in zip(p, names))
+  for p in sorted(points, key=distance): yield dict(zip(names, p))
+
+
+def search(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Read, device: Device,
+           inputs: Sequence[Any]) -> tuple[Values, list[str]]:
   """The fastest values, and a line about each that was tried. ``specialise(values)`` builds, ``inputs`` are Buffers by slot."""
   lines: list[str] = []
-  distinct: dict[Any, tuple[Values, Specialised]] = {}
-  more = {"num_warps": kernel.settings.get("num_warps", (4, 8)), "num_stages": kernel.settings.get("num_stages", (3,))}
-  more_blocks = device.renderer.target.blocks
-  for values in itertools.islice(candidates(symbols, more if more_blocks else {}), 200):
-    try:
-      s = specialise(values)
-    except NtgradError as e:
-      lines.append(f"{show(values)}: {str(e).splitlines()[0]}")
-      continue
-    lowered = lower_tiles(s.kernel) if s.kernel.plain and not device.renderer.target.blocks else s.kernel
-    distinct.setdefault((lowered.axes, lowered.body, s.options) if lowered.plain else id(s), (values, s))
-    if len(distinct) >= (120 if more_blocks else 40):
-      break
-  if not distinct:
-    raise ArgumentError(f"{kernel.name}: no block size fits; " + "; ".join(lines[:3]))
-  first = next(iter(distinct.values()))
-  if len(distinct) == 1:
-    return first[0], lines
-  most = kernel.settings.get("max_num_configs") or CONFIGS
-  ranked = [
-    first,
-    *sorted((d for d in distinct.values() if d is not first), key=lambda d: estimate(d[1].kernel, device.renderer.target)),
-  ][:most]
+  target, clock = device.renderer.target, Clock(device.renderer.target)
+  found = different(kernel, symbols, specialise, target, clock, lines)
+  if not found: raise ArgumentError(f"{kernel.name}: no block size fits; " + "; ".join(lines[:3]))
+  if len(found) == 1: return found[0][0], lines
+  ranked = likely(found, target, lines)[:kernel.settings.get("max_num_configs") or CONFIGS]
+  first = ranked[0]
   bench = Bench(device, [Memory(b.nbytes, b.dtype, b.raw, p.written) for p, b in zip(first[1].parameters, inputs)])
-  with config(noopt=1):
-    bench.reference(*device.compile([first[1].spec(device)]))
   best: tuple[float, Values] | None = None
-  started = time.perf_counter()
   with progress(kernel.name, len(ranked)) as shown:
-    for values, program in compiled(ranked, device, lines):
-      if best is not None and time.perf_counter() - started > BUDGET:
-        break
-      try:
-        seconds = bench.measure(program)
-      except NtgradError as e:
-        lines.append(f"{show(values)}: {str(e).splitlines()[0]}")
+    programs = compiled(ranked, device, lines, clock, bench)
+    over = time.perf_counter() + max(clock.left(), clock.MEASURING * clock.seconds)   # what is compiled is worth it
+    for values, program in programs:
+      if best is not None and time.perf_counter() > over: break
+      try: seconds = bench.measure(program)
+      except NtgradError as e: lines.append(f"{show(values)}: {said(e)}")
       else:
         lines.append(f"{show(values)}: {seconds * 1e6:.1f} µs")
-        if best is None or seconds < best[0]:
-          best = seconds, values
+        if best is None or seconds < best[0]: best = seconds, values
       shown.update(1)
   return (best[1] if best is not None else first[0]), lines
 
 
-def compiled(ranked: Sequence[tuple[Values, Specialised]], device: Device, lines: list[str]) -> list[tuple[Values, Program]]:
-  """The candidates' programs, ready as far as half of the budget goes. ``lines`` is told of those that cannot be rendered, and of
-  those whose source another one has."""
+def different(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Read, target: Target, clock: Clock,
+              lines: list[str]) -> list[Candidate]:
+  """The candidates that make different kernels, the first choice in front, as far as the time for reading goes. Each is read once
+  for all numbers of warps and stages; what a core has no room for is left out."""
+  read: dict[tuple[tuple[str, int], ...], Any] = {}
+  def reading(values: Values) -> Any:
+    """Raises NtgradError again for what has raised one."""
+    blocks = {str(s): values[str(s)] for s in symbols}
+    key = tuple(blocks.items())
+    if key not in read:
+      try: read[key] = specialise(blocks)
+      except NtgradError as e: read[key] = e
+    if isinstance(s := read[key], NtgradError): raise s
+    told = tuple([(n, values[n]) for n in OPTIONS if n in values])
+    return replace(s, options=told) if told and s is not None else s
+
+  told = {"num_warps": (FEWEST, MOST_WARPS), "num_stages": (3,)} if target.blocks else {}
+  more: dict[str, Sequence[int]] = {n: kernel.settings.get(n, vs) for n, vs in told.items()}
+  out: dict[Any, Candidate] = {}
+  tight: list[tuple[float, Candidate]] = []
+  for values in itertools.islice(candidates(symbols, more, fitting(symbols, reading, target, kernel.settings)), READ):
+    if out and clock.left(clock.READING) < 0: break
+    try: s = reading(values)
+    except NtgradError as e:
+      lines.append(f"{show(values)}: {said(e)}")
+      continue
+    if s is None: continue
+    if target.blocks and (times := excess(s, target)) > 1:
+      tight.append((times, (values, s)))
+      lines.append(f"{show(values)}: {times:.1f} times what a core has room for, or is compiled in reasonable time")
+      continue
+    lowered = lower_tiles(s.kernel) if s.kernel.plain and not target.blocks else s.kernel
+    out.setdefault((lowered.axes, lowered.body, s.options) if lowered.plain else (id(s.kernel), s.options), (values, s))
+    if len(out) >= (DISTINCT_BLOCKS if target.blocks else DISTINCT): break
+  return list(out.values()) or [c for _, c in sorted(tight, key=lambda t: t[0])[:1]]
+
+
+def likely(found: Sequence[Candidate], target: Target, lines: list[str]) -> list[Candidate]:
+  """The first candidate, and the others in order of the model's times; of kernels of blocks without those that cannot win."""
+  seconds: dict[int, float] = {}
+  for _, s in found:
+    if id(s.kernel) not in seconds: seconds[id(s.kernel)] = model_seconds(s, target)
+  first, *rest = found
+  most = HOPELESS * min(seconds.values())
+  hopeless = [(v, s) for v, s in rest if target.blocks and seconds[id(s.kernel)] > most]
+  for v, s in hopeless: lines.append(f"{show(v)}: {seconds[id(s.kernel)] * 1e6:.1f} µs by the model")
+  left = [c for c in rest if not any(c is h for h in hopeless)]
+  return [first, *sorted(left, key=lambda c: seconds[id(c[1].kernel)])]
+
+
+def compiled(ranked: Sequence[Candidate], device: Device, lines: list[str], clock: Clock | None = None,
+             bench: Bench | None = None) -> list[tuple[Values, Program]]:
+  """The candidates' programs that are ready in time, and in ``bench`` what they are compared with. ``lines`` is told of those
+  that cannot be rendered, of those whose source another one has, and of those that take too long to compile."""
+  clock = clock or Clock(device.renderer.target)
   out: list[tuple[Values, Program]] = []
   known: dict[Any, Values] = {}
-  for values, s in ranked:
+  reference: list[Program] = []
+  if bench is not None:
+    with config(noopt=1): spec = ranked[0][1].spec(device)
+    if count(spec.work.flops) <= LONG * clock.seconds * UNOPTIMISED or device.renderer.target.blocks:
+      reference = device.compile([spec])
+  for n, (values, s) in enumerate(ranked):
+    if out and clock.left(clock.RENDERING) < 0:
+      lines.append(f"{len(ranked) - n} more: no time is left to try them")
+      break
     try:
       spec = s.spec(device)
       first = known.setdefault((spec.source.text, spec.grid, spec.local, spec.options), values)
       if first is values: out.append((values, device.compile([spec])[0]))   # workers begin while the next is rendered
       else: lines.append(f"{show(values)}: the same program as {show(first)}")
-    except NtgradError as e: lines.append(f"{show(values)}: {str(e).splitlines()[0]}")
-  ready([p for _, p in out], BUDGET / 2)
-  return out
+    except NtgradError as e: lines.append(f"{show(values)}: {said(e)}")
+  there = ready([*reference, *[p for _, p in out]], clock.left(clock.COMPILING), device.renderer.target.blocks)
+  in_time = [c for c, done in zip(out, there[len(reference):]) if done]
+  lines += [f"{show(v)}: not compiled in time" for (v, _), done in zip(out, there[len(reference):]) if not done]
+  if bench is not None and in_time: bench.reference(reference[0] if reference and there[0] else in_time[0][1])
+  return in_time
+
+
+def said(e: NtgradError) -> str: return str(e).splitlines()[0]
 
 
 def show(values: Mapping[str, int]) -> str:
