@@ -15,11 +15,10 @@ from ntgrad.codegen.assume import same
 from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from ntgrad.codegen.functions import FUNCTIONS, refusal
+from ntgrad.codegen.renaming import renamed
 from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 from ntgrad.symbol import Symbol
-
-from .renaming import renamed
 
 if TYPE_CHECKING:
   from .trace import Tracer

@@ -7,13 +7,13 @@ from typing import Any
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ApplicationError, ArgumentError, DTypeError
+from ntgrad.codegen.renaming import renamed
 from ntgrad.codegen.sorts import Sorted
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 
 from . import block as _b
 from .block import Block, block, floating, plain, tracer
 from .place import Reference
-from .renaming import renamed
 
 
 def position(x: Any) -> Block:

@@ -3,9 +3,9 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping
 
-from ntgrad.codegen import index as ix
-from ntgrad.codegen.sizes import Dim
-from ntgrad.codegen.uop import Ops, UOp
+from . import index as ix
+from .sizes import Dim
+from .uop import Ops, UOp
 
 Renamed = tuple[UOp, frozenset[UOp]]   # a node, and which of its axes get other names
 
