@@ -231,6 +231,14 @@ def cast_number(value: Number, src: DType, dst: DType) -> Number:
   return held(value, dst)
 
 
+def acc_dtype(dtype: DType) -> DType:
+  """What a sum accumulates in: float32 for smaller floats, int32 or uint32 for bool and small ints."""
+  if dtype.kind == "f": return dtypes.float32 if dtype.itemsize < 4 else dtype
+  if dtype.kind == "e": return dtypes.float32
+  if dtype.itemsize >= 4: return dtype
+  return dtypes.uint32 if dtype.kind == "u" else dtypes.int32
+
+
 @lru_cache(maxsize=4096)
 def promote(*ds: DType) -> DType:
   """The least dtype that holds all of ``ds``.

@@ -7,12 +7,12 @@ from __future__ import annotations
 from typing import Any, Sequence
 from weakref import ref
 
-from ntgrad.codegen.dtype import DType, cast_number, dtypes
+from ntgrad.codegen.dtype import DType, acc_dtype, cast_number, dtypes
 from ntgrad.codegen.elementwise import Shape, add, binary, const, const_value, div, make, mul, scalar, sub, unary, where
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 
 Window = tuple[int, int, int]
-__all__ = ["add", "div", "mul", "sub", "unary", "where"]   # others are defined here
+__all__ = ["acc_dtype", "add", "div", "mul", "sub", "unary", "where"]   # others are defined here
 
 
 def iota(n: int) -> UOp:
@@ -119,14 +119,6 @@ def sort(u: UOp, axis: int, low: int, high: int, keep: int = 0) -> UOp:
   if n <= 1: return u
   keep = 0 if keep == n else keep
   return _one(Ops.SORT_AXIS, u, (axis, low, high, keep), (*u.shape[:axis], keep or n, *u.shape[axis + 1:]))
-
-
-def acc_dtype(dtype: DType) -> DType:
-  """What a sum accumulates in: float32 for smaller floats, int32 or uint32 for bool and small ints."""
-  if dtype.kind == "f": return dtypes.float32 if dtype.itemsize < 4 else dtype
-  if dtype.kind == "e": return dtypes.float32
-  if dtype.itemsize >= 4: return dtype
-  return dtypes.uint32 if dtype.kind == "u" else dtypes.int32
 
 
 def index_of(u: UOp, size: int) -> UOp:

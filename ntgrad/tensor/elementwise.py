@@ -51,10 +51,9 @@ def common_device(name: str, *nodes: UOp) -> None:
 def scalar_dtype(value: Any, dtype: DType) -> DType:
   """The dtype that a Python number and a tensor of ``dtype`` work in."""
   kind = dtype.kind
-  if kind == "f" or isinstance(value, bool) and kind != "e": return dtype
   if kind == "e": return dtypes.float32
-  if isinstance(value, int): return dtypes.default_int if kind == "b" else dtype
-  return dtypes.default_float
+  if kind == "f" or isinstance(value, bool): return dtype
+  return dtypes.default_float if not isinstance(value, int) else dtypes.default_int if kind == "b" else dtype
 
 
 def scalar_node(name: str, value: Any, dtype: DType, shape: tuple[int, ...]) -> UOp:
@@ -385,9 +384,7 @@ class Elementwise(Base):
   # ---- one operand
   def cast(self, dtype: DType | str) -> Self:
     """The values in another dtype: floats to ints truncate, anything to bool is ``!= 0``."""
-    d = dtype if isinstance(dtype, DType) else dtypes.of(dtype)
-    u = self.lazydata
-    return self._wrap(graph.cast(u, d))
+    return self._wrap(graph.cast(self.lazydata, dtype if isinstance(dtype, DType) else dtypes.of(dtype)))
   def _unary(self, fn: UnaryOps) -> Self:
     """A function of floats; ints and bools become float32 first."""
     u = self.lazydata

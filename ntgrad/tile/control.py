@@ -118,14 +118,6 @@ NATIVE: dict[Any, Any] = {
 
 # ---- helpers
 
-def hashable(x: Any) -> bool: return getattr(type(x), "__hash__", None) is not None
-
-
-def ours(fn: Any) -> bool:
-  """Whether a function belongs to the language: it is called, not read."""
-  return str(getattr(fn, "__module__", "")).startswith("ntgrad.")
-
-
 def computed(x: Any) -> bool:
   """Whether a value is computed by the kernel (or holds one that is)."""
   stack = [x]

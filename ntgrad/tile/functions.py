@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.dtype import acc_dtype, dtypes
 from ntgrad.codegen.errors import ApplicationError, ArgumentError, DTypeError
 from ntgrad.codegen.renaming import renamed
 from ntgrad.codegen.sorts import Sorted
@@ -70,7 +70,6 @@ def _scan(name: str, fn: BinaryOps, x: Any, axis: int, reverse: Any, every: Any)
 
 def cumsum(x: Any, axis: int = 0, reverse: Any = False, every: Any = 0) -> Block:
   """Running sums along an axis; with ``reverse`` from its end, with ``every`` anew after so many elements."""
-  from ntgrad.graph import acc_dtype
   b = block(x)
   out = _scan("cumsum", BinaryOps.ADD, _b.cast(b, acc_dtype(b.dtype)), axis, reverse, every)
   return _b.cast(out, b.dtype) if b.dtype.kind == "f" else out

@@ -31,10 +31,8 @@ from .control import (
   alike,
   computed,
   each,
-  hashable,
   most,
   number,
-  ours,
   same,
   select,
   together,
@@ -42,7 +40,19 @@ from .control import (
 )
 from .expressions import Expressions
 from .place import Counter, Place, Source, Tile
-from .source import Closure, Code, Scope, Unbound, assigned, assigned_names, code_of, read_of, returns
+from .source import (
+  Closure,
+  Code,
+  Scope,
+  Unbound,
+  assigned,
+  assigned_names,
+  code_of,
+  hashable,
+  of_language,
+  read_of,
+  returns,
+)
 from .trace import Tracer, Variable, values_in
 
 _MOST_CALLS = 64
@@ -96,13 +106,13 @@ class Interpreter(Expressions):
     """Call whatever an application calls."""
     if isinstance(fn, Closure):
       return self.enter(fn.code, self.bind_closure(fn, args, kwargs), fn.scope, None, getattr(fn.code.tree, "name", "lambda"))
-    if isinstance(fn, types.MethodType) and ours(fn.__func__):
+    if isinstance(fn, types.MethodType) and of_language(fn.__func__):
       pass
     elif isinstance(fn, types.MethodType) and isinstance(fn.__func__, types.FunctionType):
       return self.call(fn.__func__, (fn.__self__, *args), kwargs)
     fn, args, kwargs = NATIVE.get(fn, fn) if hashable(fn) else fn, tuple(args), kwargs
     wrapped = getattr(fn, "__wrapped__", None)
-    if isinstance(fn, types.FunctionType) and not ours(fn) and any(map(computed, (*args, *kwargs.values()))):
+    if isinstance(fn, types.FunctionType) and not of_language(fn) and any(map(computed, (*args, *kwargs.values()))):
       target = wrapped if isinstance(wrapped, types.FunctionType) else fn
       try: bound = inspect.signature(target).bind(*args, **kwargs)
       except TypeError as e: raise ApplicationError(f"{fn.__name__}: {e}") from None
@@ -113,7 +123,7 @@ class Interpreter(Expressions):
 
   def is_procedure(self, fn: Any) -> bool:
     if isinstance(fn, Closure): code = fn.code
-    elif isinstance(fn, types.FunctionType) and not ours(fn) and not hasattr(fn, "__wrapped__"): code = code_of(fn)
+    elif isinstance(fn, types.FunctionType) and not of_language(fn) and not hasattr(fn, "__wrapped__"): code = code_of(fn)
     else: return False
     return isinstance(code.tree, ast.FunctionDef) and not returns(code.tree.body)
 

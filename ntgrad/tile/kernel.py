@@ -35,11 +35,11 @@ from .interpret import Interpreter
 from .launch import Argument, describe, launch, taken
 from .signature import Signature, constant
 from .sizes import MOST_FORMS, Family, Form, Sizes, bucket, equal_in, form_of, names_in, sizes_text
+from .source import line_of, source_of
 from .specialised import Specialised
 from .tensor import Tensor, check_takes, named
 from .trace import Tracer
 from .tune import fingerprint, first_choice, fitting, free_symbols, key_of, remembered, search
-from .typed import line_of, source_of
 
 
 @checked

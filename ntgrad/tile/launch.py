@@ -28,14 +28,15 @@ from ntgrad.engine.variants import SizedProgram
 
 from .block import dtype_of
 from .jagged import Jagged
-from .lent import is_meta
-from .sharing import Pair
 
 if TYPE_CHECKING:
   from .library import Built
   from .signature import Signature
   from .sizes import Form
   from .specialised import Specialised
+
+
+Pair = tuple[int, int]   # slots: of a parameter that is written, and of another that may be the same memory
 
 
 class Argument(NamedTuple):
@@ -164,7 +165,12 @@ def remember(kernel: Signature, form: Form, nodes: Sequence[UOp], given: Mapping
 def lent(args: Sequence[Any]) -> ContextManager[list[Any]]:
   """Arguments with what other libraries have on a GPU as Tensors, so that a kernel works on it where it is."""
   from .lent import Lent
-  return Lent(args, _PLAIN)
+  return Lent(args, lambda a: isinstance(a, _PLAIN) or is_meta(a))
+
+
+def is_meta(a: Any) -> bool:
+  """Whether another library's tensor has a shape and a dtype only."""
+  return getattr(getattr(a, "device", None), "type", None) == "meta"
 
 
 def with_numbers(kernel: Signature, args: Sequence[Any]) -> list[UOp]:

@@ -7,7 +7,7 @@ from typing import Any, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.assume import same
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.dtype import acc_dtype, dtypes
 from ntgrad.codegen.errors import ApplicationError, ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps
 from ntgrad.symbol import Symbol, cdiv as _cdiv
@@ -288,7 +288,6 @@ def cdiv(x: Any, y: Any) -> Any:
 
 def sum(x: Any, axis: int | None = None, keep_dims: Any = False, dtype: Any = None) -> Block:  # noqa: A001
   """The sum along an axis, or of all elements (None): float16 and less are added up in float32, small ints in int32."""
-  from ntgrad.graph import acc_dtype
   b = block(x)
   d = dtype_of(dtype) if dtype is not None else acc_dtype(b.dtype)
   out = _b.reduce(BinaryOps.ADD, _b.cast(b, d), axis, keep_dims, "sum")

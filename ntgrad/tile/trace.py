@@ -338,7 +338,8 @@ class Tracer:
       new[u] = table[u] if u in table else u if src == u.src else \
         (UOp.unique if u.op in (Ops.STORE, Ops.ATOMIC, Ops.FOR, Ops.WHILE, Ops.IF) else UOp)(u.op, u.dtype, src, u.arg)
     params = tuple(Param(p.slot, p.shape, p.dtype, p.written) for p in self.parameters)
-    return finished(Kernel(params, axes, tuple(new[s] for s in statements)))
+    kernel = Kernel(params, axes, tuple(new[s] for s in statements))
+    return finished(kernel) if kernel.variables or kernel.sorts else kernel
 
 
 def word(value: UOp) -> UOp:
