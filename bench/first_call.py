@@ -135,7 +135,7 @@ def one_call(name: str) -> dict[str, Any]:
   start = time.perf_counter()
   kernel(*args, **given)
   again = time.perf_counter() - start
-  values = {n: v for n, v in kernel.last.values.items() if kernel.symbols[n].meta} if kernel.last is not None else {}
+  values = {n: v for n, v in kernel.last.values.items() if n not in kernel.symbols or kernel.symbols[n].meta} if kernel.last is not None else {}
   return {**spent, "rest": total - sum(spent.values()), "total": total, "again": again, "values": by_name(values)}
 
 
@@ -161,7 +161,7 @@ def one_cubin(name: str, chip: str) -> dict[str, Any]:
     binary = compiler.request(spec, chip).fitting(compiler.build)
     end = time.perf_counter()
   total = end - start
-  values = {n: v for n, v in found.values.items() if kernel.symbols[n].meta}
+  values = {n: v for n, v in found.values.items() if n not in kernel.symbols or kernel.symbols[n].meta}
   return {**spent, "rest": total - sum(spent.values()), "compile": end - compiling, "total": total, "values": by_name(values),
           "shared": binary.shared, "warps": binary.num_warps}
 

@@ -331,10 +331,12 @@ class CUDADevice(Pooled):
   def _after(self, first: int | None, then: int) -> None:
     """What is put into the stream ``then`` from now on waits for what is in ``first`` (None: this device's own stream) now."""
     if first == then: return
-    with self.explained("putting two streams in order failed"):
+    if self.lost or getattr(_here, "device", None) is not self: self.enter()
+    try:
       event = self.events.record() if first is None else self.events.spare()
-      if first is not None: call(self.driver.cuEventRecord(event.handle, first), "cuEventRecord")
-      call(self.driver.cuStreamWaitEvent(then, event.handle, 0), "cuStreamWaitEvent")
+      if first is not None: check(self.driver.cuEventRecord(event.handle, first))
+      check(self.driver.cuStreamWaitEvent(then, event.handle, 0))
+    except Exception as e: raise self.failed(e, f"{self.name}: putting two streams in order failed") from None
     self.events.give(event)   # recording it again does not change a wait that was asked for
 
   def let_go(self, owner: Any) -> None:

@@ -115,7 +115,9 @@ def launch(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> 
   if given or len(args) != len(kernel.given): args, given = kernel.called(args, given)
   try:   # a call like one before: all arguments are tensors in memory, or numbers
     try: nodes = [a.lazydata for a in args if a._state <= 0]
-    except AttributeError: nodes = with_numbers(kernel, args)
+    except AttributeError:
+      if not all([isinstance(a, _PLAIN) for a in args]): raise
+      nodes = with_numbers(kernel, args)
     found = kernel._launchers[
       (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
     ]

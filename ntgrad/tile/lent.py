@@ -47,12 +47,13 @@ class Lent:
       made = self.taken[id(a)] = self._adopted(f)
       return made
     look, current = functions
-    t = DLTensor()
-    try: look(a, ctypes.addressof(t))
+    t, address = _known.seen
+    try: look(a, address)
     except Exception as e:
       if (other := self._without_memory(a)) is not None: return other
       raise refused(a, e) from None
     data, kind, number, ndim, dtype, shape, strides, offset = _FIELDS(t)
+    size = 8 * ndim
     if kind != CUDA and kind != MANAGED: return a
     if watchers: not_while_captured("a tile kernel is called with a tensor of another library")
     if (id(current), number) not in self.asked:
@@ -61,7 +62,12 @@ class Lent:
       current(CUDA, number, ctypes.addressof(found))
       self.streams[device, found.value or 1] = None
       device.follow(found.value or 1)
-    key = (data, number, dtype, offset, ctypes.string_at(shape, 8 * ndim), strides and ctypes.string_at(strides, 8 * ndim))
+    if not strides: laid = ctypes.string_at(shape, size), b""
+    elif size <= (behind := strides - shape) <= _NEAR:   # both at once: the strides stand behind the sizes
+      both = ctypes.string_at(shape, behind + size)
+      laid = both[:size], both[behind:]
+    else: laid = ctypes.string_at(shape, size), ctypes.string_at(strides, size)
+    key = (data, number, dtype, offset, laid)
     known = _known.tensors.get(key)
     if known is None:
       if len(_known.tensors) >= 64: _known.tensors.clear()
@@ -99,12 +105,16 @@ class Lent:
     for device, stream in self.streams: device.precede(stream)
 
 
+_NEAR = 64   # bytes from a tensor's sizes to its strides, at most, that are read together
 _FIELDS = struct.Struct("=QiiiIQQQ").unpack   # of a DLTensor; code, bits and lanes in one
 
 
 class _Known(threading.local):
   """A thread's Tensors over memory that calls were lent, by where and what it is."""
-  def __init__(self) -> None: self.tensors: dict[Any, Any] = {}
+  def __init__(self) -> None:
+    self.tensors: dict[Any, Any] = {}
+    tensor = DLTensor()
+    self.seen = tensor, ctypes.addressof(tensor)   # what a library says of a tensor is put here
 
 
 _known = _Known()

@@ -700,7 +700,7 @@ def test_graph_accepts() -> None:
     ),
     ("UPDATE by UOps.PAD", lambda a: U(Ops.UPDATE, F32, (a, a), ((Ops.PAD, ((0, 1), (0, 0))),))),
     ("the index of UPDATE has a scalar int dtype", lambda a: U(Ops.UPDATE, F32, (a, a, a), ())),
-    ("AFTER comes after an ASSIGN or SCATTER, got UOps.BUFFER", lambda a: U(Ops.AFTER, F32, (a, a))),
+    ("AFTER comes after an ASSIGN, SCATTER or LAUNCH, got UOps.BUFFER", lambda a: U(Ops.AFTER, F32, (a, a))),
   ],
 )
 def test_graph_refusal(sentence: str, make: Callable[[UOp], UOp]) -> None:
