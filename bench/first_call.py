@@ -135,7 +135,8 @@ def one_call(name: str) -> dict[str, Any]:
   start = time.perf_counter()
   kernel(*args, **given)
   again = time.perf_counter() - start
-  values = {n: v for n, v in kernel.last.values.items() if n not in kernel.symbols or kernel.symbols[n].meta} if kernel.last is not None else {}
+  chosen = {} if kernel.last is None else kernel.last.values
+  values = {n: v for n, v in chosen.items() if n not in kernel.symbols or kernel.symbols[n].meta}
   return {**spent, "rest": total - sum(spent.values()), "total": total, "again": again, "values": by_name(values)}
 
 

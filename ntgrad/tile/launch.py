@@ -4,7 +4,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Callable, ContextManager, Mapping, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from ntgrad.engine.report import timing
 from ntgrad.engine.variants import SizedProgram
 
 from .block import dtype_of
-from .jagged import Jagged
+from .jagged import Jagged, is_meta
 
 if TYPE_CHECKING:
   from .library import Built
@@ -116,7 +116,7 @@ def launch(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> 
   try:   # a call like one before: all arguments are tensors in memory, or numbers
     try: nodes = [a.lazydata for a in args if a._state <= 0]
     except AttributeError:
-      if not all([isinstance(a, _PLAIN) for a in args]): raise
+      if not all([isinstance(a, _PLAIN) for a in args]): return launch_lent(kernel, args, given)
       nodes = with_numbers(kernel, args)
     found = kernel._launchers[
       (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
@@ -125,10 +125,8 @@ def launch(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> 
   except AttributeError: found = None
   if found is not None and len(nodes) == len(args) and all([args[i]._alias.memory is nodes[i].arg for i in found.writes]):
     return run(found, args, nodes)
-  if all(isinstance(a, _PLAIN) for a in args): return prepare(kernel, args, given)
-  with lent(args) as mine:
-    if all(a is b for a, b in zip(args, mine)): prepare(kernel, args, given)
-    else: launch(kernel, mine, given)
+  if all([isinstance(a, _PLAIN) for a in args]): prepare(kernel, args, given)
+  else: launch_lent(kernel, args, given)
 
 
 def sized(kernel: Signature, nodes: Sequence[UOp], given: Mapping[str, Any]) -> Launcher | None:
@@ -164,15 +162,12 @@ def remember(kernel: Signature, form: Form, nodes: Sequence[UOp], given: Mapping
   kernel._sized[key] = [*[f for f in kernel._sized[key] or () if f[1] is not launcher], (of_shapes, launcher)]
 
 
-def lent(args: Sequence[Any]) -> ContextManager[list[Any]]:
-  """Arguments with what other libraries have on a GPU as Tensors, so that a kernel works on it where it is."""
+def launch_lent(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> None:
+  """Run a kernel on arguments some of which are other libraries': what they have on a GPU is worked on where it is."""
   from .lent import Lent
-  return Lent(args, lambda a: isinstance(a, _PLAIN) or is_meta(a))
-
-
-def is_meta(a: Any) -> bool:
-  """Whether another library's tensor has a shape and a dtype only."""
-  return getattr(getattr(a, "device", None), "type", None) == "meta"
+  with Lent(args, _PLAIN) as mine:
+    if all([a is b for a, b in zip(args, mine)]): prepare(kernel, args, given)
+    else: launch(kernel, mine, given)
 
 
 def with_numbers(kernel: Signature, args: Sequence[Any]) -> list[UOp]:
@@ -216,7 +211,7 @@ def prepare(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) ->
     by_name = {kernel.names[g]: a for g, a in zip(kernel.given, args)}
     found = [(p, noted(s, device) if p.notes else by_name[p.of or p.name]) for p in s.parameters]
     parts = [(p, a if not isinstance(a, Jagged) else a.offsets if p.of else a.values) for p, a in found]
-    if any(map(is_meta, args)):   # what is not read needs no memory
+    if any([is_meta(a) for a in args if not isinstance(a, Tensor)]):   # what is not read needs no memory
       unread = {p.slot for p in s.parameters} - s.touched
       parts = [(p, np.zeros((), p.dtype.np) if p.slot in unread and is_meta(a) else a) for p, a in parts]
     tensors.extend(settled(kernel.name, [(p.name, a, p.written) for p, a in parts], device, back, kernel.pieces))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
-from typing import Any, Callable, Sequence
+from typing import Any, Sequence
 
 from ntgrad.backends.base import Device
 from ntgrad.codegen.errors import ArgumentError, InterchangeError
@@ -16,7 +16,7 @@ from ntgrad.engine.device import canonical, get_device
 from ntgrad.engine.dlpack import CUDA, MANAGED, DLTensor, exchange
 from ntgrad.engine.interchange import Foreign, adopt, described, not_while_captured, place_of, refused, speaks, take
 
-from .jagged import Jagged, of_entries
+from .jagged import Jagged, is_meta, of_entries
 
 
 class Lent:
@@ -28,12 +28,12 @@ class Lent:
   """
   __slots__ = ("args", "asked", "streams", "copies", "taken")
 
-  def __init__(self, args: Sequence[Any], stays: Callable[[Any], bool]):
+  def __init__(self, args: Sequence[Any], plain: tuple[type, ...]):
     self.asked: set[tuple[int, int]] = set()   # functions (by identity) and devices for which the stream is known
     self.streams: dict[tuple[Device, int | None], None] = {}   # devices, and the streams that libraries work in
     self.copies: list[tuple[Buffer, Foreign]] = []
     self.taken: dict[int, Any] = {}   # by identity: an argument that is given twice is one Tensor
-    self.args = [a if stays(a) else self._tensor(a) for a in args]
+    self.args = [a if isinstance(a, plain) else self._tensor(a) for a in args]
 
   def _tensor(self, a: Any) -> Any:
     """A tensor on a GPU as a Tensor; other things as they are."""
@@ -78,6 +78,7 @@ class Lent:
 
   def _without_memory(self, a: Any) -> Any:
     """What stands for a tensor that has no memory of its own: a jagged one's parts, a meta tensor itself; None for any other."""
+    if is_meta(a): return a
     if not getattr(a, "is_nested", False): return None
     if callable(getattr(a, "_nested_tensor_size", None)):   # layout=torch.strided
       values, offsets = of_entries(a)
