@@ -9,8 +9,9 @@ import pytest
 
 import ntgrad
 from ntgrad import GlobalCounters, Tensor, config, tile
-from ntgrad.codegen.errors import ApplicationError, NtgradError
+from ntgrad.codegen.errors import ApplicationError, DeviceError, NtgradError
 from ntgrad.codegen.uop import Ops
+from ntgrad.schedule import create_schedule
 from ntgrad.tile import language as tl
 
 N = 24
@@ -67,6 +68,27 @@ def test_what_is_in_memory_is_launched_at_once() -> None:
   a, out = memory(data()), memory(np.zeros(N, np.float32))
   double(a, out)
   assert out.lazydata.op is Ops.BUFFER and np.array_equal(out.numpy(), data() * 2)
+
+
+def test_a_schedule_says_what_is_called() -> None:
+  a, out = memory(data()), memory(np.zeros(N, np.float32))
+  double(a, out)
+  double(a + 1, out)
+  assert str(create_schedule(out)).splitlines()[-1].endswith("double: a call")
+
+
+def test_an_error_while_it_runs_names_the_line() -> None:
+  class Broken:
+    def ready(self) -> None: pass
+    def __call__(self, *buffers: Any) -> None: raise DeviceError("the launch failed")
+  def refused(x: Any, out: Any) -> None: out = x * 4   # noqa: F841
+  kernel, a, out = tile.make(_rows, refused, vectors(2)), memory(data()), memory(np.zeros(N, np.float32))
+  kernel(a + 1, out)
+  kernel(a + 1, out)
+  call, = [u for u in out.lazydata.toposort() if u.op is Ops.CALL][-1:]
+  vars(call.arg[0])["program"] = Broken()
+  said = r"the launch failed\ncomputing what was made at test_tile_calls.py:\d+ kernel"
+  with pytest.raises(DeviceError, match=said): out.numpy()
 
 
 @pytest.mark.parametrize("lazy", [False, True])
