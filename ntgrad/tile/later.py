@@ -19,6 +19,8 @@ from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.core import Base as Tensor
 from ntgrad.engine.plans import number_buffer
 from ntgrad.engine.realize import base_of, rebased
+from ntgrad.engine.tracing import traces
+from ntgrad.variable import Bound
 
 from .place import Parameter
 
@@ -29,11 +31,11 @@ if TYPE_CHECKING:
 def call_later(s: Specialised, sizes: tuple[int, ...], given: Mapping[str, Any], device: str) -> bool:
   """Make what a kernel writes the next version of these arguments (by name), to be computed when it is asked for. False, and
   nothing is done, where the call has to be made at once: for arrays, which get their results when it returns; for arguments that
-  share memory or need a gradient; for kernels that check what they compute."""
-  if any(p.notes or p.of for p in s.parameters): return False
+  share memory, need a gradient or have sizes of Variables; for kernels that check what they compute."""
+  if traces or any(p.notes or p.of for p in s.parameters): return False   # what is traced says which sizes a launch takes
   arguments = [given[p.name] for p in s.parameters]
   tensors = [(p, a) for p, a in zip(s.parameters, arguments) if isinstance(a, Tensor)]
-  if any(t._state > 0 for _, t in tensors): return False
+  if any(t._state > 0 or any([type(n) is Bound for n in t.shape]) for _, t in tensors): return False
   others = [(p, a) for p, a in zip(s.parameters, arguments) if not isinstance(a, Tensor)]
   if any(p.written or getattr(a, "shape", ()) != () for p, a in others): return False   # arrays
   written = [t for p, t in tensors if p.written]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ntgrad
-from ntgrad import GlobalCounters, Tensor, config, tile
+from ntgrad import GlobalCounters, Tensor, Variable, config, tile
 from ntgrad.codegen.errors import ApplicationError, DeviceError, NtgradError
 from ntgrad.codegen.uop import Ops
 from ntgrad.schedule import create_schedule
@@ -160,6 +160,23 @@ class TestBothWays:
     out = memory(np.zeros(0, np.float32))
     double(self.argument(lazy)[:0], out)
     assert out.shape == (0,) and out.numpy().size == 0
+
+
+def test_sizes_that_change() -> None:
+  """Calls in a capture for all sizes, and on sizes of Variables, keep their kernels for all sizes."""
+  @ntgrad.jit(dynamic={"x": (0,)})
+  def step(x: Tensor) -> Tensor:
+    out = Tensor.zeros(*x.shape).contiguous().realize()
+    double(x + 1, out)
+    return out.sum().realize()
+  n, whole = Variable("n", 1, 64), memory(np.arange(64, dtype=np.float32))
+  for size in (16, 20, 24, 33, 40, 17, 64, 5):
+    want = float((np.arange(size) + 1).sum() * 2)
+    assert step(memory(np.arange(size, dtype=np.float32))).item() == want
+    x = whole[:n.bind(size)]
+    out = (x * 0).contiguous().realize()
+    double(x + 1, out)
+    assert out.sum().item() == want
 
 
 class Program:
