@@ -47,7 +47,7 @@ class Argument(NamedTuple):
   jagged: tuple[int, tuple[int, ...], DType] | None = None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Launcher:
   """A compiled kernel on a device, its parameters' names, which of them it writes, and which pairs may be the same memory;
   ``together`` gives the kernel for pairs that are."""
