@@ -10,7 +10,7 @@ import os
 import threading
 from enum import Enum
 from functools import cached_property, wraps
-from typing import Any, Callable, Iterable, TypeVar
+from typing import Any, Callable, Generic, Iterable, TypeVar
 from weakref import ref
 
 from .dtype import DType, dtypes, held
@@ -153,8 +153,9 @@ def _drop(entry: ref[UOp], interned: dict[tuple[Any, ...], _Entry] = _interned) 
 
 
 def live_nodes() -> list[UOp]:
-  """All interned nodes. Entries of nodes that have gone, which an interrupt kept from being dropped, are: their sources would
-  never go."""
+  """All interned nodes. Entries of nodes that have gone, which an interrupt kept from being dropped, are, those of tables too:
+  what they hold would never go."""
+  for table in _tables: table.sweep()
   found = [(entry, entry()) for entry in list(_interned.values())]
   for entry, u in found:
     if u is None: _drop(entry)
@@ -163,11 +164,14 @@ def live_nodes() -> list[UOp]:
 
 class UOp:
   """A node: what it does (``op``, ``arg``), the dtype of its value, and the nodes it reads (``src``)."""
-  __slots__ = ("op", "dtype", "src", "arg", "__weakref__", "__dict__")
+  __slots__ = ("op", "dtype", "src", "arg", "origin", "note", "__weakref__", "__dict__")   # __dict__: see ``memoized``
   op: Ops
   dtype: DType
   src: tuple[UOp, ...]
   arg: Any
+  # no part of what the node is:
+  origin: tuple[Any, ...] | None   # which line of the user's made it (ntgrad/origins.py)
+  note: Any                        # what its maker keeps with it
   is_unique = False  # not interned: it equals no other
 
   def __new__(cls, op: Ops, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
@@ -177,6 +181,7 @@ class UOp:
     if entry is not None and (found := entry()) is not None: return found
     self = object.__new__(cls)
     self.op, self.dtype, self.src, self.arg = op, dtype, src, arg
+    self.origin = self.note = None
     mine = _Entry(self, _drop)
     mine.key = key
     if _interned.setdefault(key, mine) is mine: return self   # in one step
@@ -191,6 +196,7 @@ class UOp:
     """A node that equals no other: a loop or an accumulator of the linear form."""
     self = object.__new__(UOp)
     self.op, self.dtype, self.src, self.arg = op, dtype, src, arg
+    self.origin = self.note = None
     self.is_unique = True
     return self
 
@@ -256,12 +262,69 @@ class UOp:
 
 
 T = TypeVar("T")
+_tables: list[NodeTable[Any]] = []
+memoized_names: set[str] = set()   # under which results are kept with nodes
+
+
+class _Known(ref[UOp], Generic[T]):
+  """A weak reference to a node, with what a table knows of it."""
+  __slots__ = ("key", "value", "table")
+  key: int
+  value: T
+  table: dict[int, _Known[T]]
+
+
+def _forget(known: Any) -> None:
+  """A node of a table has gone."""
+  if known.table.get(known.key) is known: known.table.pop(known.key, None)
+
+
+class NodeTable(Generic[T]):
+  """What is known of nodes, by the node itself: an entry goes when its node goes. Values must not lead back to their nodes, or
+  neither would ever go.
+
+  ``known.get(id(u))`` finds an entry without a call of Python code; it counts where the entry, called, gives ``u``.
+  """
+  __slots__ = ("known",)
+
+  def __init__(self) -> None:
+    self.known: dict[int, _Known[T]] = {}
+    _tables.append(self)
+
+  def __contains__(self, u: UOp) -> bool: return self.get(u) is not None
+  def get(self, u: UOp) -> T | None:
+    """What is known of a node."""
+    known = self.known.get(id(u))
+    return known.value if known is not None and known() is u else None
+
+  def put(self, u: UOp, value: T) -> None:
+    """Know a value of a node from now on."""
+    known: _Known[T] = _Known(u, _forget)
+    known.key, known.value, known.table = id(u), value, self.known
+    self.known[id(u)] = known
+
+  def pop(self, u: UOp) -> T | None:
+    """Forget a node, and give what was known of it."""
+    value = self.get(u)
+    if value is not None: del self.known[id(u)]
+    return value
+
+  def nodes(self) -> list[UOp]:
+    """The nodes of which something is known, in the order in which that became known."""
+    return [u for known in list(self.known.values()) if (u := known()) is not None]
+
+  def sweep(self) -> None:
+    """Drop entries of nodes that have gone, which an interrupt kept from being dropped."""
+    for key, known in list(self.known.items()):
+      if known() is None and self.known.get(key) is known: del self.known[key]
 
 
 def memoized(fn: Callable[[UOp], T]) -> Callable[[UOp], T]:
   """A function of a node that asks for the same of its sources: its results are kept with the nodes, sources first, so that
-  graphs may be deeper than Python's stack."""
+  graphs may be deeper than Python's stack. Nothing else may be kept in a node's ``__dict__``: what changes while the node stays
+  the same has a table (``NodeTable``)."""
   name = fn.__name__
+  memoized_names.add(name)
   @wraps(fn)
   def found(u: UOp) -> T:
     known = u.__dict__

@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterator
 from weakref import ref
 
 from ntgrad import graph, origins
-from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.codegen.uop import NodeTable, Ops, UOp
 from ntgrad.lock import alone, lock
 
 Move = tuple[Ops, Any]
@@ -85,7 +85,7 @@ class Alias:
       for t in attached: t.lazydata  # noqa: B018 - known from here on
       history = self.history
       # the value lies elsewhere too, and may change there
-      if memory is not None and history.__dict__.get("_realized") is not node:
+      if memory is not None and values.get(history) is not node:
         history = UOp.unique(Ops.CONTIGUOUS, history.dtype, (history,))
         memory.is_value_of(history)
     for t in self.seen(): t._node = None
@@ -142,6 +142,8 @@ _add: Callable[[Any], Any] = live_aliases.refs.setdefault
 _drop: Callable[[Any], Any] = live_aliases.refs.pop
 pending: dict[ref[Alias], None] = {}                   # those written since their memory was
 unplaced: dict[ref[Alias], None] = {}                  # those written before they had memory
+# where the value of a node lies that has been computed: a BUFFER, or a view of one
+values: NodeTable[UOp] = NodeTable()
 watchers: list[Callable[[Alias], None]] = []           # told before every write: ntgrad.jit while a function runs
 
 
@@ -213,4 +215,4 @@ def caller() -> str:
   return f"{os.path.basename(f.f_code.co_filename)}:{f.f_lineno}"
 
 
-__all__ = ["Alias", "live_aliases", "onto", "written"]
+__all__ = ["Alias", "live_aliases", "onto", "values", "written"]

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 from weakref import ref
 
+from ntgrad.alias import values
 from ntgrad.codegen.uop import Ops, UOp
 
 MOST = 4096   # names that are remembered, those told last
@@ -39,7 +40,7 @@ class BufferNames:
       if (t := r()) is None: continue
       u, first = t.lazydata, 0
       size = math.prod(u.shape) * u.dtype.itemsize
-      while (u := u.__dict__.get("_realized", u)).op in (Ops.RESHAPE, Ops.DETACH, Ops.SHRINK):
+      while (u := values.get(u) or u).op in (Ops.RESHAPE, Ops.DETACH, Ops.SHRINK):
         if u.op is Ops.SHRINK:
           if len(u.shape) != 1: break   # no bytes that lie side by side
           first += u.arg[0][0] * u.dtype.itemsize

@@ -82,6 +82,11 @@ class no_grad(metaclass=_Said):
     return call  # type: ignore[return-value]
 
 
+class Leaf(ref[Any]):
+  """The note of a node at which gradients stop: the leaf whose value it is."""
+  __slots__ = ()
+
+
 class Size(int):
   """A tensor's number of elements; called, its shape or the size of one dimension."""
   tensor: Base
@@ -124,7 +129,8 @@ class Base(Valued):
     if self._state == 2:   # gradients stop here, and no other tensor has the same node
       below = onto(base, view)
       node = UOp.unique(Ops.DETACH, below.dtype, (below,))
-      node.__dict__.update(shape=below.shape, device=below.device, leaf=ref(self))
+      node.__dict__.update(shape=below.shape, device=below.device)
+      node.note = Leaf(self)
     else:
       if self._state == 1:   # a view of a leaf leads to the leaf
         for t in self._alias.seen():
@@ -155,7 +161,7 @@ class Base(Valued):
           while _ours[code.co_filename]: code = (f := f.f_back).f_code
         except (KeyError, AttributeError): code = (f := origins.user_frame()).f_code   # a file that was not seen before
         _user = code
-      node.__dict__["origin"] = code, f.f_lasti
+      node.origin = code, f.f_lasti
     if self._state <= 0: t._hold(node, 0)
     elif mode.grad: t._hold(node, 1)
     else: t._hold(graph.detach(node), 0)

@@ -1,9 +1,9 @@
 """Gradients that are not found from the graph: ``Function``, whose gradient is written by hand, and ``checkpoint``, which
 computes again what its gradient needs.
 
-Both give nodes of their own, which stand for their value: a DETACH with a *call* and the number of the output in
-``node.__dict__["custom"]``. Schedules see the value alone. ``ntgrad/tensor/gradient.py`` collects the gradients of all outputs of
-a call, and asks it for those of its sources.
+Both give nodes of their own, which stand for their value: a DETACH whose ``note`` is a *call* and the number of the output
+(``graph.Result``). Schedules see the value alone. ``ntgrad/tensor/gradient.py`` collects the gradients of all outputs of a call,
+and asks it for those of its sources.
 """
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 from weakref import ref
 
 from ntgrad import graph
+from ntgrad.alias import values
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, GradientError, shown
@@ -199,7 +200,7 @@ class _Again:
     roots = {copy(self.values[i]): g for i, g in at.items()}
     others = dict(zip(self.others, sources[len(self.arguments):]))
     found = gradients(walk(*roots), roots, [*stand_ins, *others])
-    for node, u in zip(stand_ins, self.arguments): node.__dict__["custom"] = (_Same(u), 0)   # for gradients of these gradients
+    for node, u in zip(stand_ins, self.arguments): node.note = graph.Result(_Same(u), 0)   # for gradients of these gradients
     pairs = list(zip(sources, stand_ins))
     return [(s, found[n]) for s, n in [*pairs, *[(s, o) for o, s in others.items()]] if n in found]
 
@@ -266,13 +267,14 @@ class Copy:
     src = tuple([self.new[s] for s in n.src])
     if src == n.src: return n
     m = UOp.unique(n.op, n.dtype, src, n.arg) if n.is_unique else UOp(n.op, n.dtype, src, n.arg)
-    for k in ("shape", "device", "leaf", "site"):
+    for k in ("shape", "device"):
       if k in n.__dict__: m.__dict__[k] = n.__dict__[k]
-    if n.op is Ops.CUSTOM and "_realized" in n.__dict__: m.__dict__["_realized"] = n.__dict__["_realized"]   # a kernel's result
-    if (custom := n.__dict__.get("custom")) is not None:
-      call, number = custom
+    if n.op is Ops.CUSTOM and (value := values.get(n)) is not None: values.put(m, value)   # a kernel's result
+    if not isinstance(n.note, graph.Result): m.note = n.note
+    else:
+      call, number = n.note
       if call not in self.calls: self.calls[call] = call.moved(self)
-      m.__dict__["custom"] = (self.calls[call], number)
+      m.note = graph.Result(self.calls[call], number)
       self.calls[call].outputs[number] = ref(m)
     return m
 

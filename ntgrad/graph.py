@@ -4,7 +4,7 @@ The functions here trust their arguments; what a person passes is checked by the
 """
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Any, NamedTuple, Sequence
 from weakref import ref
 
 from ntgrad.codegen.dtype import DType, acc_dtype, cast_number, dtypes
@@ -189,10 +189,17 @@ def contiguous(u: UOp) -> UOp:
   return u if below.op is Ops.CONTIGUOUS or below.op is Ops.BUFFER else _one(Ops.CONTIGUOUS, u, None, u.shape)
 
 
+class Result(NamedTuple):
+  """The note of a node that has the gradient of an output of a call (``ntgrad/custom.py``)."""
+  call: Any
+  number: int
+
+
 def with_gradient(value: UOp, call: Any, number: int) -> UOp:
-  """A node that stands for a value, and has the gradient of an output of a call (``ntgrad/custom.py``)."""
+  """A node that stands for a value, and has the gradient of an output of a call."""
   node = UOp.unique(Ops.DETACH, value.dtype, (value,))
-  node.__dict__.update(shape=value.shape, device=value.device, custom=(call, number))
+  node.__dict__.update(shape=value.shape, device=value.device)
+  node.note = Result(call, number)
   call.outputs[number] = ref(node)
   return node
 

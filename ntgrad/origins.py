@@ -57,18 +57,18 @@ def note(node: UOp) -> UOp:
     try:
       while ours[f.f_code.co_filename]: f = f.f_back
     except (KeyError, AttributeError): f = user_frame()   # a file that was not seen before, or the outermost frame
-    node.__dict__["origin"] = f.f_code, f.f_lasti
+    node.origin = f.f_code, f.f_lasti
   return node
 
 
 def of_gradient(node: UOp, made: Origin) -> None:
   """``node`` is a gradient of what was ``made`` there."""
-  if config.origins: node.__dict__.setdefault("origin", (*made[:2], True))
+  if config.origins and node.origin is None: node.origin = (*made[:2], True)
 
 
 def carry(old: UOp, new: UOp) -> None:
   """``new`` stands for ``old``, in another graph."""
-  if (origin := old.__dict__.get("origin")) is not None: new.__dict__.setdefault("origin", origin)
+  if new.origin is None: new.origin = old.origin
 
 
 def of(order: Sequence[UOp]) -> dict[UOp, Origin]:
@@ -76,11 +76,11 @@ def of(order: Sequence[UOp]) -> dict[UOp, Origin]:
   found: dict[UOp, Origin] = {}
   if not config.origins: return found
   for u in reversed(order):
-    origin = u.__dict__.get("origin")
+    origin = u.origin
     if origin is None: origin = found.get(u)
     else: found[u] = origin
     if origin is None: continue
-    for s in u.src: found.setdefault(s if s.__dict__.get("_realized") is None else s.__dict__["_realized"], origin)
+    for s in u.src: found.setdefault(s, origin)
   return found
 
 

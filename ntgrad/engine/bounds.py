@@ -56,7 +56,7 @@ def within(u: UOp, low: int, end: int, name: str, of: str, device: str | None, i
     raise IndexOutOfRangeError(f"{name}: {said.format(value=lo) if said else f'index {lo} is outside {of}'}")
   mark = ("index", low, end, ignore, None if u.device else device)
   out = graph.make(Ops.DETACH, u.dtype, (u,), mark, u.shape, u.device or device)
-  out.__dict__.setdefault("site", Site(name, of, caller(), said))
+  if out.note is None: out.note = Site(name, of, caller(), said)
   return out
 
 
@@ -96,7 +96,7 @@ _checks: Recent[Any, Checks] = Recent(1024)   # by what is checked where
 
 def checks_of(u: UOp) -> Checks:
   """The checks of a marked index: an Alias has the memory that its notes go to."""
-  site: Site = u.__dict__.get("site") or Site("index", f"its dimension, which goes from {u.arg[1]} to {u.arg[2] - 1}", "an index")
+  site: Site = u.note or Site("index", f"its dimension, which goes from {u.arg[1]} to {u.arg[2] - 1}", "an index")
   device = u.device or default_device()
   key = (device, site, u.shape)
   found = _checks[key]

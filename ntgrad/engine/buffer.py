@@ -8,7 +8,7 @@ from weakref import WeakSet, ref
 
 import numpy as np
 
-from ntgrad.alias import caller, live_aliases
+from ntgrad.alias import caller, live_aliases, values
 from ntgrad.buffer_names import BufferNames
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import NtgradError, OutOfMemoryError
@@ -84,7 +84,7 @@ def largest(device: str) -> str:
   names = BufferNames()
   for a in live_aliases:
     u = a.node if a.memory is None else a.memory.node
-    u = u.__dict__.get("_realized", u)
+    u = resolved(u)
     if u.op is not Ops.BUFFER: continue
     what = f"{names.of(u) or 'a tensor'} of shape {u.shape} ({u.dtype})"
     held[u.arg.storage] = what + (f", written by {a.place}" if a.place and a.memory is not None else "")
@@ -152,7 +152,7 @@ class Buffer:
     self.rng_from: Any = None           # and whose; None: the default generator's
     self.version = self.storage.version
     self.node_ref: ref[UOp] | None = None
-    self.known: list[ref[UOp]] = []     # the graph nodes whose value it is (their ``_realized``)
+    self.known: list[int] = []          # the graph nodes whose value it is, by id: their entries in ``values``
     self.gone = ""                      # what wrote over it
     # of ints that came from the host: the version that these are, the least and the greatest
     self.between: tuple[int, int, int] | None = None
@@ -163,8 +163,8 @@ class Buffer:
     return self.version != self.storage.version
   def is_value_of(self, node: UOp, seen: UOp | None = None) -> None:
     """The value of a graph node is here (``seen``: a view of here) from now on."""
-    node.__dict__["_realized"] = self.node if seen is None else seen
-    self.known.append(ref(node))
+    values.put(node, self.node if seen is None else seen)
+    self.known.append(id(node))
 
   def overwritten(self, what: str) -> Buffer:
     """Something (``what``, in words) has written over the memory: the next version. Graph nodes whose value was here have to be
@@ -172,8 +172,11 @@ class Buffer:
     self.storage.version += 1
     self.gone = what
     overwritten.add(self)
-    for r in self.known:
-      if (node := r()) is not None: node.__dict__.pop("_realized", None)
+    for i in self.known:
+      if (entry := values.known.get(i)) is None: continue
+      u = entry.value
+      while u.op is not Ops.BUFFER: u = u.src[0]
+      if u.arg is self: values.known.pop(i, None)   # not a younger node in an older one's place
     self.known.clear()
     return self.again()
 
@@ -252,5 +255,5 @@ class Buffer:
 
 def resolved(u: UOp) -> UOp:
   """The memory that already holds a node's value, or the node."""
-  found: UOp | None = u.__dict__.get("_realized")
-  return u if found is None else found
+  known = values.known.get(id(u))
+  return known.value if known is not None and known() is u else u

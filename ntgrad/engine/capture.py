@@ -11,7 +11,7 @@ from weakref import ref
 import numpy as np
 
 from ntgrad import alias
-from ntgrad.alias import Alias, live_aliases, onto as seen_through
+from ntgrad.alias import Alias, live_aliases, onto as seen_through, values
 from ntgrad.backends.base import Device
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import CaptureError
@@ -240,19 +240,21 @@ def nothing_known() -> Iterator[None]:
   for a in live_aliases:
     engine.settle(a)
     history = a.history
-    if history is a.node or "_realized" not in history.__dict__: continue
+    if history is a.node or history not in values: continue
     own = UOp.unique(Ops.CONTIGUOUS, history.dtype, (history,))
     own.__dict__["shape"], own.__dict__["device"] = history.shape, history.device
     base_of(a.node).arg.is_value_of(own, a.node)
     for t in a.seen():
       if t._state == 1 and t._node is not None: t._node = seen_through(own, t._view)
-  known = [n for n in live_nodes() if "_realized" in n.__dict__]
+  live_nodes()   # drops what an interrupt has left
+  known = [n for n in values.nodes() if not n.is_unique]
   stale: dict[UOp, bool] = {}
   for n in toposort(known): stale[n] = n.arg.stale if n.op is Ops.BUFFER else any([stale[s] for s in n.src])
-  forgotten = [(n, n.__dict__.pop("_realized")) for n in known if not stale[n]]
+  forgotten = [(n, values.pop(n)) for n in known if not stale[n]]
   try: yield
   finally:
-    for n, value in forgotten: n.__dict__.setdefault("_realized", value)
+    for n, value in forgotten:
+      if value is not None and n not in values: values.put(n, value)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Any, Collection, Iterable, Sequence
 from weakref import ref
 
 from ntgrad import origins
-from ntgrad.alias import Alias, caller, homeless, live_aliases, pending, unplaced, waiting, whole
+from ntgrad.alias import Alias, caller, homeless, live_aliases, pending, unplaced, values, waiting, whole
 from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import NtgradError, OutOfMemoryError
@@ -48,6 +48,7 @@ def walk(sinks: Iterable[UOp], known: dict[UOp, None] | None = None) -> list[UOp
   """The nodes beneath ``sinks``, sources first, values that exist already as their BUFFERs. Those in ``known`` are left out, the
   rest added."""
   done: dict[UOp, None] = {} if known is None else known
+  known_value = values.known.get   # as ``resolved``, without a call
   out: list[UOp] = []
   stack = [resolved(s) for s in sinks][::-1]
   while stack:
@@ -57,7 +58,7 @@ def walk(sinks: Iterable[UOp], known: dict[UOp, None] | None = None) -> list[UOp
       continue
     missing = []
     for s in n.src:
-      s = s.__dict__.get("_realized", s)
+      if (entry := known_value(id(s))) is not None and entry() is s: s = entry.value
       if s not in done: missing.append(s)
     if missing: stack.extend(missing[::-1])
     else:
@@ -298,7 +299,7 @@ def _made_of_sums(u: UOp, there: Collection[UOp]) -> bool:
     if n in seen: continue
     seen.add(n)
     if n.op is Ops.REDUCE_AXIS and n in there: return True
-    stack.extend([s.__dict__.get("_realized", s) for s in n.src])
+    stack.extend([resolved(s) for s in n.src])
   return False
 
 
@@ -320,7 +321,7 @@ def _readers(written: set[UOp], done: set[UOp], have: Collection[Alias]) -> list
     if a in have or u.op is Ops.CONST or (u.op is Ops.BUFFER and u not in written) or (u in written and a.memory is u.arg):
       continue
     for n in walk((u,), known):
-      touches[n] = n in written or (n not in done and any([touches[s.__dict__.get("_realized", s)] for s in n.src]))
+      touches[n] = n in written or (n not in done and any([touches[resolved(s)] for s in n.src]))
     if touches[resolved(u)]: found.append(a)
   return found
 

@@ -18,7 +18,7 @@ from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import GradientError
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.core import Base, mode
-from ntgrad.engine.buffer import Buffer
+from ntgrad.engine.buffer import Buffer, resolved
 from ntgrad.tensor import factor_kernels as kernels
 
 # (gradients of the outputs, None where nothing depends on one; inputs; outputs) -> gradients of the inputs
@@ -48,7 +48,7 @@ class Call:
     """The node of a result, which may have been let go of since."""
     b = self.outputs[i]
     node = graph.make(Ops.CUSTOM, b.dtype, tuple(sources), (self, i), b.shape, b.device)
-    if "_realized" not in node.__dict__: b.is_value_of(node)
+    if resolved(node) is node: b.is_value_of(node)
     return node
 
 

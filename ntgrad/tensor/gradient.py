@@ -2,7 +2,7 @@
 
 ``gradients(root, cotangent, targets)`` walks the nodes between the targets and the root, from the root. A rule gets a node and
 the gradient of its value and gives (source, gradient) pairs; it may name a node further down where that is shorter or more exact.
-A leaf is a DETACH node of its own for every version of its value (``Base._read``), which says whose it is: ``node.leaf``.
+A leaf is a DETACH node of its own for every version of its value (``Base._read``), whose ``note`` says whose it is.
 """
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import math
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from ntgrad import graph, origins
-from ntgrad.alias import onto
+from ntgrad.alias import onto, values
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.elementwise import product, quotient, select
 from ntgrad.codegen.errors import GradientError
 from ntgrad.codegen.functions import FUNCTIONS
 from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UnaryOps, UOp
-from ntgrad.core import Base
+from ntgrad.core import Base, Leaf
 from ntgrad.engine.buffer import overwritten
 from ntgrad.engine.realize import walk as computed_walk
 from ntgrad.lock import alone
@@ -272,8 +272,7 @@ _STOPS = frozenset({Ops.SORT_AXIS, Ops.DETACH, Ops.CONST, Ops.IOTA, Ops.BITCAST}
 def sources_of(u: UOp) -> tuple[UOp, ...]:
   """Where the gradient of a node may go on to."""
   if u.op in _STOPS:
-    custom = u.__dict__.get("custom")
-    return () if custom is None else custom[0].sources
+    return u.note.call.sources if isinstance(u.note, graph.Result) else ()
   if u.dtype.kind != "f": return ()
   return u.src if u.op is not Ops.SLOPED else u.src[1:]
 
@@ -281,7 +280,7 @@ def sources_of(u: UOp) -> tuple[UOp, ...]:
 def _call_of(u: UOp) -> Any:
   """The call that has a node's gradient (of ``ntgrad/custom.py`` or ``ntgrad/tile/function.py``), and which of its outputs the
   node is; None for most nodes."""
-  return u.arg if u.op is Ops.CUSTOM else u.__dict__.get("custom")
+  return u.arg if u.op is Ops.CUSTOM else u.note if isinstance(u.note, graph.Result) else None
 
 
 def walk(*roots: UOp) -> list[UOp]:
@@ -411,11 +410,11 @@ def _start(name: str, loss: Any, gradient: Any) -> UOp:
 def _memory(u: UOp) -> UOp:
   """A node seen in memory where it, or what it is a view of, has been realised; else the node."""
   chain = []
-  while "_realized" not in u.__dict__:
+  while (found := values.get(u)) is None:
     if u.op not in MOVEMENT: return u
     chain.append(u)
     u = u.src[0]
-  u = u.__dict__["_realized"]
+  u = found
   for m in reversed(chain): u = UOp(m.op, m.dtype, (u,), m.arg)
   return u
 
@@ -442,7 +441,7 @@ def backward(loss: Any, gradient: Any = None) -> None:
     raise GradientError(f"backward: a tensor of shape {loss.shape} that no leaf leads to; "
                         "set requires_grad=True on a source, outside of no_grad")
   order = walk(loss.lazydata)
-  leaves = [(t, n) for n in order if "leaf" in n.__dict__ and (t := n.__dict__["leaf"]()) is not None and t._state == 2]
+  leaves = [(t, n) for n in order if isinstance(n.note, Leaf) and (t := n.note()) is not None and t._state == 2]
   if not leaves:
     raise GradientError("backward: no leaf that requires a gradient is in the graph and alive; "
                         "keep the leaf tensors, use them in the computation")
@@ -463,7 +462,7 @@ def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None) -> list[A
   memory: dict[UOp, UOp] | None = None
   versions: dict[int, list[UOp]] = {}   # of each leaf, by its identity
   for n in order:
-    if "leaf" in n.__dict__: versions.setdefault(id(n.__dict__["leaf"]()), []).append(n)
+    if isinstance(n.note, Leaf): versions.setdefault(id(n.note()), []).append(n)
   wanted: list[list[UOp]] = []
   for i, t in enumerate(targets):
     if t.dtype.kind != "f":
@@ -472,7 +471,7 @@ def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None) -> list[A
     if t._state == 2: at = versions.get(id(t), [])
     elif u in nodes: at = [u]
     else:   # realised after the graph was made
-      if memory is None: memory = {_memory(n): n for n in order if "_realized" in n.__dict__ or n.op in MOVEMENT}
+      if memory is None: memory = {_memory(n): n for n in order if n in values or n.op in MOVEMENT}
       at = [memory[u]] if u in memory else []
     if not at:
       raise GradientError(f"gradient: target {i} of shape {t.shape} is not in the graph of the value; use it in the computation, "

@@ -111,7 +111,7 @@ def test_nothing_is_kept_alive() -> None:
     local = _Local()
     return Tensor.empty(7).exp(), weakref.ref(local)
   t, local = within()
-  assert local() is None and t.lazydata.__dict__["origin"][0] is within.__code__
+  assert local() is None and t.lazydata.origin[0] is within.__code__
   node = weakref.ref(t.lazydata)
   del t
   assert node() is None
@@ -122,7 +122,7 @@ def test_nothing_is_kept_alive() -> None:
 def test_it_can_be_switched_off(capsys: pytest.CaptureFixture[str]) -> None:
   with config(origins=0):
     t = Tensor.empty(9, device="NUMPY").exp() * 2
-    assert "origin" not in t.lazydata.__dict__
+    assert t.lazydata.origin is None
     assert made(t) == [""]
   assert rows(t.realize, capsys, origins=0) == [""]
 
