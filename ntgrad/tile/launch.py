@@ -116,7 +116,7 @@ def launch(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> 
   try:   # a call like one before: all arguments are tensors in memory, or numbers
     try: nodes = [a.lazydata for a in args if a._state <= 0]
     except AttributeError:
-      if not all([isinstance(a, _PLAIN) for a in args]): return launch_lent(kernel, args, given)
+      if not all([isinstance(a, _PLAIN) for a in args]): return launch_borrowed(kernel, args, given)
       nodes = with_numbers(kernel, args)
     found = kernel._launchers[
       (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
@@ -126,7 +126,7 @@ def launch(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> 
   if found is not None and len(nodes) == len(args) and all([args[i]._alias.memory is nodes[i].arg for i in found.writes]):
     return run(found, args, nodes)
   if all([isinstance(a, _PLAIN) for a in args]): prepare(kernel, args, given)
-  else: launch_lent(kernel, args, given)
+  else: launch_borrowed(kernel, args, given)
 
 
 def sized(kernel: Signature, nodes: Sequence[UOp], given: Mapping[str, Any]) -> Launcher | None:
@@ -162,10 +162,10 @@ def remember(kernel: Signature, form: Form, nodes: Sequence[UOp], given: Mapping
   kernel._sized[key] = [*[f for f in kernel._sized[key] or () if f[1] is not launcher], (of_shapes, launcher)]
 
 
-def launch_lent(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> None:
+def launch_borrowed(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> None:
   """Run a kernel on arguments some of which are other libraries': what they have on a GPU is worked on where it is."""
-  from .lent import Lent
-  with Lent(args, _PLAIN) as mine:
+  from .borrowed import Borrowed
+  with Borrowed(args, _PLAIN) as mine:
     if all([a is b for a, b in zip(args, mine)]): prepare(kernel, args, given)
     else: launch(kernel, mine, given)
 

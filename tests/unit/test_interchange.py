@@ -519,7 +519,7 @@ def test_memory_that_was_shown_is_used_again_after_the_device_has_settled(gpus: 
 
 
 @needs_triton
-def test_a_kernel_works_on_lent_memory(gpus: Fake) -> None:
+def test_a_kernel_works_on_borrowed_memory(gpus: Fake) -> None:
   """Addresses are handed on, the libraries' streams wait; nothing is copied."""
   kernel = new_kernel()
   x, y, z = (OnGPU(aligned(64)) for _ in range(3))

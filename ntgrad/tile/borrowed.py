@@ -19,8 +19,8 @@ from ntgrad.engine.interchange import Foreign, adopt, described, not_while_captu
 from .jagged import Jagged, is_meta, of_entries
 
 
-class Lent:
-  """Arguments with the tensors of other libraries that are on a GPU made Tensors, for the time of a call: ``with Lent(args) as
+class Borrowed:
+  """Arguments with the tensors of other libraries that are on a GPU made Tensors, for the time of a call: ``with Borrowed(args) as
   args``.
 
   They are the same memory, or where it lies badly copies that are copied back if they were written. What the call launches comes
@@ -111,7 +111,7 @@ _FIELDS = struct.Struct("=QiiiIQQQ").unpack   # of a DLTensor; code, bits and la
 
 
 class _Known(threading.local):
-  """A thread's Tensors over memory that calls were lent, by where and what it is."""
+  """A thread's Tensors over memory that calls borrowed, by where and what it is."""
   def __init__(self) -> None:
     self.tensors: dict[Any, Any] = {}
     tensor = DLTensor()
