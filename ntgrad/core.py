@@ -26,7 +26,7 @@ from ntgrad.variable import Bound
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_frame, _ours = sys._getframe, origins.ours
+_frame, _internal = sys._getframe, origins.internal
 _user: CodeType | None = None   # the user's code that made a tensor before
 _grad: ContextVar[bool] = ContextVar("gradients", default=True)
 _training: ContextVar[bool] = ContextVar("training", default=False)
@@ -158,7 +158,7 @@ class Base(Valued):
       f: Any = _frame(depth)
       if (code := f.f_code) is not _user:   # one look tells, where a function makes one tensor after the other
         try:
-          while _ours[code.co_filename]: code = (f := f.f_back).f_code
+          while _internal[code.co_filename]: code = (f := f.f_back).f_code
         except (KeyError, AttributeError): code = (f := origins.user_frame()).f_code   # a file that was not seen before
         _user = code
       node.origin = code, f.f_lasti

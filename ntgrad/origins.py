@@ -32,21 +32,21 @@ _QUIET = MOVEMENT - {Ops.PAD}
 _QUIET |= {Ops.CONST, Ops.BUFFER, Ops.DETACH, Ops.CONTIGUOUS, Ops.CAST, Ops.SLOPED, Ops.IOTA, Ops.AFTER, Ops.ASSIGN}
 
 
-ours: dict[str, bool] = {}   # whether a file is one of ntgrad's
+internal: dict[str, bool] = {}   # whether a file is one of ntgrad's
 
 
-def is_ours(name: str) -> bool:
+def is_internal(name: str) -> bool:
   """Whether a file is one of ntgrad's."""
-  if name not in ours:
-    if len(ours) >= FILES: ours.clear()
-    ours[name] = name.startswith(_HERE)
-  return ours[name]
+  if name not in internal:
+    if len(internal) >= FILES: internal.clear()
+    internal[name] = name.startswith(_HERE)
+  return internal[name]
 
 
 def user_frame(depth: int = 1) -> FrameType:
   """The frame that called into ntgrad."""
   f = sys._getframe(depth)
-  while is_ours(f.f_code.co_filename) and f.f_back is not None: f = f.f_back
+  while is_internal(f.f_code.co_filename) and f.f_back is not None: f = f.f_back
   return f
 
 
@@ -55,7 +55,7 @@ def note(node: UOp) -> UOp:
   if config.origins:
     f: Any = sys._getframe(2)
     try:
-      while ours[f.f_code.co_filename]: f = f.f_back
+      while internal[f.f_code.co_filename]: f = f.f_back
     except (KeyError, AttributeError): f = user_frame()   # a file that was not seen before, or the outermost frame
     node.origin = f.f_code, f.f_lasti
   return node

@@ -73,7 +73,7 @@ def _cl_devices() -> list[Any]:
   before = _threads()
   try:
     found = [d for p in cl.get_platforms() for d in p.get_devices()]
-    pin(_threads() - before, found)
+    give_cores(_threads() - before, found)
     for d in found:
       if is_cpu(d) and is_pocl(d): give_name(d)
     return found
@@ -86,7 +86,7 @@ def _threads() -> set[int]:
   return {int(t) for t in os.listdir("/proc/self/task")} if sys.platform == "linux" else set()
 
 
-def pin(threads: set[int], devices: Sequence[Any]) -> None:
+def give_cores(threads: set[int], devices: Sequence[Any]) -> None:
   """Give each of the threads that a CPU's driver has just started a core of its own, of those that this process may use.
 
   Else the system wakes two of them on one core while the thread that launches still runs on the other: half the speed for

@@ -90,7 +90,7 @@ class TinyJit(Generic[P, R]):
     self._last_key: Any = None
     self._values: Values = ()                            # of its sizes
     self._routes: Recent[Any, tuple[Any, Sizes]] = Recent(ROUTES)   # signatures → those without sizes, and the sizes
-    self._met: Recent[Any, _Met] = Recent(RECORDINGS)    # by the signature without sizes
+    self._earlier: Recent[Any, _Earlier] = Recent(RECORDINGS)    # by the signature without sizes
 
   @overload
   def __get__(self, owner: None, kind: Any = None) -> TinyJit[P, R]: ...
@@ -133,7 +133,7 @@ class TinyJit(Generic[P, R]):
   def reset(self) -> None:
     """Forget all captures: the next call runs plainly, the one after it captures."""
     self._captures.clear()
-    self._met.clear()
+    self._earlier.clear()
     self._routes.clear()
     self._last, self._of = None, {}
 
@@ -176,19 +176,19 @@ class TinyJit(Generic[P, R]):
     if sizes.dims or sizes.others: return _without(key, sizes), sizes
     general = (marks, tuple([(tuple([n if n < 2 else -1 for n in shape]), *more) for shape, *more in tensors]), others, *rest)
     shapes = [shape for shape, *_ in tensors]
-    met, static = self._met[general], self._captures[key]
-    if met is None: self._met[general] = met = _Met(shapes, frozenset())
-    if met.shapes == shapes and not met.dims or static is not None and static.replay is not None: return key, NO_SIZES
-    differ = {(i, d) for i, (a, b) in enumerate(zip(met.shapes, shapes)) for d, (n, m) in enumerate(zip(a, b)) if n != m}
-    dims = met.dims | differ
-    if dims != met.dims:
-      self._met[general] = _Met(shapes, dims)
+    earlier, static = self._earlier[general], self._captures[key]
+    if earlier is None: self._earlier[general] = earlier = _Earlier(shapes, frozenset())
+    if earlier.shapes == shapes and not earlier.dims or static is not None and static.replay is not None: return key, NO_SIZES
+    differ = {(i, d) for i, (a, b) in enumerate(zip(earlier.shapes, shapes)) for d, (n, m) in enumerate(zip(a, b)) if n != m}
+    dims = earlier.dims | differ
+    if dims != earlier.dims:
+      self._earlier[general] = _Earlier(shapes, dims)
       self._routes.clear()
     sizes = sizes_in(pieces, dims)
     return _without(key, sizes), sizes
 
 
-class _Met(NamedTuple):
+class _Earlier(NamedTuple):
   """Shapes of a call, and the dimensions that were others in another one."""
   shapes: list[tuple[int, ...]]
   dims: frozenset[tuple[int, int]]

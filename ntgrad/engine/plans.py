@@ -151,7 +151,7 @@ class _Sized:
     seen, s = self.seen, self.skeleton
     if seen.refused and traces: traces[-1].lost = seen.refused
     if seen.refused: return None
-    seen.samples = [*seen.samples, (s.sizes, s.kept)][-templates.MOST_SAMPLES:]
+    seen.samples = [*seen.samples, (s.sizes, s.constants)][-templates.MOST_SAMPLES:]
     always = config.dynamic == "always" or self.declared
     if not always and len({sizes for sizes, _ in seen.samples}) == 1: return None   # the first, or it is not sizes that differ
     try: self.guess()

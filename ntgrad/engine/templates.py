@@ -35,7 +35,7 @@ class Skeleton(NamedTuple):
   dims: tuple[bool, ...]
 
   @property
-  def kept(self) -> tuple[Any, ...]:
+  def constants(self) -> tuple[Any, ...]:
     """The numbers; None for those that are slices, whose memory nothing here keeps."""
     return tuple([None if isinstance(n, Buffer) else n for n in self.numbers])
 

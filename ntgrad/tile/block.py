@@ -174,7 +174,7 @@ def unify(name: str, *blocks: Block) -> tuple[list[UOp], tuple[Axis, ...]]:
   for b_axes in full:
     for d, a in enumerate(b_axes):
       if axes[d] is None and a is not None:
-        old = tracer().oldest(a)
+        old = tracer().root(a)
         axes[d] = (
           old if old not in axes and old.arg == (old.arg[0], a.arg[1]) else a if a not in axes else tracer().axis(a.arg[1])
         )
@@ -186,7 +186,7 @@ def align(b: Block, own: Sequence[Axis], axes: Sequence[Axis]) -> UOp:
   among them has one element."""
   table = {a: ix.ZERO if to is None else to for a, to in zip(own, axes) if a is not None}
   for a, to in table.items():
-    if to is not ix.ZERO: tracer().met(a, to)
+    if to is not ix.ZERO: tracer().unify(a, to)
   return rename(b.value, table)
 
 

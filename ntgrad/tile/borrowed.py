@@ -20,8 +20,8 @@ from .jagged import Jagged, is_meta, of_entries
 
 
 class Borrowed:
-  """Arguments with the tensors of other libraries that are on a GPU made Tensors, for the time of a call: ``with Borrowed(args) as
-  args``.
+  """Arguments with the tensors of other libraries that are on a GPU made Tensors, for the time of a call:
+  ``with Borrowed(args) as args``.
 
   They are the same memory, or where it lies badly copies that are copied back if they were written. What the call launches comes
   after what their libraries have launched, and before what they launch next. Raises as ``take`` and ``adopt`` do.

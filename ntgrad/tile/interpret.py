@@ -493,13 +493,13 @@ class Interpreter(Expressions):
     lost: dict[str, Unbound] = {}  # what it changes that no variable can hold
     while True:
       names = dict(scope.names) | {n: v.block for n, v in variables.items()} | lost
-      pinned, kept = len(t.pinned), t.unchanged(written)
+      made, still = len(t.materialized), t.unchanged(written)
       with self.unmoved(f"the loop at line {s.lineno}, which the kernel runs,"), t.region(written) as statements:
         t.inside.extend(around)
         read(names)
         self.known, self.written = dict(t.known), written | t.written
       written = self.written
-      if any(level <= len(t.outer) for level in t.pinned[pinned:]) or len(t.unchanged(written)) < len(kept):
+      if any(level <= len(t.outer) for level in t.materialized[made:]) or len(t.unchanged(written)) < len(still):
         continue
       gone = [
         n

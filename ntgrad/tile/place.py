@@ -95,7 +95,7 @@ class Place:
 
   ``level`` is how many regions of the kernel were open when it was read; None for what a parameter's own name stands for, which
   is read anew each time. The elements are loaded when they are first needed, at the latest before they are written
-  (``Tracer.pin``).
+  (``Tracer.materialize``).
   """
   _parameter: Parameter
   level: int | None = None

@@ -58,7 +58,7 @@ class Tracer:
   outer: list[Region] = field(default_factory=list)     # around the region that is being read, outermost first
   frames: list[dict[str, Any]] = field(default_factory=list)   # the names of the functions that are being read
   held: list[Any] = field(default_factory=list)         # values of the expressions that are being read
-  pinned: list[int] = field(default_factory=list)       # the levels of values that have been pinned, in order
+  materialized: list[int] = field(default_factory=list)   # the levels of values that were materialized, in order
   line: str = ""                                        # of the application that is being read, with its file and number
   lines: dict[str, None] = field(default_factory=dict)  # those that store something
   tf32: bool = False                                    # a product asks for factors rounded to tf32
@@ -72,7 +72,7 @@ class Tracer:
     self.axes: list[Axis] = []
     self.grid = [self.new_axis(n, AxisKind.GRID) for n in self.grid_shape]
     self.inside: list[int] = []                         # FOR axes around what is being read
-    self.alike: dict[UOp, UOp] = {}                     # axes that have met in one dimension: each leads to an older one
+    self.parents: dict[UOp, UOp] = {}                     # union-find of axes over one dimension: each leads to an older one
     self._sources: dict[UOp, frozenset[UOp]] = {}       # what ``sources`` has found
 
   def __enter__(self) -> Tracer:
@@ -91,19 +91,19 @@ class Tracer:
     """A new block axis."""
     return self.new_axis(size, AxisKind.TILE)
 
-  def met(self, a: UOp, b: UOp) -> None:
+  def unify(self, a: UOp, b: UOp) -> None:
     """Two axes run over the same dimension: what one operand calls ``a`` the other calls ``b``."""
-    a, b = self.oldest(a), self.oldest(b)
-    if a is not b: self.alike[max(a, b, key=lambda r: int(r.arg[0]))] = min(a, b, key=lambda r: int(r.arg[0]))
+    a, b = self.root(a), self.root(b)
+    if a is not b: self.parents[max(a, b, key=lambda r: int(r.arg[0]))] = min(a, b, key=lambda r: int(r.arg[0]))
 
-  def oldest(self, a: UOp) -> UOp:
-    """The first axis of those that ``a`` has met."""
-    while a in self.alike: a = self.alike[a]
+  def root(self, a: UOp) -> UOp:
+    """The first of the axes that ``a`` was unified with."""
+    while a in self.parents: a = self.parents[a]
     return a
 
   def settled(self, axes: Sequence[UOp | None]) -> tuple[UOp | None, ...]:
     """Axes under the names that the rest of the program has for them, so that equal values are equal expressions."""
-    out = tuple(None if a is None else self.oldest(a) for a in axes)
+    out = tuple(None if a is None else self.root(a) for a in axes)
     real = [a for a in out if a is not None]
     return out if len(set(real)) == len(real) else tuple(axes)
 
@@ -118,7 +118,7 @@ class Tracer:
   def store(self, p: Parameter, at: tuple[UOp, ...], value: UOp, valid: UOp, atomic: str | None = None,
             order: tuple[str, tuple[int, ...]] | None = None) -> None:
     """Write elements; ``order``: "set" or "add", and the axes along which one comes after another."""
-    self.pin(p)
+    self.materialize(p)
     p.written = True
     self.written.add(p.uop)
     self.known = self.unchanged({p.uop})
@@ -128,7 +128,7 @@ class Tracer:
     self.statements.append(UOp.unique(Ops.ATOMIC if atomic else Ops.STORE, p.dtype, src, atomic or order))
     self.lines[self.line] = None
 
-  def pin(self, p: Parameter) -> None:
+  def materialize(self, p: Parameter) -> None:
     """Values that were read from a parameter which is about to be written keep what they were, wherever the application has them.
 
     Each is computed at the end of what has been read of the region that it was made in: there nothing has written over it yet,
@@ -143,7 +143,7 @@ class Tracer:
         x = x._block
       if not isinstance(x, Block) or p.uop not in self.sources(x.value): continue
       with self.at(x.level): x.value = self.keep(x).value
-      self.pinned.append(x.level)
+      self.materialized.append(x.level)
 
   def sources(self, u: UOp) -> frozenset[UOp]:
     """The memory of parameters that an expression reads."""

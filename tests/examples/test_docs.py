@@ -97,7 +97,7 @@ def test_names_in_the_architecture_exist() -> None:
   assert set(re.findall(r"[A-Za-z_]\w{2,}", code)) - known == set()
 
 
-# words that only this project used, or that say "we"; code may have them while it is renamed
+# words that only this project used, or that say "we"
 PRIVATE = ("ours", "lent", "ripe", "hosts", "demands", "met")
 
 

@@ -115,8 +115,8 @@ def test_nothing_is_kept_alive() -> None:
   node = weakref.ref(t.lazydata)
   del t
   assert node() is None
-  for i in range(3 * origins.FILES): assert not origins.is_ours(f"<{i}>")
-  assert len(origins.ours) <= origins.FILES and origins.is_ours(origins.__file__)
+  for i in range(3 * origins.FILES): assert not origins.is_internal(f"<{i}>")
+  assert len(origins.internal) <= origins.FILES and origins.is_internal(origins.__file__)
 
 
 def test_it_can_be_switched_off(capsys: pytest.CaptureFixture[str]) -> None:
