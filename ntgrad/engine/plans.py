@@ -68,7 +68,7 @@ def plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: floa
       key.append((len(inputs), b.shape, u.dtype, b.device))
       inputs.append(u)
     else: key.append((u.op, u.dtype, float.hex(u.arg) if type(u.arg) is float else u.arg,
-                      tuple([number[resolved(s)] for s in u.src])))
+                      tuple([number[s] if s in number else number[resolved(s)] for s in u.src])))
   full = (
     tuple(key),
     tuple([(number[resolved(s)], -1 if target is None else number[target]) for s, target in sinks]),

@@ -58,8 +58,9 @@ def walk(sinks: Iterable[UOp], known: dict[UOp, None] | None = None) -> list[UOp
       continue
     missing = []
     for s in n.src:
-      if (entry := known_value(id(s))) is not None and entry() is s: s = entry.value
-      if s not in done: missing.append(s)
+      if s in done: continue
+      if (entry := known_value(id(s))) is not None and entry() is s and (s := entry.value) in done: continue
+      missing.append(s)
     if missing: stack.extend(missing[::-1])
     else:
       done[n] = None
@@ -321,7 +322,7 @@ def _readers(written: set[UOp], done: set[UOp], have: Collection[Alias]) -> list
     if a in have or u.op is Ops.CONST or (u.op is Ops.BUFFER and u not in written) or (u in written and a.memory is u.arg):
       continue
     for n in walk((u,), known):
-      touches[n] = n in written or (n not in done and any([touches[resolved(s)] for s in n.src]))
+      touches[n] = n in written or (n not in done and any([touches[s] if s in touches else touches[resolved(s)] for s in n.src]))
     if touches[resolved(u)]: found.append(a)
   return found
 
