@@ -34,6 +34,7 @@ from ntgrad.codegen.errors import CompileError, DeviceError, OutOfMemoryError, S
 _ALIGN = 512                  # sizes are multiples of it, as the allocator's are
 _KEEP = 0.5                   # of the device's memory may lie unused in the pool
 _PLAIN_SHARED = 48 << 10      # more shared memory than this must be asked for
+LEGACY = 1                    # the handle of the legacy default stream
 _LAST = 8                     # launches that an error tells of
 _here = threading.local()     # the device whose context this thread is in
 
@@ -171,7 +172,8 @@ class CUDADevice(Pooled):
     try:
       self.device = self.core.Device(self.number)
       self.enter()
-      self.stream = self.device.create_stream()
+      # what is put into the legacy default stream waits for it, and it for that, without being told
+      self.stream = self.device.create_stream(options=self.core.StreamOptions(nonblocking=False))
       p = self.device.properties
       self.cores, self.shared = int(p.multiprocessor_count), int(p.max_shared_memory_per_block_optin)
       driver = call(self.driver.cuDriverGetVersion(), "asking for the driver's version")
@@ -330,7 +332,7 @@ class CUDADevice(Pooled):
 
   def _after(self, first: int | None, then: int) -> None:
     """What is put into the stream ``then`` from now on waits for what is in ``first`` (None: this device's own stream) now."""
-    if first == then: return
+    if first == then or LEGACY in (first, then): return
     if self.lost or getattr(_here, "device", None) is not self: self.enter()
     try:
       event = self.events.record() if first is None else self.events.spare()

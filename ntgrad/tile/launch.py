@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Sequence
 
 import numpy as np
@@ -113,6 +113,7 @@ def taken(kernel: Signature, args: Sequence[Any]) -> list[Any]:
 def launch(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> None:
   """Run a kernel on its arguments. To be called with the lock held."""
   if given or len(args) != len(kernel.given): args, given = kernel.called(args, given)
+  if others and not others.isdisjoint(map(type, args)): return launch_borrowed(kernel, args, given)
   try:   # a call like one before: all arguments are tensors in memory, or numbers
     try: nodes = [a.lazydata for a in args if a._state <= 0]
     except AttributeError:
@@ -162,12 +163,29 @@ def remember(kernel: Signature, form: Form, nodes: Sequence[UOp], given: Mapping
   kernel._sized[key] = [*[f for f in kernel._sized[key] or () if f[1] is not launcher], (of_shapes, launcher)]
 
 
+others: set[type] = set()   # types of other libraries' tensors that calls have had
+
+
 def launch_borrowed(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> None:
   """Run a kernel on arguments some of which are other libraries': what they have on a GPU is worked on where it is."""
-  from .borrowed import Borrowed
-  with Borrowed(args, _PLAIN) as mine:
-    if all([a is b for a, b in zip(args, mine)]): prepare(kernel, args, given)
-    else: launch(kernel, mine, given)
+  known, of = borrowed()
+  if (found := known(args, _PLAIN)) is not None:
+    mine, device, stream = found
+    if stream: device.follow(stream)
+    launch(kernel, mine, given)
+    if stream: device.precede(stream)
+    return
+  with of(args, _PLAIN) as mine:
+    if all([a is b for a, b in zip(args, mine)]): return prepare(kernel, args, given)
+    others.update({type(a) for a, b in zip(args, mine) if a is not b and not isinstance(a, Jagged)})
+    launch(kernel, mine, given)
+
+
+@cache
+def borrowed() -> tuple[Any, Any]:
+  """What is needed of ``borrowed.py`` for a call: loaded by the first one with another library's tensors."""
+  from .borrowed import Borrowed, known
+  return known, Borrowed
 
 
 def with_numbers(kernel: Signature, args: Sequence[Any]) -> list[UOp]:

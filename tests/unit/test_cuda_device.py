@@ -94,7 +94,9 @@ class Fake:
         )
         self.memory_resource = types.SimpleNamespace(handle=5)
       def set_current(self) -> None: pass
-      def create_stream(self) -> Stream: return Stream(Stream.handle + self.number) if self.number else fake.stream
+      def create_stream(self, options: Any) -> Stream:
+        assert options == {"nonblocking": False}
+        return Stream(Stream.handle + self.number) if self.number else fake.stream
       def allocate(self, size: int, stream: Any) -> Memory:
         if fake.used + size > fake.room: raise RuntimeError("CUDA_ERROR_OUT_OF_MEMORY: there is none")
         fake.used += size
@@ -107,7 +109,7 @@ class Fake:
         return fake.blocks[-1]
     def module(cubin: bytes) -> Any:
       return types.SimpleNamespace(get_kernel=lambda name: types.SimpleNamespace(name=name, handle=("kernel", name), cubin=cubin))
-    self.core = types.SimpleNamespace(Device=Device, EventOptions=lambda timing_enabled: "timing",
+    self.core = types.SimpleNamespace(Device=Device, StreamOptions=dict, EventOptions=lambda timing_enabled: "timing",
                                       ObjectCode=types.SimpleNamespace(from_cubin=module))
     self.pinned: list[Any] = []
     def pinned(size: int) -> tuple[int, int]:

@@ -6,6 +6,8 @@ import ctypes
 import gc
 import importlib.util
 import os
+import sys
+import types
 from threading import Thread
 from typing import Any, Iterator
 
@@ -25,6 +27,7 @@ from ntgrad.engine.device import get_device
 from ntgrad.engine.dlpack import Managed, Versioned, is_valid, new_capsule, pointer_of
 from ntgrad.engine.realize import rebased
 from ntgrad.errors import ArgumentError, CaptureError, DTypeError, InterchangeError
+from ntgrad.tile import borrowed
 from support.devices import needs_cuda
 from support.triton import needs_triton
 
@@ -478,8 +481,9 @@ def test_cuda_array_interface_in(gpus: Fake) -> None:
   assert Tensor(WithInterface(a.reshape(2, 4).T)).numpy().tolist() == a.reshape(2, 4).T.tolist() and not gpus.streams.log
 
 
-@pytest.mark.parametrize("stream, waits", [(None, 1), (1, 1), (2, 2), (0, 1), (9999, 9999), (-1, None)])
+@pytest.mark.parametrize("stream, waits", [(None, None), (1, None), (2, 2), (0, None), (9999, 9999), (-1, None)])
 def test_a_consumer_waits_for_us(gpus: Fake, stream: int | None, waits: int | None) -> None:
+  """The legacy default stream (1) does so by itself."""
   t = Tensor(np.arange(6, dtype=np.float32), device="CUDA").realize()
   assert t.__dlpack_device__() == (2, 0)
   kept = t.__dlpack__(stream=stream, max_version=(1, 0))
@@ -543,13 +547,13 @@ def test_a_kernel_works_on_borrowed_memory(gpus: Fake) -> None:
   ] != badly.array.ctypes.data
 
 
-@needs_triton
-def test_a_library_with_functions_for_it(gpus: Fake) -> None:
-  """DLPack's exchange API: no capsule, and the stream that the library works in now."""
+def with_functions(stream: list[int], looks: list[Any]) -> Any:
+  """A class of tensors that DLPack's functions look at, which are noted in ``looks``; its library works in ``stream[0]``. The
+  functions live as long as the class."""
   class Fast(OnGPU):
     def __dlpack__(self, **how: Any) -> Any: raise AssertionError
-  stream = [0]
   def look(x: Any, out: int) -> int:
+    looks.append(x)
     OnGPU.__dlpack__(x)
     ctypes.memmove(out, ctypes.addressof(x.kept[0]) + Versioned.tensor.offset, 48)
     return 0
@@ -561,14 +565,60 @@ def test_a_library_with_functions_for_it(gpus: Fake) -> None:
   from ntgrad.engine.dlpack import Exchange
   api = Exchange(1, 3, None, None, None, None, *[ctypes.cast(f, ctypes.c_void_p) for f in functions])
   Fast.__dlpack_c_exchange_api__ = new_capsule(ctypes.addressof(api), b"dlpack_exchange_api", None)   # type: ignore[attr-defined]
+  Fast.functions = api, functions   # type: ignore[attr-defined]
+  return Fast
+
+
+@needs_triton
+def test_a_library_with_functions_for_it(gpus: Fake) -> None:
+  """DLPack's exchange API: no capsule, and the stream that the library works in now; the default stream waits by itself."""
+  stream: list[int] = [0]
+  Fast = with_functions(stream, [])
   kernel = new_kernel()
   x, y, z = (Fast(aligned(64)) for _ in range(3))
-  for stream[0], seen in ((0, 1), (555, 555)):
+  for stream[0], log in ((0, []), (555, [("record", 555), ("wait", 77, 555), ("wait", 555, 0)])):
     gpus.streams.log.clear()
     kernel(x, y, z, BLOCK=64)
     assert gpus.launches[-1][-1][:3] == tuple(a.array.ctypes.data for a in (x, y, z))
-    assert gpus.streams.log == [("record", seen), ("wait", 77, seen), ("wait", seen, 0)]
+    assert gpus.streams.log == log
   assert x.over == 0
+
+
+@needs_triton
+def test_torch_tensors_are_known_by_what_torch_says_of_them(gpus: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+  """Later calls do not look through DLPack, unless something about a tensor is another."""
+  stream: list[int] = [0]
+  looks: list[Any] = []
+  class Facts:
+    device, requires_grad, negative = "cuda:0", False, False
+    def data_ptr(self) -> int: return int(self.array.ctypes.data)   # type: ignore[attr-defined]
+    def stride(self) -> tuple[int, ...]: return tuple(s // 4 for s in self.array.strides)   # type: ignore[attr-defined]
+    def is_neg(self) -> bool: return self.negative
+  Torch = type("Tensor", (Facts, with_functions(stream, looks)), {})
+  module = types.SimpleNamespace(Tensor=Torch, nn=types.SimpleNamespace(Parameter=None),
+                                 _C=types.SimpleNamespace(_cuda_getCurrentRawStream=lambda number: stream[number]))
+  monkeypatch.setitem(sys.modules, "torch", module)
+  for cached in (borrowed._facts, borrowed._stream_of): cached.cache_clear()
+  try:
+    kernel = new_kernel()
+    x, y, z = (Torch(aligned(64)) for _ in range(3))
+    kernel(x, y, z, BLOCK=64)
+    assert looks == [x, y, z]
+    for stream[0], log in ((0, []), (555, [("record", 555), ("wait", 77, 555), ("wait", 555, 0)])):
+      gpus.streams.log.clear()
+      kernel(y, x, z, BLOCK=64)
+      assert gpus.launches[-1][-1][:3] == tuple(a.array.ctypes.data for a in (y, x, z))
+      assert gpus.streams.log == log and len(looks) == 3
+    kernel(x, Tensor(aligned(64), device="CUDA").realize(), z, BLOCK=64)   # beside one of ours
+    assert len(looks) == 3 and gpus.launches[-1][-1][0] == x.array.ctypes.data
+    x.negative = True   # as of an imaginary part: what is in memory is another value
+    kernel(x, y, z, BLOCK=64)
+    assert looks[3:] == [x, y, z]
+    half = Torch(aligned(128)[:32])
+    kernel(half, half, half, BLOCK=64)
+    assert looks[6:] == [half] * 3 and gpus.launches[-1][-1][:3] == (half.array.ctypes.data,) * 3
+  finally:
+    for cached in (borrowed._facts, borrowed._stream_of): cached.cache_clear()
 
 
 def test_copies_between_gpus(gpus: Fake) -> None:
