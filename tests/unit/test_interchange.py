@@ -305,8 +305,8 @@ def test_torch(cpu: str) -> None:
   kernel, z = new_kernel(), torch.zeros(2, 8, dtype=torch.bfloat16)
   kernel(x[0].bfloat16(), x[1].bfloat16(), z[1], BLOCK=8)
   assert torch.equal(z[1], x[0].bfloat16() + x[1].bfloat16())
-  with pytest.raises(InterchangeError, match="torch.Tensor does not give its memory: BufferError: .* gradient"):
-    Tensor(x.clone().requires_grad_())
+  learned = Tensor(x.clone().requires_grad_())   # gradients do not pass between libraries
+  assert not learned.requires_grad and learned.tolist() == x.tolist()
 
   def lost() -> Any: return torch.from_dlpack(Tensor([1.0, 2.0]) + 1).reshape(7)
   with pytest.raises(RuntimeError, match="shape"): lost()   # its own error, though a tensor is given back on the way
