@@ -17,14 +17,20 @@ from ntgrad.codegen.errors import InterchangeError
 from ntgrad.codegen.uop import MOVEMENT, UOp
 from ntgrad.core import Base, mode, no_grad
 from ntgrad.engine.device import Device
+from ntgrad.tensor.attention import Attention
+from ntgrad.tensor.convolution import Convolution
 from ntgrad.tensor.copying import Copying
 from ntgrad.tensor.creation import node_of
+from ntgrad.tensor.elementwise import Casts
 from ntgrad.tensor.linalg import Linalg
 from ntgrad.tensor.losses import Losses
+from ntgrad.tensor.normalising import Normalising
+from ntgrad.tensor.pooling import Pooling
 from ntgrad.tensor.products import Products
 from ntgrad.tensor.protocols import Protocols
+from ntgrad.tensor.resampling import Resampling
+from ntgrad.tensor.sampling import Sampling
 from ntgrad.tensor.selecting import Selecting
-from ntgrad.tensor.spatial import Spatial
 from ntgrad.tensor.windows import Windows
 from ntgrad.tensor.writing import Writing
 
@@ -66,7 +72,8 @@ class train:
 
 
 @checked
-class Tensor(Protocols, Writing, Selecting, Products, Spatial, Windows, Losses, Linalg, Copying, metaclass=_Modes):
+class Tensor(Protocols, Writing, Selecting, Sampling, Attention, Losses, Linalg, Products, Pooling, Convolution, Resampling,
+             Normalising, Windows, Casts, Copying, metaclass=_Modes):
   """A lazy tensor made from a number, nested lists, a numpy array, bytes (uint8), a UOp, another Tensor, or another library's
   tensor.
 

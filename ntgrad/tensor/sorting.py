@@ -14,7 +14,7 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.core import axis_of, whole_number
-from ntgrad.tensor.indexing import Indexing
+from ntgrad.tensor.elementwise import Elementwise
 
 _XOR, _AND, _OR, _LT = BinaryOps.XOR, BinaryOps.AND, BinaryOps.OR, BinaryOps.CMPLT
 _PLACES = 32      # bits of a key's place in its row, where fewer do not make both together a uint32
@@ -81,7 +81,7 @@ def at_places(u: UOp, places: UOp, axis: int) -> UOp:
 
 
 @checked
-class Sorting(Indexing):
+class Sorting(Elementwise):
   """Sorts."""
   __slots__ = ()
 
@@ -96,11 +96,6 @@ class Sorting(Indexing):
     places = places_of(key, dim, bits, keep)
     return at_places(u, places, dim), places
 
-  def _index_tensor(self, node: UOp) -> Self:
-    t = self._from_node(node)
-    t._names = self._names
-    return t
-
   def sort(self, dim: int | str = -1, descending: bool = False, stable: bool = False) -> tuple[Self, Self]:
     """``(values, indices)``: the elements along a dim in rising (``descending``: falling) order, and where they stood (int32).
 
@@ -108,12 +103,12 @@ class Sorting(Indexing):
     """
     d = axis_of("sort", dim, self.ndim, self._names)
     values, places = self._sorted(d, self.shape[d] if self.ndim else 1, flag("descending", descending))
-    return self._wrap(values), self._index_tensor(places)
+    return self._wrap(values), self._detached(places)
 
   def argsort(self, dim: int | str = -1, descending: bool = False, stable: bool = False) -> Self:
     """The indices (int32) of what stands along a dim in rising order; see :meth:`sort`. Raises AxisError."""
     d = axis_of("argsort", dim, self.ndim, self._names)
-    return self._index_tensor(self._sorted(d, self.shape[d] if self.ndim else 1, flag("descending", descending))[1])
+    return self._detached(self._sorted(d, self.shape[d] if self.ndim else 1, flag("descending", descending))[1])
 
   def topk(self, k: int, dim: int | str = -1, largest: bool = True, sorted_: bool = True, *,
            sorted: bool = True) -> tuple[Self, Self]:
@@ -128,9 +123,9 @@ class Sorting(Indexing):
     if k > n: raise ArgumentError(f"topk: k = {k} of the {n} elements along dim {dim} of shape {self.shape}; it takes up to {n}")
     if not k and self.ndim:
       none = graph.shrink(self.lazydata, [(0, 0 if a == d else s) for a, s in enumerate(self.shape)])
-      return self._wrap(none), self._index_tensor(graph.const(0, dtypes.int32, none.shape))
+      return self._wrap(none), self._detached(graph.const(0, dtypes.int32, none.shape))
     values, places = self._sorted(d, k, flag("largest", largest))
-    return self._wrap(values), self._index_tensor(places)
+    return self._wrap(values), self._detached(places)
 
 
 __all__ = ["Sorting", "at_places", "bits_of", "places_of"]
