@@ -1,8 +1,8 @@
 """``Tensor``: lazy tensor code. Operations build the graph of ``lazydata``; nothing runs until a value is needed.
 
-The methods live in mixins, each upon the one before: ``core`` (what a tensor holds), ``elementwise``, ``activation``,
-``movement``, ``reduction``, ``functional``, ``creation``, ``random``, ``indexing``, ``sorting``; upon these, side by side,
-``copying`` and the files of this folder; this file has the constructor and the gradients.
+The methods live in parts, most in a file of its own name: each derives from the parts whose methods it uses, ``Base`` (``core``)
+beneath all. docs/architecture.md has a table, and tests/unit/test_tensor_parts.py holds it. This file has the constructor, what
+other libraries see of a tensor, and the gradients.
 """
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def _positive(name: str, what: str, value: Any, zero: bool = False) -> Any:
 
 @checked
 class Losses(ClassLosses):
-  """Losses, attention, and what is random in layers."""
+  """Losses of predictions that are numbers, or vectors."""
   __slots__ = ()
 
   # ---- what they share

@@ -112,7 +112,6 @@ class Products(Functional, Indexing, Reduction, Creation):
     return self._summed(name, (self, other), contraction.Sum([la, lb], output, sizes))
 
   # ---- chains of matrices
-
   def multi_dot(*tensors: Any) -> Any:
     """The product of two and more matrices in the order with the fewest multiplications: (a, b), (b, c), (c, d) -> (a, d), given
     one after the other or in a list. The first and the last may be vectors, as for ``@``. Raises ShapeError, ArgumentError."""
