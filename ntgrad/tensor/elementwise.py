@@ -15,7 +15,7 @@ from ntgrad.checks import Operand, checked, foreign, operand
 from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DeviceError, DTypeError, ShapeError, shown
 from ntgrad.codegen.functions import FUNCTIONS, refusal
-from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
+from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.core import Base
 from ntgrad.names import aligned, fit_aligned, shape_text, text
 
@@ -74,6 +74,11 @@ def cut_to_int(name: str, value: Any, dtype: DType) -> Any:
   if dtype.kind not in "iu" or isinstance(value, int): return value
   if not math.isfinite(value): raise ArgumentError(f"{name}: {value} as {dtype.name}; it takes ints")
   return int(value)
+
+
+def seen_as(u: UOp, dtype: DType) -> UOp:
+  """The same bits as another dtype of the same size."""
+  return u if u.dtype is dtype else graph.make(Ops.BITCAST, dtype, (u,), None, u.shape, u.device)
 
 
 @checked
@@ -539,4 +544,4 @@ class Casts(Elementwise):
     return self.cast(dtypes.bool)
 
 
-__all__ = ["Elementwise", "Casts", "broadcast_shape", "common_device", "scalar_dtype", "scalar_node", "cut_to_int"]
+__all__ = ["Elementwise", "Casts", "broadcast_shape", "common_device", "scalar_dtype", "scalar_node", "cut_to_int", "seen_as"]

@@ -10,13 +10,13 @@ from ntgrad import graph
 from ntgrad.checks import Operand, checked, operand
 from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base, axis_of, mode
 from ntgrad.names import Names, aligned, fit_aligned
 from ntgrad.tensor import formulas
 from ntgrad.tensor.activation import Activation
 from ntgrad.tensor.creation import Creation
-from ntgrad.tensor.elementwise import broadcast_shape, common_device, scalar_dtype, scalar_node
+from ntgrad.tensor.elementwise import broadcast_shape, common_device, scalar_dtype, scalar_node, seen_as
 from ntgrad.tensor.reduction import Reduction
 
 _UINT = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
@@ -372,7 +372,7 @@ class Numeric(Activation, Reduction, Creation):
     if d is u.dtype: return self._own()
     if (d.kind == "b") != (u.dtype.kind == "b"):
       raise DTypeError(f"bitcast: {u.dtype.name} as {d.name}; bool goes with bool only")
-    if d.itemsize == u.dtype.itemsize: return self._wrap(_as(u, d))
+    if d.itemsize == u.dtype.itemsize: return self._wrap(seen_as(u, d))
     few, many = sorted((d.itemsize, u.dtype.itemsize))
     n = many // few
     if not u.shape or (few != d.itemsize and u.shape[-1] % n):
@@ -389,11 +389,6 @@ def _greatest(d: DType) -> float:
   return float(ml_dtypes.finfo(d.np).max)
 
 
-def _as(u: UOp, d: DType) -> UOp:
-  """The bits of a dtype of the same size."""
-  return u if u.dtype is d else graph.make(Ops.BITCAST, d, (u,), None, u.shape, u.device)
-
-
 def _places(shape: tuple[int, ...], n: int, step: int, d: DType) -> UOp:
   """How far each of n parts of a number, in the last dimension, is shifted."""
   return graph.broadcast(graph.cast(graph.scalar(BinaryOps.MUL, graph.iota(n), step), d), (*shape, n))
@@ -401,17 +396,17 @@ def _places(shape: tuple[int, ...], n: int, step: int, d: DType) -> UOp:
 
 def _narrower(u: UOp, d: DType, n: int) -> UOp:
   whole, shape = _UINT[u.dtype.itemsize], u.shape
-  parts = graph.broadcast(graph.reshape(_as(u, whole), (*shape, 1)), (*shape, n))
+  parts = graph.broadcast(graph.reshape(seen_as(u, whole), (*shape, 1)), (*shape, n))
   parts = graph.binary(BinaryOps.SHR, parts, _places(shape, n, 8 * d.itemsize, whole))
   parts = graph.scalar(BinaryOps.AND, parts, (1 << 8 * d.itemsize) - 1)
-  return _as(graph.reshape(graph.cast(parts, _UINT[d.itemsize]), (*shape[:-1], shape[-1] * n)), d)
+  return seen_as(graph.reshape(graph.cast(parts, _UINT[d.itemsize]), (*shape[:-1], shape[-1] * n)), d)
 
 
 def _wider(u: UOp, d: DType, n: int) -> UOp:
   whole, shape = _UINT[d.itemsize], (*u.shape[:-1], u.shape[-1] // n)
-  parts = graph.cast(graph.reshape(_as(u, _UINT[u.dtype.itemsize]), (*shape, n)), whole)
+  parts = graph.cast(graph.reshape(seen_as(u, _UINT[u.dtype.itemsize]), (*shape, n)), whole)
   parts = graph.binary(BinaryOps.SHL, parts, _places(shape, n, 8 * u.dtype.itemsize, whole))
-  return _as(graph.reshape(graph.reduce(BinaryOps.OR, parts, (len(shape),)), shape), d)
+  return seen_as(graph.reshape(graph.reduce(BinaryOps.OR, parts, (len(shape),)), shape), d)
 
 
 __all__ = ["Numeric"]

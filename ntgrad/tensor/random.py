@@ -16,12 +16,13 @@ from ntgrad import graph
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes, held
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
-from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base, real_number
 from ntgrad.engine.buffer import Buffer, watchers
 from ntgrad.engine.device import Device
 from ntgrad.lock import alone
 from ntgrad.tensor.creation import Creation, new_shape, node_of
+from ntgrad.tensor.elementwise import seen_as
 
 
 @checked
@@ -153,7 +154,6 @@ def _rounded(u: UOp) -> UOp:
   """The same value through its bits, so that no compiler joins the product with a sum: the same bits on every device."""
   bits = {2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}.get(u.dtype.itemsize)
   if bits is None: return u
-  def seen_as(x: UOp, d: DType) -> UOp: return graph.make(Ops.BITCAST, d, (x,), None, x.shape, x.device)
   return seen_as(seen_as(u, bits), u.dtype)
 
 
