@@ -1,8 +1,8 @@
 """``Tensor``: lazy tensor code. Operations build the graph of ``lazydata``; nothing runs until a value is needed.
 
-The methods live in mixins, each upon the one before: ``core`` (what a tensor holds), ``elementwise``, ``activation``,
-``movement``, ``reduction``, ``functional``, ``creation``, ``random``, ``indexing``, ``sorting``; upon these, side by side,
-``copying`` and the files of this folder; this file has the constructor and the gradients.
+The methods live in parts, most in a file of its own name: each derives from the parts whose methods it uses, ``Base`` (``core``)
+beneath all. docs/architecture.md has a table, and tests/unit/test_tensor_parts.py holds it. This file has the constructor, what
+other libraries see of a tensor, and the gradients.
 """
 from __future__ import annotations
 
@@ -17,14 +17,20 @@ from ntgrad.codegen.errors import InterchangeError
 from ntgrad.codegen.uop import MOVEMENT, UOp
 from ntgrad.core import Base, mode, no_grad
 from ntgrad.engine.device import Device
+from ntgrad.tensor.attention import Attention
+from ntgrad.tensor.convolution import Convolution
 from ntgrad.tensor.copying import Copying
 from ntgrad.tensor.creation import node_of
+from ntgrad.tensor.elementwise import Casts
 from ntgrad.tensor.linalg import Linalg
 from ntgrad.tensor.losses import Losses
+from ntgrad.tensor.normalising import Normalising
+from ntgrad.tensor.pooling import Pooling
 from ntgrad.tensor.products import Products
 from ntgrad.tensor.protocols import Protocols
+from ntgrad.tensor.resampling import Resampling
+from ntgrad.tensor.sampling import Sampling
 from ntgrad.tensor.selecting import Selecting
-from ntgrad.tensor.spatial import Spatial
 from ntgrad.tensor.windows import Windows
 from ntgrad.tensor.writing import Writing
 
@@ -66,7 +72,8 @@ class train:
 
 
 @checked
-class Tensor(Protocols, Writing, Selecting, Products, Spatial, Windows, Losses, Linalg, Copying, metaclass=_Modes):
+class Tensor(Protocols, Writing, Selecting, Sampling, Attention, Losses, Linalg, Products, Pooling, Convolution, Resampling,
+             Normalising, Windows, Casts, Copying, metaclass=_Modes):
   """A lazy tensor made from a number, nested lists, a numpy array, bytes (uint8), a UOp, another Tensor, or another library's
   tensor.
 

@@ -11,7 +11,7 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.codegen.uop import BinaryOps, UnaryOps
 from ntgrad.core import real_number
-from ntgrad.tensor.elementwise import Casts
+from ntgrad.tensor.elementwise import Elementwise
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,7 +27,7 @@ def in_float32(fn: F) -> F:
 
 
 @checked
-class Activation(Casts):
+class Activation(Elementwise):
   """The activations. Those that are no mere choice are computed in float32 for smaller floats."""
   __slots__ = ()
 

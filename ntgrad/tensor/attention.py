@@ -12,12 +12,13 @@ from ntgrad.codegen.uop import BinaryOps, UnaryOps
 from ntgrad.core import real_number
 from ntgrad.names import fit, merged, text
 from ntgrad.tensor.drawing import Drawing
+from ntgrad.tensor.functional import Functional
 
 _NAME = "scaled_dot_product_attention"
 
 
 @checked
-class Attention(Drawing):
+class Attention(Functional, Drawing):
   """Attention."""
   __slots__ = ()
 

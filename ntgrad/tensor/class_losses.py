@@ -19,12 +19,14 @@ from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base, real_number
 from ntgrad.engine.bounds import known_class, no_class, within
 from ntgrad.names import fit_aligned, merged, text
-from ntgrad.tensor.attention import Attention
+from ntgrad.tensor.activation import Activation
 from ntgrad.tensor.elementwise import common_device
+from ntgrad.tensor.movement import Movement
+from ntgrad.tensor.reduction import Reduction
 
 
 @checked
-class ClassLosses(Attention):
+class ClassLosses(Activation, Reduction, Movement):
   """Losses of predictions over classes."""
   __slots__ = ()
 

@@ -13,8 +13,9 @@ from ntgrad.checks import Ints, Operand, checked
 from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UOp
 from ntgrad.names import Places, text
+from ntgrad.tensor.elementwise import Elementwise
 from ntgrad.tensor.functional import _product, names_of_product
-from ntgrad.tensor.sorting import Sorting
+from ntgrad.tensor.movement import Movement
 
 Pair = tuple[int, int]
 Padding = int | Sequence[int | Sequence[int]]
@@ -76,7 +77,7 @@ def _folded(u: UOp, shape: tuple[int, ...], size: Sequence[int], stride: Sequenc
 
 
 @checked
-class Convolution(Sorting):
+class Convolution(Elementwise, Movement):
   """Convolution and its adjoint."""
   __slots__ = ()
 

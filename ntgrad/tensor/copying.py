@@ -20,10 +20,9 @@ from ntgrad.core import Base
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import Device
 from ntgrad.names import Names
-from ntgrad.tensor.sorting import Sorting
 
 
-class Copying(Sorting):
+class Copying(Base):
   """``copy``, ``pickle``, and values for numpy."""
   __slots__ = ()
 
@@ -88,7 +87,7 @@ def _tensor(cls: type[Copying], alias: Alias, view: View, state: int, grad: Any,
 def _stored(alias: Alias) -> Any:
   """An Alias for ``pickle``: the bytes of its newest value."""
   node = alias.node
-  values = Copying._from_node(graph.detach(node)).numpy()
+  values = Base._from_node(graph.detach(node)).numpy()
   return _alias, (node.dtype, values.shape, node.device, np.ascontiguousarray(values).reshape(-1).view(np.uint8))
 
 

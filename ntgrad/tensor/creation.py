@@ -16,7 +16,7 @@ from ntgrad.engine.bounds import known_class, within
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import Device
 from ntgrad.tensor.elementwise import cut_to_int, scalar_node
-from ntgrad.tensor.functional import Functional
+from ntgrad.tensor.movement import Movement
 
 
 def array_of(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
@@ -117,15 +117,28 @@ def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
   return graph.buffer(Buffer.from_numpy(device or Device.DEFAULT, array))
 
 
-def sizes_or(name: str, shape: Sequence[Any], size: Any) -> Sequence[Any]:
-  """The shape that was given, separately or by the keyword ``size``. Raises ArgumentError for both."""
-  if size is None: return shape
-  if shape: raise ArgumentError(f"{name}: a shape {shown(tuple(shape))} and size={shown(size)}; give one of them")
-  return (tuple(size) if isinstance(size, (tuple, list)) else size,)
+def new_shape(name: str, shape: Sequence[Any], size: Any = None) -> tuple[int, ...]:
+  """The shape of a new tensor, which was given separately or by the keyword ``size``. Raises ArgumentError for both, and for
+  what no tensor has."""
+  if size is not None:
+    if shape: raise ArgumentError(f"{name}: a shape {shown(tuple(shape))} and size={shown(size)}; give one of them")
+    shape = (tuple(size) if isinstance(size, (tuple, list)) else size,)
+  s = shape_of(name, shape)
+  if any([n < 0 for n in s]): raise ArgumentError(f"{name}: shape {s}; sizes must not be negative")
+  if math.prod(s) > MAX_SIZE:
+    raise ArgumentError(f"{name}: shape {s} has {math.prod(s)} elements; a tensor has up to {MAX_SIZE}")
+  return s
+
+
+def index_along(axis: int, shape: tuple[int, ...]) -> UOp:
+  """The index along an axis, at every element of a shape."""
+  ones = [1] * len(shape)
+  ones[axis] = shape[axis]
+  return graph.expand(graph.reshape(graph.iota(shape[axis]), tuple(ones)), shape)
 
 
 @checked
-class Creation(Functional):
+class Creation(Movement):
   """Constants and counters."""
   __slots__ = ()
 
@@ -139,18 +152,10 @@ class Creation(Functional):
     return t
 
   @classmethod
-  def _sizes(cls, name: str, shape: Sequence[Any]) -> tuple[int, ...]:
-    s = shape_of(name, shape)
-    if any([n < 0 for n in s]): raise ArgumentError(f"{name}: shape {s}; sizes must not be negative")
-    if math.prod(s) > MAX_SIZE:
-      raise ArgumentError(f"{name}: shape {s} has {math.prod(s)} elements; a tensor has up to {MAX_SIZE}")
-    return s
-
-  @classmethod
   def full(cls, shape: Any = None, fill_value: Any = None, *, size: Any = None, dtype: Any = None, device: str | None = None,
            requires_grad: bool | None = None) -> Self:
     """A number everywhere; the dtype is the number's unless given. Raises ArgumentError."""
-    s = cls._sizes("full", sizes_or("full", () if shape is None else (shape,), size))
+    s = new_shape("full", () if shape is None else (shape,), size)
     if isinstance(fill_value, (Base, np.ndarray)):
       t = cls(fill_value, dtype=dtype, device=device).expand(s)._own()  # type: ignore[call-arg]
       if requires_grad is not None: t.requires_grad = requires_grad
@@ -167,14 +172,14 @@ class Creation(Functional):
   def zeros(cls, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
             requires_grad: bool | None = None) -> Self:
     """Zeros of a shape, of the default float (float32) unless told otherwise. Raises ArgumentError."""
-    s = cls._sizes("zeros", sizes_or("zeros", shape, size))
+    s = new_shape("zeros", shape, size)
     return cls.full(s, 0.0 if dtype is None else 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
   @classmethod
   def ones(cls, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
            requires_grad: bool | None = None) -> Self:
     """Ones of a shape, of the default float (float32) unless told otherwise. Raises ArgumentError."""
-    s = cls._sizes("ones", sizes_or("ones", shape, size))
+    s = new_shape("ones", shape, size)
     return cls.full(s, 1.0 if dtype is None else 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
   @classmethod
@@ -182,7 +187,7 @@ class Creation(Functional):
             requires_grad: bool | None = None) -> Self:
     """Memory of a shape that is not initialised, of the default float (float32) unless told otherwise. Raises ArgumentError."""
     d = dtypes.default_float if dtype is None else dtypes.of(dtype)
-    s = cls._sizes("empty", sizes_or("empty", shape, size))
+    s = new_shape("empty", shape, size)
     return cls._made(graph.buffer(Buffer(Device.canonicalize(device), s, d)), None, requires_grad)
 
   @classmethod
@@ -254,17 +259,10 @@ class Creation(Functional):
   def eye(cls, n: int, m: int | None = None, *, dtype: Any = None, device: str | None = None,
           requires_grad: bool | None = None) -> Self:
     """Ones on the diagonal of (n, m or n), zeros elsewhere. Raises ArgumentError."""
-    rows, columns = cls._sizes("eye", (n, n if m is None else m))
+    rows, columns = new_shape("eye", (n, n if m is None else m))
     d = dtypes.default_float if dtype is None else dtypes.of(dtype)
-    same = graph.binary(BinaryOps.CMPEQ, cls._index(0, (rows, columns)), cls._index(1, (rows, columns)))
+    same = graph.binary(BinaryOps.CMPEQ, index_along(0, (rows, columns)), index_along(1, (rows, columns)))
     return cls._made(graph.cast(same, d), device, requires_grad)
-
-  @staticmethod
-  def _index(axis: int, shape: tuple[int, ...]) -> UOp:
-    """The index along an axis, at every element of a shape."""
-    ones = [1] * len(shape)
-    ones[axis] = shape[axis]
-    return graph.expand(graph.reshape(graph.iota(shape[axis]), tuple(ones)), shape)
 
   def _alike_in(self, dtype: Any, device: str | None) -> dict[str, Any]:
     """This tensor's dtype and device where none is given."""
@@ -323,10 +321,10 @@ class Creation(Functional):
   def tri(cls, n: int, m: int | None = None, k: int = 0, *, dtype: Any = None, device: str | None = None,
           requires_grad: bool | None = None) -> Self:
     """Ones on and below diagonal k of (n, m or n), zeros above, as numpy's. Raises ArgumentError."""
-    rows, columns = cls._sizes("tri", (n, n if m is None else m))
+    rows, columns = new_shape("tri", (n, n if m is None else m))
     d = dtypes.default_float if dtype is None else dtypes.of(dtype)
-    limit = graph.scalar(BinaryOps.ADD, cls._index(0, (rows, columns)), max(-rows, min(k, columns)))
-    below = graph.binary(BinaryOps.CMPLE, cls._index(1, (rows, columns)), limit)
+    limit = graph.scalar(BinaryOps.ADD, index_along(0, (rows, columns)), max(-rows, min(k, columns)))
+    below = graph.binary(BinaryOps.CMPLE, index_along(1, (rows, columns)), limit)
     return cls._made(graph.cast(below, d), device, requires_grad)
 
   def _triangle(self, name: str, diagonal: int, upper: bool) -> Self:
@@ -334,8 +332,8 @@ class Creation(Functional):
     if len(u.shape) < 2: raise ShapeError(f"{name}: shape {u.shape}; it takes at least 2 dimensions")
     s = u.shape[-2:]
     diagonal = max(-s[0], min(diagonal, s[1]))
-    row = graph.scalar(BinaryOps.ADD, self._index(0, s), diagonal) if diagonal else self._index(0, s)
-    a, b = (row, self._index(1, s)) if upper else (self._index(1, s), row)
+    row = graph.scalar(BinaryOps.ADD, index_along(0, s), diagonal) if diagonal else index_along(0, s)
+    a, b = (row, index_along(1, s)) if upper else (index_along(1, s), row)
     inside = graph.broadcast(graph.binary(BinaryOps.CMPLE, a, b), u.shape)
     return self._wrap(graph.where(inside, u, graph.const(0, u.dtype, u.shape)))
   def tril(self, diagonal: int = 0) -> Self:
@@ -344,6 +342,40 @@ class Creation(Functional):
   def triu(self, diagonal: int = 0) -> Self:
     """The upper triangle of the last two dims, zeros below. Raises ShapeError."""
     return self._triangle("triu", diagonal, True)
+
+  def diag(self, diagonal: int = 0) -> Self:
+    """(n,) -> a square matrix with the elements on a diagonal, zeros elsewhere; (m, n) -> the elements of that diagonal, a tensor
+    of its own. ``diagonal`` is how far to the right of the main one it lies. Raises ShapeError for another number of dims."""
+    if self.ndim == 2: return self.diagonal(diagonal)._own()
+    if self.ndim != 1: raise ShapeError(f"diag: shape {self.shape}; it takes one dimension or two (diagonal() takes more)")
+    n, first = self.shape[0], max(diagonal, 0)
+    size = n + abs(diagonal)
+    if not n: return type(self).full((size, size), 0, dtype=self.dtype, device=self.device)
+    first += max(-diagonal, 0) * size
+    u = graph.reshape(graph.pad(graph.reshape(self.lazydata, (n, 1)), ((0, 0), (0, size))), (n * (size + 1),))
+    last = (n - 1) * (size + 1) + 1   # the zeros behind the last element go
+    u = graph.pad(graph.shrink(u, ((0, last),)), ((first, size * size - first - last),))
+    return self._wrap(graph.reshape(u, (size, size)))
+
+  @classmethod
+  def tril_indices(cls, row: int, col: int | None = None, offset: int = 0, *, dtype: DType | str | None = None,
+                   device: str | None = None) -> Self:
+    """(2, k): rows and columns of the elements at and below a diagonal of a (row, col) matrix, row by row; int32 unless told
+    otherwise. Raises ArgumentError."""
+    return cls._triangle_indices("tril_indices", np.tril_indices, row, col, offset, dtype, device)
+
+  @classmethod
+  def triu_indices(cls, row: int, col: int | None = None, offset: int = 0, *, dtype: DType | str | None = None,
+                   device: str | None = None) -> Self:
+    """(2, k): rows and columns of the elements at and above a diagonal, as ``tril_indices``. Raises ArgumentError."""
+    return cls._triangle_indices("triu_indices", np.triu_indices, row, col, offset, dtype, device)
+
+  @classmethod
+  def _triangle_indices(cls, name: str, make: Any, row: int, col: int | None, offset: int, dtype: Any, device: Any) -> Self:
+    n, m = new_shape(name, (row, row if col is None else col))
+    if n * m > dtypes.max(dtypes.int32): raise ArgumentError(f"{name}: a matrix of shape {(n, m)}; at most 2**31 - 1 elements")
+    found = np.stack(make(n, max(-n - 1, min(offset, m + 1)), m)).astype(np.int32)
+    return cls(found, device=device, dtype=dtypes.int32 if dtype is None else dtypes.of(dtype))  # type: ignore[call-arg]
 
   def one_hot(self, num_classes: int) -> Self:
     """(..,) ints -> (.., num_classes) int32: 1 at the index, 0 elsewhere; all 0 where the index is no class.
@@ -358,7 +390,7 @@ class Creation(Functional):
     of = f"the {num_classes} classes, which go from 0 to {num_classes - 1}"
     inside = within(graph.index_of(u, num_classes), 0, num_classes, "one_hot", of, u.device)
     index = graph.expand(graph.reshape(inside, (*u.shape, 1)), shape)
-    classes = graph.cast(self._index(len(u.shape), shape), index.dtype)
+    classes = graph.cast(index_along(len(u.shape), shape), index.dtype)
     out = self._from_node(graph.cast(graph.binary(BinaryOps.CMPEQ, index, classes), dtypes.int32))
     if self._names is not None: out._names = (*self._names, None)
     return out

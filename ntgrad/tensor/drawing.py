@@ -11,7 +11,9 @@ from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import axis_of, mode, real_number, whole_number
 from ntgrad.engine.device import Device
-from ntgrad.tensor.random import Generator, bits, fraction
+from ntgrad.tensor.creation import index_along, new_shape
+from ntgrad.tensor.numeric import Numeric
+from ntgrad.tensor.random import Generator, Random, bits, fraction
 from ntgrad.tensor.sorting import Sorting
 
 _ALPHA = 1.7580993408473766   # -selu(-inf): the scale of selu times its alpha
@@ -97,7 +99,7 @@ def _many_of(rate: Any, generator: Generator | None, attempts: int = 16) -> Any:
 
 
 @checked
-class Drawing(Sorting):
+class Drawing(Sorting, Random, Numeric):
   """Samples, permutations and dropout."""
   __slots__ = ()
 
@@ -115,11 +117,11 @@ class Drawing(Sorting):
     DTypeError."""
     if real_number("exponential", "lambd", lambd) <= 0: raise ArgumentError(f"exponential: lambd {lambd}; it must be above 0")
     s, dev, d = cls._random("exponential", shape, device, dtype)
-    if 0 in s: return cls._drawn(graph.const(0, d, s), requires_grad)
+    if 0 in s: return cls._made(graph.const(0, d, s), None, requires_grad)
     log = graph.unary(UnaryOps.LOG, cls._left(s, dev, d, generator))
     # 0 where the logarithm is: not -0
     u = graph.sub(graph.const(0.0, log.dtype, s), graph.scalar(BinaryOps.DIV, log, lambd))
-    return cls._drawn(graph.cast(u, d), requires_grad)
+    return cls._made(graph.cast(u, d), None, requires_grad)
 
   @classmethod
   def geometric(cls, *shape: Any, p: float = 0.5, generator: Generator | None = None, device: str | None = None,
@@ -129,7 +131,7 @@ class Drawing(Sorting):
     p = _between("geometric", p, low=False)
     d = dtypes.default_int if dtype is None else dtypes.of(dtype)
     if d.kind == "b": raise DTypeError("geometric: bool; it gives numbers")
-    s = cls._sizes("geometric", shape)
+    s = new_shape("geometric", shape)
     if p == 1 or 0 in s: return cls.full(s, 1, dtype=d, device=device)
     log = graph.unary(UnaryOps.LOG, cls._left(s, Device.canonicalize(device), d, generator))
     failures = graph.unary(UnaryOps.FLOOR, graph.scalar(BinaryOps.MUL, log, 1 / math.log1p(-p)))
@@ -144,7 +146,7 @@ class Drawing(Sorting):
     s, dev, d = cls._random("log_normal", shape, device, dtype)
     work = dtypes.float64 if d is dtypes.float64 else dtypes.float32
     u = cls.normal(*s, mean=mean, std=std, generator=generator, device=dev, dtype=work).lazydata
-    return cls._drawn(graph.cast(graph.unary(UnaryOps.EXP, u), d), requires_grad)
+    return cls._made(graph.cast(graph.unary(UnaryOps.EXP, u), d), None, requires_grad)
 
   @classmethod
   def trunc_normal(cls, *shape: Any, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
@@ -156,7 +158,7 @@ class Drawing(Sorting):
     mean, std, a, b = [real_number(name, what, v) for what, v in (("mean", mean), ("std", std), ("a", a), ("b", b))]
     if std < 0 or not a <= b: raise ArgumentError(f"{name}: std {std}, a {a}, b {b}; std of at least 0, and a not above b")
     s, dev, d = cls._random(name, shape, device, dtype)
-    if 0 in s: return cls._drawn(graph.const(0, d, s), requires_grad)
+    if 0 in s: return cls._made(graph.const(0, d, s), None, requires_grad)
     if not std: return cls.full(s, min(max(mean, a), b), dtype=d, device=dev, requires_grad=requires_grad)
     work = dtypes.float64 if d is dtypes.float64 else dtypes.float32
     # of the half in which most of it lies, so that small probabilities are not differences from 1
@@ -166,7 +168,7 @@ class Drawing(Sorting):
     u = graph.scalar(BinaryOps.ADD, graph.scalar(BinaryOps.MUL, u, high - low), low)
     x = graph.scalar(BinaryOps.ADD, graph.scalar(BinaryOps.MUL, _quantile(u), sign * std), mean)
     x = graph.scalar(BinaryOps.MAX, graph.scalar(BinaryOps.MIN, x, b), a)
-    return cls._drawn(graph.cast(x, d), requires_grad)
+    return cls._made(graph.cast(x, d), None, requires_grad)
 
   @classmethod
   def randperm(cls, n: int, *, generator: Generator | None = None, dtype: Any = None, device: str | None = None) -> Self:
@@ -174,7 +176,7 @@ class Drawing(Sorting):
     sorted. Raises ArgumentError, DTypeError for bool."""
     d = dtypes.default_int if dtype is None else dtypes.of(dtype)
     if d.kind == "b": raise DTypeError("randperm: bool; it gives numbers")
-    s = cls._sizes("randperm", (whole_number("randperm", "n", n, 0),))
+    s = new_shape("randperm", (whole_number("randperm", "n", n, 0),))
     if n and d.kind in "iu" and n - 1 > dtypes.max(d):
       raise ArgumentError(f"randperm: {n - 1} does not fit {d.name}, which holds up to {dtypes.max(d)}")
     if not n: return cls._from_node(graph.const(0, d, s))
@@ -284,7 +286,7 @@ class Drawing(Sorting):
     if not hard: return soft.cast(self.dtype)
     d = axis_of("gumbel_softmax", dim, self.ndim, self._names)
     if not self.ndim: return soft.cast(self.dtype)
-    at = self._from_node(self._index(d, self.shape))
+    at = self._from_node(index_along(d, self.shape))
     chosen = (at == soft.detach().argmax(d, keepdim=True)).cast(soft.dtype)
     return (chosen + (soft - soft.detach())).cast(self.dtype)
 
@@ -315,6 +317,16 @@ class Drawing(Sorting):
     """``alpha_dropout`` of whole channels of (n, channels, ..). Raises ShapeError, ArgumentError."""
     shape = self._per_channel("feature_alpha_dropout", range(2, self.ndim + 1), 0)
     return self._dropped("feature_alpha_dropout", p, training, shape, generator, alpha=True)
+
+  def rrelu(self, lower: float = 1 / 8, upper: float = 1 / 3, training: bool | None = None) -> Self:
+    """x where it is not negative, else x times a slope: in training (None: as ``Tensor.training`` says) random from lower to
+    upper, each element its own; else the mean of both. Raises ArgumentError."""
+    if not lower <= upper: raise ArgumentError(f"rrelu: lower {lower}, upper {upper}; they must be in order")
+    slope: Any = (lower + upper) / 2
+    x = self._in_floats()
+    if mode.training if training is None else training:
+      slope = type(self).uniform(*self.shape, low=lower, high=upper, device=self.device, dtype=x.dtype)
+    return (x >= 0).where(x, x * slope)
 
   def _per_channel(self, name: str, dims: Any, unbatched: int) -> tuple[int, ...]:
     """The shape with 1 behind the channels, which are at dim 1, or 0 with ``unbatched`` dims. Raises ShapeError."""

@@ -11,11 +11,11 @@ from typing import Any, Callable, Self
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.checks import checked, foreign, operand
+from ntgrad.checks import Operand, checked, foreign, operand
 from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DeviceError, DTypeError, ShapeError, shown
 from ntgrad.codegen.functions import FUNCTIONS, refusal
-from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
+from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.core import Base
 from ntgrad.names import aligned, fit_aligned, shape_text, text
 
@@ -74,6 +74,11 @@ def cut_to_int(name: str, value: Any, dtype: DType) -> Any:
   if dtype.kind not in "iu" or isinstance(value, int): return value
   if not math.isfinite(value): raise ArgumentError(f"{name}: {value} as {dtype.name}; it takes ints")
   return int(value)
+
+
+def seen_as(u: UOp, dtype: DType) -> UOp:
+  """The same bits as another dtype of the same size."""
+  return u if u.dtype is dtype else graph.make(Ops.BITCAST, dtype, (u,), None, u.shape, u.device)
 
 
 @checked
@@ -136,6 +141,12 @@ class Elementwise(Base):
   def _times(self, x: Any, factor: float) -> Any:
     t: Any = x if isinstance(x, (Base, *_NUMBERS)) else operand("alpha", x, self)
     return t * factor
+  def addcmul(self, tensor1: Operand, tensor2: Operand, *, value: float = 1) -> Self:
+    """``self + value * tensor1 * tensor2``."""
+    return self.add(tensor1 * tensor2, alpha=value)
+  def addcdiv(self, tensor1: Operand, tensor2: Operand, *, value: float = 1) -> Self:
+    """``self + value * tensor1 / tensor2``."""
+    return self.add(tensor1.div(tensor2), alpha=value)
   def mul(self, x: Any, reverse: bool = False) -> Self:
     """``self * x``."""
     return self._binary(BinaryOps.MUL, x, reverse)
@@ -313,7 +324,6 @@ class Elementwise(Base):
   def __ixor__(self, x: Any) -> Self: return self._in_place("^=", lambda: self ^ x)
   def __ilshift__(self, x: Any) -> Self: return self._in_place("<<=", lambda: self << x)
   def __irshift__(self, x: Any) -> Self: return self._in_place(">>=", lambda: self >> x)
-  def __imatmul__(self, x: Any) -> Self: return self._in_place("@=", lambda: self @ x)
   def add_(self, x: Any, *, alpha: float = 1) -> Self:
     """``self += alpha * x``: written in place. Raises ShapeError, DTypeError, AssignError, and GradientError for a leaf outside
     ``no_grad``."""
@@ -327,18 +337,6 @@ class Elementwise(Base):
   def div_(self, x: Any, *, rounding_mode: str | None = None) -> Self:
     """``div``, written in place; see ``add_``."""
     return self._in_place("div_", lambda: self.div(x, rounding_mode=rounding_mode))
-  def zero_(self) -> Self:
-    """Zeros, written in place; see ``add_``."""
-    return self.fill_(0)
-  def fill_(self, value: Any) -> Self:
-    """A number (or a tensor of one element) everywhere, written in place; see ``add_``."""
-    t: Any = value if isinstance(value, Base) else type(self)(value, dtype=self.dtype)  # type: ignore[call-arg]
-    return self._in_place("fill_", lambda: t.reshape(()).expand(self.shape))
-  def copy_(self, x: Any) -> Self:
-    """The values of ``x``, broadcast to this shape, cast to this dtype and moved to this device, written in place; see
-    ``add_``."""
-    t: Any = x if isinstance(x, Base) else type(self)(x)  # type: ignore[call-arg]
-    return self._in_place("copy_", lambda: t.to(self.device).cast(self.dtype).expand(self.shape))
 
   # ---- operators
   def __add__(self, x: Any) -> Self: return self._binary(BinaryOps.ADD, x)
@@ -546,4 +544,4 @@ class Casts(Elementwise):
     return self.cast(dtypes.bool)
 
 
-__all__ = ["Elementwise", "Casts", "broadcast_shape", "common_device", "scalar_dtype", "scalar_node", "cut_to_int"]
+__all__ = ["Elementwise", "Casts", "broadcast_shape", "common_device", "scalar_dtype", "scalar_node", "cut_to_int", "seen_as"]

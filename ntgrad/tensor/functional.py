@@ -9,8 +9,8 @@ from ntgrad.codegen.dtype import dtypes, promote
 from ntgrad.codegen.errors import ShapeError
 from ntgrad.codegen.uop import BinaryOps, UOp
 from ntgrad.names import Names, Places, fit, merged, text
-from ntgrad.tensor.elementwise import broadcast_shape, common_device
-from ntgrad.tensor.reduction import Reduction
+from ntgrad.tensor.elementwise import Elementwise, broadcast_shape, common_device
+from ntgrad.tensor.movement import Movement
 
 
 def _product(name: str, a: UOp, b: UOp) -> tuple[UOp, UOp, Any]:
@@ -37,8 +37,11 @@ def _product_places(nx: int, ny: int) -> tuple[list[Places], int]:
   return [x, y], n
 
 
+def _times(t: Any, factor: float) -> Any: return t if factor == 1 else t * factor
+
+
 @checked
-class Functional(Reduction):
+class Functional(Elementwise, Movement):
   """Products of matrices and vectors."""
   __slots__ = ()
 
@@ -85,6 +88,7 @@ class Functional(Reduction):
     return self.dot(x, dtype)
   def __matmul__(self, x: Any) -> Self: return self.dot(x)
   def __rmatmul__(self, x: Any) -> Self: return self.matmul(x, True)
+  def __imatmul__(self, x: Any) -> Self: return self._in_place("@=", lambda: self @ x)
 
   def linear(self, weight: Operand, bias: Operand | None = None) -> Self:
     """``self @ weight + bias`` with a weight (in, out), or ``self * weight`` for a 1-d one. Raises ShapeError."""
@@ -105,3 +109,40 @@ class Functional(Reduction):
     """``outer``."""
     return self.outer(vec2)
 
+  # ---- a product and a sum
+  def addmm(self, mat1: Operand, mat2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
+    """``beta * self + alpha * (mat1 @ mat2)`` of matrices (n, k) and (k, m); with a beta of 0 this tensor does not count.
+
+    Raises ShapeError for tensors of other shapes.
+    """
+    return self._plus_product("addmm", mat1, mat2, 2, beta, alpha)
+  def addmv(self, mat: Operand, vec: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
+    """``beta * self + alpha * (mat @ vec)`` of a matrix (n, k) and a vector (k,); see ``addmm``."""
+    if vec.ndim != 1: raise ShapeError(f"addmv: a vector of shape {vec.shape}; it must have 1 dimension")
+    return self._plus_product("addmv", mat, vec, 2, beta, alpha)
+  def baddbmm(self, batch1: Operand, batch2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
+    """``beta * self + alpha * (batch1 @ batch2)`` of matrices (b, n, k) and (b, k, m); see ``addmm``."""
+    return self._plus_product("baddbmm", batch1, batch2, 3, beta, alpha)
+  def addbmm(self, batch1: Operand, batch2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
+    """``beta * self + alpha * (batch1 @ batch2).sum(0)`` of matrices (b, n, k) and (b, k, m); see ``addmm``."""
+    if batch1.ndim != 3 or batch2.ndim != 3 or batch1.shape[0] != batch2.shape[0]:
+      raise ShapeError(f"addbmm: shapes {batch1.shape} and {batch2.shape}; it takes (b, n, k) and (b, k, m)")
+    rows = batch1.named().transpose(0, 1).flatten(1)   # the sum over b is one over (b, k)
+    return self._plus_product("addbmm", rows, batch2.named().flatten(0, 1), 2, beta, alpha)
+  def addr(self, vec1: Operand, vec2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
+    """``beta * self + alpha * vec1.outer(vec2)`` of vectors (n,) and (m,); with a beta of 0 this tensor does not count. Raises
+    ShapeError."""
+    out = vec1.outer(vec2)
+    if broadcast_shape("addr", self.shape, out.shape) != out.shape:
+      raise ShapeError(f"addr: a tensor of shape {self.shape} beside a product of shape {out.shape}; it must broadcast to that")
+    out = _times(out, alpha)
+    return out.cast(promote(self.dtype, out.dtype)) if beta == 0 else _times(self, beta) + out
+  def _plus_product(self, name: str, a: Any, b: Any, ndim: int, beta: float, alpha: float) -> Self:
+    if a.ndim != ndim or b.ndim != (1 if name == "addmv" else ndim):
+      raise ShapeError(f"{name}: a product of shapes {a.shape} and {b.shape}; each must have {ndim} dimensions")
+    out = a @ b
+    if broadcast_shape(name, self.shape, out.shape) != out.shape:
+      raise ShapeError(f"{name}: a tensor of shape {self.shape} beside a product of shape {out.shape}; it must broadcast to that")
+    out = _times(out, alpha)
+    if beta == 0: return out if promote(self.dtype, out.dtype) is out.dtype else out.cast(promote(self.dtype, out.dtype))
+    return _times(self, beta) + out

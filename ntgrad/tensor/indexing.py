@@ -16,13 +16,14 @@ from ntgrad import graph
 from ntgrad.alias import Move
 from ntgrad.checks import checked, foreign
 from ntgrad.codegen.dtype import dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, CaptureError, DTypeError, IndexOutOfRangeError, ShapeError, shown
+from ntgrad.codegen.errors import ArgumentError, AxisError, CaptureError, DTypeError, IndexOutOfRangeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.core import MAX_DIMS, Base, axis_of
 from ntgrad.engine.bounds import within
 from ntgrad.names import Names, merged, text
-from ntgrad.tensor.elementwise import broadcast_shape, common_device
-from ntgrad.tensor.random import Random
+from ntgrad.tensor.creation import index_along
+from ntgrad.tensor.elementwise import Elementwise, broadcast_shape, common_device
+from ntgrad.tensor.movement import Movement
 
 _ADD, _MUL, _LT, _AND = BinaryOps.ADD, BinaryOps.MUL, BinaryOps.CMPLT, BinaryOps.AND
 
@@ -135,7 +136,7 @@ def added(base: UOp, index: Sequence[UOp], value: UOp) -> UOp:
 
 
 @checked
-class Indexing(Random):
+class Indexing(Elementwise, Movement):
   """Indexing, gather, scatter, assignment to parts."""
   __slots__ = ()
 
@@ -290,6 +291,14 @@ class Indexing(Random):
     places += [range(front + n - t.ndim, front + n) for t in given]
     return merged("getitem", (self, *given), places, len(rest) + n)
 
+  def select(self, dim: int | str, index: int) -> Self:
+    """A view of one place of a dim, without it: (a, b, c).select(1, i) -> (a, c). Raises AxisError, IndexOutOfRangeError."""
+    d, s = axis_of("select", dim, self.ndim, self._names), self.shape
+    if not s: raise AxisError("select: a tensor of shape () has no dimension to choose from")
+    if not -s[d] <= index < s[d]:
+      raise IndexOutOfRangeError(f"select: index {index} on axis {d} of shape {s}; indices go from {-s[d]} to {s[d] - 1}")
+    return self[(slice(None),) * d + (index,)]
+
   # ---- assignment to parts
   def __setitem__(self, index: Any, value: Any) -> None:
     """Replace a part (ints, slices, None, Ellipsis, integer tensors, of which the last of equal ones counts, or bool masks), for
@@ -362,7 +371,7 @@ class Indexing(Random):
     n = self.shape[dim]
     said = f"{{value}} True in a mask of shape {given.shape} for a value of shape {text(self)}, which has {n} of them"
     if isinstance(given, np.ndarray):
-      count = int(given.sum())
+      count = int(np.count_nonzero(given))
       if count > n or exact and count != n: raise ShapeError(f"{name}: {said.format(value=count)}; give as many")
     ones = graph.cast(mask.lazydata, dtypes.int32)
     device = self.lazydata.device
@@ -419,7 +428,7 @@ class Indexing(Random):
                        "it needs as many dimensions, none but that axis larger")
     common_device(name, self.lazydata, index.lazydata)
     u = normal_index(name, index.lazydata, d, s, self.lazydata.device)
-    return [u if k == d else self._index(k, index.shape) for k in range(len(s))], d
+    return [u if k == d else index_along(k, index.shape) for k in range(len(s))], d
 
   def gather(self, dim: int | str, index: Any) -> Self:
     """out[i][j] = self[index[i][j]][j] for dim 0, and so on; an index out of range is an error, or zeros, as for ``x[index]``.

@@ -17,9 +17,10 @@ from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
 from ntgrad.core import axes_of, whole_number
 from ntgrad.names import text
+from ntgrad.tensor.creation import Creation
 from ntgrad.tensor.elementwise import broadcast_shape, common_device
-from ntgrad.tensor.reduction import Axis
-from ntgrad.tensor.sorting import Sorting
+from ntgrad.tensor.functional import Functional
+from ntgrad.tensor.reduction import Axis, Reduction
 
 
 class LeastSquares(NamedTuple):
@@ -37,7 +38,7 @@ def _dtype(*tensors: Any) -> DType:
 
 
 @checked
-class Linalg(Sorting):
+class Linalg(Functional, Reduction, Creation):
   """Linear algebra: factorisations, solutions, determinants."""
   __slots__ = ()
 
@@ -138,6 +139,23 @@ class Linalg(Sorting):
       raise ShapeError(f"tensorsolve: shapes {text(self)} and {text(B)}; it takes (b.., x..) and (b..) with as many b as x")
     out: Self = x.reshape(B.numel(), -1).solve(B.named().reshape(-1)).reshape(rest)
     return out
+
+  def matrix_power(self, n: int) -> Self:
+    """Square matrices (.., m, m) multiplied n times; the identity for 0, powers of the inverse for less. Raises ShapeError,
+    for a negative n DTypeError."""
+    if self.ndim < 2 or self.shape[-1] != self.shape[-2]:
+      raise ShapeError(f"matrix_power: shape {text(self)}; it takes square matrices (.., m, m)")
+    if n < 0: return self.inverse().matrix_power(-n)
+    if n == 0:
+      one = type(self).eye(self.shape[-1], dtype=self.dtype, device=self.device)
+      return self._wrap(graph.broadcast(one.lazydata, self.shape))
+    square, out = self.named(), None
+    while n:
+      if n & 1: out = square if out is None else out.dot(square)
+      n >>= 1
+      if n: square = square.dot(square)
+    assert out is not None
+    return self._wrap(out.lazydata)
 
   def pinv(self, rtol: float | None = None) -> Self:
     """The pseudo-inverses (.., n, m) of (.., m, n). Singular values up to ``rtol`` (None: max(m, n) times the dtype's eps) of the

@@ -29,7 +29,7 @@ def _positive(name: str, what: str, value: Any, zero: bool = False) -> Any:
 
 @checked
 class Losses(ClassLosses):
-  """Losses, attention, and what is random in layers."""
+  """Losses of predictions that are numbers, or vectors."""
   __slots__ = ()
 
   # ---- what they share
@@ -95,14 +95,8 @@ class Losses(ClassLosses):
 
     ``swap`` takes the lesser of the negative's distances to this tensor and to the positive. Raises ShapeError, ArgumentError.
     """
-    name = "triplet_margin_loss"
-    if not self.ndim == positive.ndim == negative.ndim:
-      raise ShapeError(f"{name}: shapes {text(self)}, {text(positive)} and {text(negative)}; they must have as many dimensions")
-    x, near, far, out = self._alike(positive, negative)
-    other = x.pairwise_distance(far, p, eps)
-    if swap: other = other.minimum(near.pairwise_distance(far, p, eps))
-    apart = x.pairwise_distance(near, p, eps) - other
-    return self._lost(name, (apart + _positive(name, "margin", margin)).relu(), reduction, out)
+    return self._triplet("triplet_margin_loss", positive, negative, lambda a, b: a.pairwise_distance(b, p, eps), margin, swap,
+                         reduction)
 
   def triplet_margin_with_distance_loss(self, positive: Operand, negative: Operand, *,
                                         distance_function: Callable[[Any, Any], Any] | None = None, margin: float = 1.0,
@@ -110,19 +104,21 @@ class Losses(ClassLosses):
     """``triplet_margin_loss`` with a distance of one's own, a function of two tensors of this shape (None: their Euclidean
     distance along the last dim). Raises ShapeError, ArgumentError."""
     name = "triplet_margin_with_distance_loss"
-    if not self.ndim == positive.ndim == negative.ndim:
-      raise ShapeError(f"{name}: shapes {text(self)}, {text(positive)} and {text(negative)}; they must have as many dimensions")
-    x, near, far, out = self._alike(positive, negative)
-
-    def apart(a: Any, b: Any) -> Any:
+    def distance(a: Any, b: Any) -> Any:
       d = a.pairwise_distance(b) if distance_function is None else distance_function(a, b)
       if not isinstance(d, Base): raise ArgumentError(f"{name}: distance_function gave {shown(d)}; it must give a tensor")
       return d
+    return self._triplet(name, positive, negative, distance, margin, swap, reduction)
 
+  def _triplet(self, name: str, positive: Any, negative: Any, distance: Callable[[Any, Any], Any], margin: float, swap: bool,
+               reduction: str) -> Self:
+    if not self.ndim == positive.ndim == negative.ndim:
+      raise ShapeError(f"{name}: shapes {text(self)}, {text(positive)} and {text(negative)}; they must have as many dimensions")
+    x, near, far, out = self._alike(positive, negative)
     margin = _positive(name, "margin", margin)
-    other = apart(x, far)
-    if swap: other = other.minimum(apart(near, far))
-    return self._lost(name, (apart(x, near) - other + margin).relu(), reduction, out)
+    other = distance(x, far)
+    if swap: other = other.minimum(distance(near, far))
+    return self._lost(name, (distance(x, near) - other + margin).relu(), reduction, out)
 
   def cosine_similarity(self, x2: Operand, dim: int | str = 1, eps: float = 1e-8) -> Self:
     """x1 · x2 / (|x1| |x2|) along a dim, each length at least eps; the two broadcast. Raises AxisError, ShapeError."""

@@ -15,8 +15,9 @@ from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.core import Base, axes_of, axis_of, shape_of, whole_number
 from ntgrad.names import Places, aligned, fit, text
-from ntgrad.tensor.activation import Activation
 from ntgrad.tensor.elementwise import broadcast_shape, common_device, scalar_node
+
+Dims = int | str | Sequence[int | str]
 
 
 def pad_value(u: UOp, padding: Sequence[tuple[int, int]], value: Any) -> UOp:
@@ -77,7 +78,7 @@ def _part(u: UOp, axis: int, begin: int, end: int) -> UOp:
 
 
 @checked
-class Movement(Activation):
+class Movement(Base):
   """The movement operations."""
   __slots__ = ()
 
@@ -151,6 +152,26 @@ class Movement(Activation):
     order = list(range(n))
     order[a], order[b] = b, a
     return self._permute(tuple(order))
+
+  def movedim(self, source: Dims, destination: Dims) -> Self:
+    """A view with dims moved to other places, the others in their order: (a, b, c).movedim(0, -1) -> (b, c, a).
+
+    Raises AxisError for a dim named twice, ArgumentError for another number of places than dims.
+    """
+    src, dst = [tuple(v) if isinstance(v, (tuple, list)) else (v,) for v in (source, destination)]
+    n = self.ndim
+    if len(src) != len(dst): raise ArgumentError(f"movedim: dims {src} to {dst}; give as many of both")
+    if not n: return self
+    a, b = [axis_of("movedim", d, n, self._names) for d in src], [axis_of("movedim", d, n, self._names) for d in dst]
+    if len(set(a)) != len(a) or len(set(b)) != len(b):
+      raise AxisError(f"movedim: dims {src} to {dst} of a tensor with {n} dimensions; name none twice")
+    order, rest = [-1] * n, iter([d for d in range(n) if d not in a])
+    for i, j in zip(a, b): order[j] = i
+    return self._permute(tuple([next(rest) if o < 0 else o for o in order]))
+
+  def moveaxis(self, source: Dims, destination: Dims) -> Self:
+    """``movedim``."""
+    return self.movedim(source, destination)
 
   @property
   def T(self) -> Self:
@@ -392,20 +413,6 @@ class Movement(Activation):
       line = t._regrouped((1,) * p + (t.numel(),) + (1,) * (n - p - 1), [0 if i == p and t.ndim else None for i in range(n)])
       out.append(line.expand(shape)._own())
     return tuple(out)
-
-  def diag(self, diagonal: int = 0) -> Self:
-    """(n,) -> a square matrix with the elements on a diagonal, zeros elsewhere; (m, n) -> the elements of that diagonal, a tensor
-    of its own. ``diagonal`` is how far to the right of the main one it lies. Raises ShapeError for another number of dims."""
-    if self.ndim == 2: return self.diagonal(diagonal)._own()
-    if self.ndim != 1: raise ShapeError(f"diag: shape {self.shape}; it takes one dimension or two (diagonal() takes more)")
-    n, first = self.shape[0], max(diagonal, 0)
-    size = n + abs(diagonal)
-    if not n: return type(self).full((size, size), 0, dtype=self.dtype, device=self.device)  # type: ignore[attr-defined]
-    first += max(-diagonal, 0) * size
-    u = graph.reshape(graph.pad(graph.reshape(self.lazydata, (n, 1)), ((0, 0), (0, size))), (n * (size + 1),))
-    last = (n - 1) * (size + 1) + 1   # the zeros behind the last element go
-    u = graph.pad(graph.shrink(u, ((0, last),)), ((first, size * size - first - last),))
-    return self._wrap(graph.reshape(u, (size, size)))
 
   def diagonal(self, offset: int = 0, dim1: int | str = 0, dim2: int | str = 1) -> Self:
     """The elements whose index along ``dim2`` is that along ``dim1`` plus ``offset``: (.., m, .., n, ..) -> (.., k), the others

@@ -10,11 +10,12 @@ from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps
 from ntgrad.core import axes_of, no_grad, real_number
 from ntgrad.names import text
-from ntgrad.tensor.sorting import Sorting
+from ntgrad.tensor.movement import Movement
+from ntgrad.tensor.reduction import Reduction
 
 
 @checked
-class Normalising(Sorting):
+class Normalising(Reduction, Movement):
   """Normalisation; small floats are computed in float32."""
   __slots__ = ()
 

@@ -10,18 +10,20 @@ from ntgrad import graph
 from ntgrad.checks import Operand, checked, operand
 from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base, axis_of, mode
 from ntgrad.names import Names, aligned, fit_aligned
 from ntgrad.tensor import formulas
-from ntgrad.tensor.elementwise import broadcast_shape, common_device, scalar_dtype, scalar_node
-from ntgrad.tensor.sorting import Sorting
+from ntgrad.tensor.activation import Activation
+from ntgrad.tensor.creation import Creation
+from ntgrad.tensor.elementwise import broadcast_shape, common_device, scalar_dtype, scalar_node, seen_as
+from ntgrad.tensor.reduction import Reduction
 
 _UINT = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
 
 
 @checked
-class Numeric(Sorting):
+class Numeric(Activation, Reduction, Creation):
   """Functions of elements that are made of others: logarithms, angles, comparisons and arithmetic by name.
 
   Where a number stands beside a tensor it takes part by its kind, as with ``+``. Functions such as ``log1p`` give float32 for
@@ -107,7 +109,7 @@ class Numeric(Sorting):
     u, v, names = self._pair("isclose", other)
     if u.dtype.kind == "b": u, v = graph.cast(u, dtypes.default_int), graph.cast(v, dtypes.default_int)
     a, b = self._from_node(graph.detach(u)), self._from_node(graph.detach(v))
-    if u.dtype.kind == "f" and u.dtype.itemsize < 4: a, b = a.float(), b.float()
+    if u.dtype.kind == "f" and u.dtype.itemsize < 4: a, b = a.cast(dtypes.float32), b.cast(dtypes.float32)
     apart: Any = a.maximum(b) - a.minimum(b)   # of unsigned ints too
     close = (apart <= b.abs() * rtol + atol) & apart.isfinite() | a.eq(b)
     if equal_nan: close = close | a.isnan() & b.isnan()
@@ -253,7 +255,7 @@ class Numeric(Sorting):
     return out
   def nan_to_num(self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Self:
     """Numbers in place of NaN and infinities: for an infinity, None is the greatest or least finite number of the dtype."""
-    if self.dtype.kind == "e": return self.float().nan_to_num(nan, posinf, neginf)
+    if self.dtype.kind == "e": return self.cast(dtypes.float32).nan_to_num(nan, posinf, neginf)
     if self.dtype.kind != "f": return self._own()
     most = _greatest(self.dtype)
     out = self.isnan().where(nan, self)
@@ -333,50 +335,6 @@ class Numeric(Sorting):
     """Not above a number or tensor; see ``clamp``."""
     return self._within("clamp_max", operand("clamp_max: max", max, self) if max is None else max, False)
 
-  # ---- a product and a sum
-  def addcmul(self, tensor1: Operand, tensor2: Operand, *, value: float = 1) -> Self:
-    """``self + value * tensor1 * tensor2``."""
-    return self + _times(tensor1 * tensor2, value)
-  def addcdiv(self, tensor1: Operand, tensor2: Operand, *, value: float = 1) -> Self:
-    """``self + value * tensor1 / tensor2``."""
-    return self + _times(tensor1.div(tensor2), value)
-  def addmm(self, mat1: Operand, mat2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
-    """``beta * self + alpha * (mat1 @ mat2)`` of matrices (n, k) and (k, m); with a beta of 0 this tensor does not count.
-
-    Raises ShapeError for tensors of other shapes.
-    """
-    return self._plus_product("addmm", mat1, mat2, 2, beta, alpha)
-  def addmv(self, mat: Operand, vec: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
-    """``beta * self + alpha * (mat @ vec)`` of a matrix (n, k) and a vector (k,); see ``addmm``."""
-    if vec.ndim != 1: raise ShapeError(f"addmv: a vector of shape {vec.shape}; it must have 1 dimension")
-    return self._plus_product("addmv", mat, vec, 2, beta, alpha)
-  def baddbmm(self, batch1: Operand, batch2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
-    """``beta * self + alpha * (batch1 @ batch2)`` of matrices (b, n, k) and (b, k, m); see ``addmm``."""
-    return self._plus_product("baddbmm", batch1, batch2, 3, beta, alpha)
-  def addbmm(self, batch1: Operand, batch2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
-    """``beta * self + alpha * (batch1 @ batch2).sum(0)`` of matrices (b, n, k) and (b, k, m); see ``addmm``."""
-    if batch1.ndim != 3 or batch2.ndim != 3 or batch1.shape[0] != batch2.shape[0]:
-      raise ShapeError(f"addbmm: shapes {batch1.shape} and {batch2.shape}; it takes (b, n, k) and (b, k, m)")
-    rows = batch1.named().transpose(0, 1).flatten(1)   # the sum over b is one over (b, k)
-    return self._plus_product("addbmm", rows, batch2.named().flatten(0, 1), 2, beta, alpha)
-  def addr(self, vec1: Operand, vec2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
-    """``beta * self + alpha * vec1.outer(vec2)`` of vectors (n,) and (m,); with a beta of 0 this tensor does not count. Raises
-    ShapeError."""
-    out = vec1.outer(vec2)
-    if broadcast_shape("addr", self.shape, out.shape) != out.shape:
-      raise ShapeError(f"addr: a tensor of shape {self.shape} beside a product of shape {out.shape}; it must broadcast to that")
-    out = _times(out, alpha)
-    return out.cast(promote(self.dtype, out.dtype)) if beta == 0 else _times(self, beta) + out
-  def _plus_product(self, name: str, a: Any, b: Any, ndim: int, beta: float, alpha: float) -> Self:
-    if a.ndim != ndim or b.ndim != (1 if name == "addmv" else ndim):
-      raise ShapeError(f"{name}: a product of shapes {a.shape} and {b.shape}; each must have {ndim} dimensions")
-    out = a @ b
-    if broadcast_shape(name, self.shape, out.shape) != out.shape:
-      raise ShapeError(f"{name}: a tensor of shape {self.shape} beside a product of shape {out.shape}; it must broadcast to that")
-    out = _times(out, alpha)
-    if beta == 0: return out if promote(self.dtype, out.dtype) is out.dtype else out.cast(promote(self.dtype, out.dtype))
-    return _times(self, beta) + out
-
   # ---- activations of more than one element
   def softmin(self, dim: int | str = -1, dtype: DType | str | None = None) -> Self:
     """softmax(-x) along a dim. Raises AxisError."""
@@ -402,15 +360,6 @@ class Numeric(Sorting):
       raise ShapeError(f"prelu: a weight of shape {weight.shape} for shape {self.shape}; it has 1 element, or 1 for each channel")
     else: w = w.reshape((-1,) + (1,) * (self.ndim - 2))
     return (self > 0).where(self, self * w)
-  def rrelu(self, lower: float = 1 / 8, upper: float = 1 / 3, training: bool | None = None) -> Self:
-    """x where it is not negative, else x times a slope: in training (None: as ``Tensor.training`` says) random from lower to
-    upper, each element its own; else the mean of both. Raises ArgumentError."""
-    if not lower <= upper: raise ArgumentError(f"rrelu: lower {lower}, upper {upper}; they must be in order")
-    slope: Any = (lower + upper) / 2
-    x = self._in_floats()
-    if mode.training if training is None else training:
-      slope = type(self).uniform(*self.shape, low=lower, high=upper, device=self.device, dtype=x.dtype)
-    return (x >= 0).where(x, x * slope)
 
   # ---- bits
   def bitcast(self, dtype: DType | str) -> Self:
@@ -423,7 +372,7 @@ class Numeric(Sorting):
     if d is u.dtype: return self._own()
     if (d.kind == "b") != (u.dtype.kind == "b"):
       raise DTypeError(f"bitcast: {u.dtype.name} as {d.name}; bool goes with bool only")
-    if d.itemsize == u.dtype.itemsize: return self._wrap(_as(u, d))
+    if d.itemsize == u.dtype.itemsize: return self._wrap(seen_as(u, d))
     few, many = sorted((d.itemsize, u.dtype.itemsize))
     n = many // few
     if not u.shape or (few != d.itemsize and u.shape[-1] % n):
@@ -434,18 +383,10 @@ class Numeric(Sorting):
     return t
 
 
-def _times(t: Any, factor: float) -> Any: return t if factor == 1 else t * factor
-
-
 def _greatest(d: DType) -> float:
   """The greatest finite number of a float dtype."""
   import ml_dtypes
   return float(ml_dtypes.finfo(d.np).max)
-
-
-def _as(u: UOp, d: DType) -> UOp:
-  """The bits of a dtype of the same size."""
-  return u if u.dtype is d else graph.make(Ops.BITCAST, d, (u,), None, u.shape, u.device)
 
 
 def _places(shape: tuple[int, ...], n: int, step: int, d: DType) -> UOp:
@@ -455,17 +396,17 @@ def _places(shape: tuple[int, ...], n: int, step: int, d: DType) -> UOp:
 
 def _narrower(u: UOp, d: DType, n: int) -> UOp:
   whole, shape = _UINT[u.dtype.itemsize], u.shape
-  parts = graph.broadcast(graph.reshape(_as(u, whole), (*shape, 1)), (*shape, n))
+  parts = graph.broadcast(graph.reshape(seen_as(u, whole), (*shape, 1)), (*shape, n))
   parts = graph.binary(BinaryOps.SHR, parts, _places(shape, n, 8 * d.itemsize, whole))
   parts = graph.scalar(BinaryOps.AND, parts, (1 << 8 * d.itemsize) - 1)
-  return _as(graph.reshape(graph.cast(parts, _UINT[d.itemsize]), (*shape[:-1], shape[-1] * n)), d)
+  return seen_as(graph.reshape(graph.cast(parts, _UINT[d.itemsize]), (*shape[:-1], shape[-1] * n)), d)
 
 
 def _wider(u: UOp, d: DType, n: int) -> UOp:
   whole, shape = _UINT[d.itemsize], (*u.shape[:-1], u.shape[-1] // n)
-  parts = graph.cast(graph.reshape(_as(u, _UINT[u.dtype.itemsize]), (*shape, n)), whole)
+  parts = graph.cast(graph.reshape(seen_as(u, _UINT[u.dtype.itemsize]), (*shape, n)), whole)
   parts = graph.binary(BinaryOps.SHL, parts, _places(shape, n, 8 * u.dtype.itemsize, whole))
-  return _as(graph.reshape(graph.reduce(BinaryOps.OR, parts, (len(shape),)), shape), d)
+  return seen_as(graph.reshape(graph.reduce(BinaryOps.OR, parts, (len(shape),)), shape), d)
 
 
 __all__ = ["Numeric"]

@@ -16,8 +16,10 @@ from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import real_number
 from ntgrad.names import text
 from ntgrad.tensor.convolution import Padding, Pair, numbers, paddings
+from ntgrad.tensor.creation import Creation
 from ntgrad.tensor.movement import pad_value
-from ntgrad.tensor.sorting import Sorting
+from ntgrad.tensor.reduction import Reduction
+from ntgrad.tensor.scattering import Scattering
 
 
 def first_of(name: str, t: UOp, best: UOp, places: UOp, used: UOp | None, axes: tuple[int, ...], total: int) -> UOp:
@@ -32,7 +34,7 @@ def first_of(name: str, t: UOp, best: UOp, places: UOp, used: UOp | None, axes: 
 
 
 @checked
-class Pooling(Sorting):
+class Pooling(Scattering, Reduction, Creation):
   """Pooling over the last dimensions; whatever stands before them (batch, channels) stays."""
   __slots__ = ()
 

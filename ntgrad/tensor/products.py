@@ -14,11 +14,13 @@ from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
 from ntgrad.core import axis_of
 from ntgrad.names import text
 from ntgrad.tensor import contraction
+from ntgrad.tensor.creation import Creation
 from ntgrad.tensor.elementwise import broadcast_shape, common_device
-from ntgrad.tensor.functional import names_of_product
+from ntgrad.tensor.functional import Functional, names_of_product
+from ntgrad.tensor.indexing import Indexing
 from ntgrad.tensor.movement import several
 from ntgrad.tensor.pattern import Pattern
-from ntgrad.tensor.sorting import Sorting
+from ntgrad.tensor.reduction import Reduction
 
 
 def _takes(name: str, tensors: Sequence[Any], dims: Sequence[int], fit: str) -> None:
@@ -37,7 +39,7 @@ def _count(name: str, what: str, value: Any, most: int = 2 ** 63 - 1) -> int:
 
 
 @checked
-class Products(Sorting):
+class Products(Functional, Indexing, Reduction, Creation):
   """Products of tensors under the names that people know: mm, bmm, tensordot, einsum, kron, rearrange."""
   __slots__ = ()
 
@@ -110,25 +112,6 @@ class Products(Sorting):
     return self._summed(name, (self, other), contraction.Sum([la, lb], output, sizes))
 
   # ---- chains of matrices
-  def matrix_power(self, n: int) -> Self:
-    """Square matrices (.., m, m) multiplied n times; the identity for 0, powers of the inverse for less. Raises ShapeError,
-    for a negative n DTypeError."""
-    if self.ndim < 2 or self.shape[-1] != self.shape[-2]:
-      raise ShapeError(f"matrix_power: shape {text(self)}; it takes square matrices (.., m, m)")
-    if n < 0:
-      x: Any = self
-      return x.inverse().matrix_power(-n)
-    if n == 0:
-      one = type(self).eye(self.shape[-1], dtype=self.dtype, device=self.device)
-      return self._wrap(graph.broadcast(one.lazydata, self.shape))
-    square, out = self.named(), None
-    while n:
-      if n & 1: out = square if out is None else out.dot(square)
-      n >>= 1
-      if n: square = square.dot(square)
-    assert out is not None
-    return self._wrap(out.lazydata)
-
   def multi_dot(*tensors: Any) -> Any:
     """The product of two and more matrices in the order with the fewest multiplications: (a, b), (b, c), (c, d) -> (a, d), given
     one after the other or in a list. The first and the last may be vectors, as for ``@``. Raises ShapeError, ArgumentError."""

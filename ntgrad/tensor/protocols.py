@@ -10,14 +10,15 @@ from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, NtgradError, ShapeError
 from ntgrad.host import host_view, is_host_view
 from ntgrad.names import text
-from ntgrad.tensor.sorting import Sorting
+from ntgrad.tensor.indexing import Indexing
+from ntgrad.tensor.reduction import Reduction
 
 WHOLE = 1 << 20            # elements up to which values are copied to be printed
 ROWS, COLUMNS = 20, 20     # of a table in a notebook
 
 
 @checked
-class Protocols(Sorting):
+class Protocols(Indexing, Reduction):
   """What Python and notebooks ask of a tensor."""
   __slots__ = ()
   _array_api: ClassVar[Any]   # what gives ``ntgrad.array_api``, which is made of tensors

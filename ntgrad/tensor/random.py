@@ -16,12 +16,13 @@ from ntgrad import graph
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes, held
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
-from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base, real_number
 from ntgrad.engine.buffer import Buffer, watchers
 from ntgrad.engine.device import Device
 from ntgrad.lock import alone
-from ntgrad.tensor.creation import Creation, node_of, sizes_or
+from ntgrad.tensor.creation import Creation, new_shape, node_of
+from ntgrad.tensor.elementwise import seen_as
 
 
 @checked
@@ -153,7 +154,6 @@ def _rounded(u: UOp) -> UOp:
   """The same value through its bits, so that no compiler joins the product with a sum: the same bits on every device."""
   bits = {2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}.get(u.dtype.itemsize)
   if bits is None: return u
-  def seen_as(x: UOp, d: DType) -> UOp: return graph.make(Ops.BITCAST, d, (x,), None, x.shape, x.device)
   return seen_as(seen_as(u, bits), u.dtype)
 
 
@@ -168,23 +168,17 @@ class Random(Creation):
     manual_seed(seed)
 
   @classmethod
-  def _random(cls, name: str, shape: Any, device: str | None, dtype: Any) -> tuple[tuple[int, ...], str, DType]:
+  def _random(cls, name: str, shape: Any, device: str | None, dtype: Any, size: Any = None) -> tuple[tuple[int, ...], str, DType]:
     d = dtypes.default_float if dtype is None else dtypes.of(dtype)
     if d.kind != "f": raise DTypeError(f"{name}: {d.name}; it gives floats (randint gives ints)")
-    return cls._sizes(name, shape), Device.canonicalize(device), d
-
-  @classmethod
-  def _drawn(cls, node: UOp, requires_grad: bool | None) -> Self:
-    t = cls._from_node(node)
-    if requires_grad is not None: t.requires_grad = requires_grad
-    return t
+    return new_shape(name, shape, size), Device.canonicalize(device), d
 
   @classmethod
   def rand(cls, *shape: Any, size: Any = None, generator: Generator | None = None, device: str | None = None, dtype: Any = None,
            requires_grad: bool | None = None) -> Self:
     """Uniform in [0, 1), of the default float (float32) unless told otherwise. Raises ArgumentError, DTypeError."""
-    s, dev, d = cls._random("rand", sizes_or("rand", shape, size), device, dtype)
-    return cls._drawn(graph.const(0, d, s) if 0 in s else graph.cast(fraction(bits(s, dev, generator), d), d), requires_grad)
+    s, dev, d = cls._random("rand", shape, device, dtype, size)
+    return cls._made(graph.const(0, d, s) if 0 in s else graph.cast(fraction(bits(s, dev, generator), d), d), None, requires_grad)
 
   @classmethod
   def uniform(cls, *shape: Any, low: float = 0.0, high: float = 1.0, generator: Generator | None = None,
@@ -205,7 +199,7 @@ class Random(Creation):
       raise ArgumentError(
         f"uniform: low {low}, high {high} for {d.name}; numbers of the dtype, low not above high, nor too far apart"
       )
-    if 0 in s: return cls._drawn(graph.const(0, d, s), requires_grad)
+    if 0 in s: return cls._made(graph.const(0, d, s), None, requires_grad)
     u = fraction(bits(s, dev, generator), d)
     if high - low != 1:
       u = graph.scalar(BinaryOps.MUL, u, high - low)
@@ -214,15 +208,15 @@ class Random(Creation):
     u = graph.cast(u, d)
     # fractions of high stay below it; a sum may be rounded up to it
     if low or u.dtype is not graph.acc_dtype(d): u = graph.scalar(BinaryOps.MIN, u, max(below(held(high, d), d), held(low, d)))
-    return cls._drawn(u, requires_grad)
+    return cls._made(u, None, requires_grad)
 
   @classmethod
   def randn(cls, *shape: Any, size: Any = None, generator: Generator | None = None, device: str | None = None, dtype: Any = None,
             requires_grad: bool | None = None) -> Self:
     """Normal with mean 0 and variance 1 (Box-Muller), of the default float (float32) unless told otherwise. Raises
     ArgumentError, DTypeError."""
-    s, dev, d = cls._random("randn", sizes_or("randn", shape, size), device, dtype)
-    if 0 in s: return cls._drawn(graph.const(0, d, s), requires_grad)
+    s, dev, d = cls._random("randn", shape, device, dtype, size)
+    if 0 in s: return cls._made(graph.const(0, d, s), None, requires_grad)
     r = bits(s, dev, generator)
     work = dtypes.float64 if d is dtypes.float64 else dtypes.float32
     # one hash, two uniforms: the high word gives the radius, the low word the angle
@@ -231,7 +225,7 @@ class Random(Creation):
     angle = graph.scalar(BinaryOps.MUL, graph.cast(low, work), 2 * math.pi * 2.0 ** -24)
     left = graph.sub(graph.const(1.0, work, s), graph.cast(a, work))  # (0, 1]: its logarithm is finite
     radius = graph.unary(UnaryOps.SQRT, graph.scalar(BinaryOps.MUL, graph.unary(UnaryOps.LOG, left), -2.0))
-    return cls._drawn(graph.cast(graph.mul(radius, graph.unary(UnaryOps.COS, angle)), d), requires_grad)
+    return cls._made(graph.cast(graph.mul(radius, graph.unary(UnaryOps.COS, angle)), d), None, requires_grad)
 
   @classmethod
   def normal(cls, *shape: Any, mean: float = 0.0, std: float = 1.0, requires_grad: bool | None = None, **kwargs: Any) -> Self:
@@ -240,7 +234,7 @@ class Random(Creation):
     mean, std = real_number("normal", "mean", mean), real_number("normal", "std", std)
     if std < 0: raise ArgumentError(f"normal: std {std}; it must not be negative")
     u = graph.scalar(BinaryOps.MUL, cls.randn(*shape, **kwargs).lazydata, std)
-    return cls._drawn(graph.scalar(BinaryOps.ADD, u, mean), requires_grad)
+    return cls._made(graph.scalar(BinaryOps.ADD, u, mean), None, requires_grad)
 
   @classmethod
   def randint(cls, *shape: Any, low: int = 0, high: int | None = None, size: Any = None, generator: Generator | None = None,
@@ -255,13 +249,13 @@ class Random(Creation):
         raise ArgumentError(f"randint: {shown(shape)} before size={shown(size)}; it takes low, high and size")
       if high is not None: low = shape[0] if shape else low
       elif shape: low, high = (low, shape[0]) if len(shape) == 1 else shape
-      shape = tuple(sizes_or("randint", (), size))
+      shape = ()
     if high is None: high = 10
     if d.kind not in "iu": raise DTypeError(f"randint: {d.name}; it gives ints (uniform gives floats)")
     whole = all([isinstance(x, int) and not isinstance(x, bool) for x in (low, high)])
     if not whole or not dtypes.min(d) <= low < high <= dtypes.max(d) + 1:
       raise ArgumentError(f"randint: low {shown(low)}, high {shown(high)} for {d.name}; ints with low < high, within the dtype")
-    s = cls._sizes("randint", shape)
+    s = new_shape("randint", shape, size)
     if 0 in s: return cls._from_node(graph.const(0, d, s))
     r, span = bits(s, Device.canonicalize(device), generator), high - low
     if span < 2 ** 32: r = graph.scalar(BinaryOps.SHR, graph.scalar(BinaryOps.MUL, graph.scalar(BinaryOps.SHR, r, 32), span), 32)
@@ -273,7 +267,7 @@ class Random(Creation):
   @classmethod
   def scaled_uniform(cls, *shape: Any, **kwargs: Any) -> Self:
     """Uniform in [-1, 1) divided by sqrt(number of elements)."""
-    bound = 1 / math.sqrt(max(math.prod(cls._sizes("scaled_uniform", shape)), 1))
+    bound = 1 / math.sqrt(max(math.prod(new_shape("scaled_uniform", shape)), 1))
     return cls.uniform(*shape, low=-bound, high=bound, **kwargs)
   @classmethod
   def glorot_uniform(cls, *shape: Any, **kwargs: Any) -> Self:
@@ -300,7 +294,7 @@ class Random(Creation):
     return cls.normal(*s, mean=0.0, std=math.sqrt(2 / (1 + a * a) / math.prod(s[1:])), **kwargs)
   @classmethod
   def _fan(cls, name: str, shape: Any) -> tuple[int, ...]:
-    s = cls._sizes(name, shape)
+    s = new_shape(name, shape)
     if not s or 0 in s: raise ShapeError(f"{name}: shape {s}; it takes at least one dimension and no size of 0")
     return s
 

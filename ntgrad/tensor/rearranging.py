@@ -3,27 +3,25 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, Callable, Self, Sequence
+from typing import Any, Self, Sequence
 
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.checks import Ints, Operand, checked
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, IndexOutOfRangeError, ShapeError, shown
+from ntgrad.checks import Ints, checked
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps
-from ntgrad.core import Base, axis_of, shape_of, whole_number
-from ntgrad.tensor.indexing import host_values
+from ntgrad.core import axis_of, shape_of, whole_number
+from ntgrad.tensor.creation import index_along, new_shape
+from ntgrad.tensor.indexing import Indexing
 from ntgrad.tensor.movement import several
-from ntgrad.tensor.sorting import Sorting
 
 _MOST_PIECES = 4096   # of a dimension that has fewer elements
 
-Dims = int | str | Sequence[int | str]
-
 
 @checked
-class Rearranging(Sorting):
+class Rearranging(Indexing):
   """Elements in another order or shape."""
   __slots__ = ()
 
@@ -36,33 +34,6 @@ class Rearranging(Sorting):
     if not 0 <= begin <= s[d] or not 0 <= length <= s[d] - begin:
       raise ArgumentError(f"narrow: start {start}, length {length} on dimension {d} of shape {s}; it has {s[d]} elements")
     return self._shrink([(begin, begin + length) if i == d else (0, n) for i, n in enumerate(s)])
-
-  def select(self, dim: int | str, index: int) -> Self:
-    """A view of one place of a dim, without it: (a, b, c).select(1, i) -> (a, c). Raises AxisError, IndexOutOfRangeError."""
-    d, s = axis_of("select", dim, self.ndim, self._names), self.shape
-    if not s: raise AxisError("select: a tensor of shape () has no dimension to choose from")
-    if not -s[d] <= index < s[d]:
-      raise IndexOutOfRangeError(f"select: index {index} on axis {d} of shape {s}; indices go from {-s[d]} to {s[d] - 1}")
-    return self[(slice(None),) * d + (index,)]
-
-  def movedim(self, source: Dims, destination: Dims) -> Self:
-    """A view with dims moved to other places, the others in their order: (a, b, c).movedim(0, -1) -> (b, c, a).
-
-    Raises AxisError for a dim named twice, ArgumentError for another number of places than dims.
-    """
-    src, dst = [tuple(v) if isinstance(v, (tuple, list)) else (v,) for v in (source, destination)]
-    n = self.ndim
-    if len(src) != len(dst): raise ArgumentError(f"movedim: dims {src} to {dst}; give as many of both")
-    if not n: return self
-    a, b = [axis_of("movedim", d, n, self._names) for d in src], [axis_of("movedim", d, n, self._names) for d in dst]
-    if len(set(a)) != len(a) or len(set(b)) != len(b):
-      raise AxisError(f"movedim: dims {src} to {dst} of a tensor with {n} dimensions; name none twice")
-    order, rest = [-1] * n, iter([d for d in range(n) if d not in a])
-    for i, j in zip(a, b): order[j] = i
-    return self._permute(tuple([next(rest) if o < 0 else o for o in order]))
-  def moveaxis(self, source: Dims, destination: Dims) -> Self:
-    """``movedim``."""
-    return self.movedim(source, destination)
 
   def swapaxes(self, axis0: int | str, axis1: int | str) -> Self:
     """``transpose``: a view with two dims swapped. Raises AxisError."""
@@ -140,39 +111,6 @@ class Rearranging(Sorting):
     r = shape_of("tile", reps)
     return self.repeat((1,) * (self.ndim - len(r)) + r)
 
-  def repeat_interleave(self, repeats: Any, dim: int | str | None = None, output_size: int | None = None) -> Self:
-    """Each element so many times in a row, along one dim or (None) of the flattened tensor; ``repeats`` is a number, or ints of
-    shape (n,), one for each element of the dim.
-
-    With a tensor of them the size of the result depends on values: they are computed at once, and raise CaptureError while a jit
-    records, unless ``output_size`` says what they add up to (if it is not so, the last elements are missing or come more often).
-    Raises AxisError, ShapeError, DTypeError, ArgumentError.
-    """
-    if not isinstance(repeats, (Base, np.ndarray, list, tuple)) or isinstance(repeats, np.ndarray) and not repeats.ndim:
-      return super().repeat_interleave(repeats, dim)  # type: ignore[arg-type]  # checked there
-    make: Any = type(self)
-    x = self.flatten() if dim is None else self
-    d = 0 if dim is None else axis_of("repeat_interleave", dim, x.ndim, x._names)
-    x = x.atleast_1d()
-    r: Any = repeats if isinstance(repeats, Base) else make(repeats, device=self.lazydata.device)
-    n = x.shape[d]
-    if r.dtype.kind not in "iu" and r.numel(): raise DTypeError(f"repeat_interleave: repeats of {r.dtype.name}; it takes ints")
-    if r.ndim > 1 or r.numel() not in (1, n):
-      raise ShapeError(f"repeat_interleave: repeats of shape {r.shape} for {n} elements, dimension {d} of shape {x.shape}; "
-                       "give a number, or one for each")
-    r = r.reshape(r.numel()).cast(dtypes.int32 if not r.numel() else r.dtype)
-    if r.numel() != n: r = r.expand(n)
-    if output_size is not None:
-      whole_number("repeat_interleave", "output_size", output_size, 0)
-      if not n: return x._rows_at(d, make(np.zeros(0, np.int32), device=self.lazydata.device))
-      ends, at = r.cumsum(0), make.arange(output_size)
-      place: Any = type(self).searchsorted(ends, at.to(ends.device) if ends.lazydata.device else at, right=True)  # type: ignore[attr-defined]
-      return x._rows_at(d, place.minimum(n - 1))
-    counts = host_values("repeat_interleave", r, "give output_size=, their sum")
-    if counts.size and counts.min() < 0: raise ArgumentError(f"repeat_interleave: repeats {counts.min()}; they must be 0 or more")
-    return x._rows_at(d, np.repeat(np.arange(n, dtype=np.int32), counts))
-  def _rows_at(self, d: int, index: Any) -> Self: return self[(slice(None),) * d + (index,)]
-
   def hstack(*tensors: Any) -> Any:
     """Joined along the second dim (tensors of one dim: along that), given as for ``cat``. Raises ShapeError, ArgumentError."""
     ts = [t.atleast_1d() for t in several("hstack", tensors)]
@@ -231,13 +169,13 @@ class Rearranging(Sorting):
     ArgumentError."""
     if self.ndim != 1: raise ShapeError(f"vander: shape {self.shape}; it takes one dimension")
     n = self.shape[0]
-    columns = type(self)._sizes("vander", (n, n if N is None else N))[1]
+    columns = new_shape("vander", (n, n if N is None else N))[1]
     x = self.named() if self.dtype.kind != "b" else self.named().cast(dtypes.default_int)
     u = x.lazydata
     acc = graph.acc_dtype(u.dtype) if u.dtype.kind == "f" else u.dtype
     shape = (n, columns)
     times = graph.expand(graph.reshape(graph.cast(u, acc), (n, 1)), shape)
-    first = graph.scalar(BinaryOps.CMPEQ, self._index(1, shape), 0 if increasing else columns - 1)
+    first = graph.scalar(BinaryOps.CMPEQ, index_along(1, shape), 0 if increasing else columns - 1)
     powers = graph.where(first, graph.const(1, acc, shape), times)
     if n and columns: powers = graph.scan(BinaryOps.MUL, powers, 1, not increasing)
     return x._wrap(graph.cast(powers, u.dtype))
@@ -248,41 +186,15 @@ class Rearranging(Sorting):
     if not self.ndim: raise ShapeError("diag_embed: shape (); it takes at least 1 dimension")
     a, b = [axis_of("diag_embed", d, self.ndim + 1) for d in (dim1, dim2)]
     if a == b: raise AxisError(f"diag_embed: dim1 {dim1} and dim2 {dim2} are the same dimension")
-    m = type(self)._sizes("diag_embed", (self.shape[-1] + abs(offset),) * 2)[0]
+    m = new_shape("diag_embed", (self.shape[-1] + abs(offset),) * 2)[0]
     rows = self.named().pad(((0, 0),) * (self.ndim - 1) + ((max(-offset, 0), max(offset, 0)),)).unsqueeze(-1)
-    at = graph.scalar(BinaryOps.ADD, self._index(0, (m, m)), offset)
-    there: Any = self._from_node(graph.binary(BinaryOps.CMPEQ, self._index(1, (m, m)), at))
+    at = graph.scalar(BinaryOps.ADD, index_along(0, (m, m)), offset)
+    there: Any = self._from_node(graph.binary(BinaryOps.CMPEQ, index_along(1, (m, m)), at))
     return there.where(rows, False if rows.dtype.kind == "b" else 0).movedim((-2, -1), (a, b))._own()
 
   def diagflat(self, offset: int = 0) -> Self:
     """The elements, flattened, on a diagonal of a square matrix; zeros elsewhere."""
     return self.named().flatten().diag_embed(offset) if self.ndim else self.named().reshape(1).diag_embed(offset)
-
-  def select_scatter(self, src: Operand, dim: int | str, index: int) -> Self:
-    """A copy with ``src`` as what ``select(dim, index)`` gives. Raises AxisError, ShapeError, IndexOutOfRangeError."""
-    return self._with("select_scatter", src, lambda t: t.select(dim, index))
-
-  def slice_scatter(self, src: Operand, dim: int | str = 0, start: int | None = None, end: int | None = None,
-                    step: int = 1) -> Self:
-    """A copy with ``src`` as the elements ``start:end:step`` of a dim. Raises AxisError, ShapeError, ArgumentError."""
-    d = axis_of("slice_scatter", dim, self.ndim, self._names)
-    whole_number("slice_scatter", "step", step, 1)
-    return self._with("slice_scatter", src, lambda t: t[(slice(None),) * d + (slice(start, end, step),)])
-
-  def diagonal_scatter(self, src: Operand, offset: int = 0, dim1: int | str = 0, dim2: int | str = 1) -> Self:
-    """A copy with ``src`` as what ``diagonal(offset, dim1, dim2)`` gives. Raises AxisError, ShapeError."""
-    return self._with("diagonal_scatter", src, lambda t: t.diagonal(offset, dim1, dim2))
-
-  def _with(self, name: str, src: Any, part: Callable[[Any], Any]) -> Self:
-    """A copy of which a part, a view, is ``src``."""
-    where = part(self.named())
-    if src.shape != where.shape:
-      raise ShapeError(f"{name}: a source of shape {src.shape} for a part of shape {where.shape}; they must be equal")
-    places = part(self._from_node(graph.reshape(graph.iota(self.numel()), self.shape)))
-    flat: Any = self.named().reshape(-1)
-    out: Self = flat.index_put((places.reshape(-1),), src.named().cast(self.dtype).reshape(-1)).reshape(self.shape)._own()
-    out._names = self._names
-    return out
 
   def fill_diagonal_(self, fill_value: float, wrap: bool = False) -> Self:
     """A number on the main diagonal of a matrix, or of a tensor whose dims have one size, written in place; ``wrap``: of a high
@@ -309,24 +221,6 @@ class Rearranging(Sorting):
       step //= n
       out.append((at // step) % n)
     return tuple(out)
-
-  @classmethod
-  def tril_indices(cls, row: int, col: int | None = None, offset: int = 0, *, dtype: DType | str | None = None,
-                   device: str | None = None) -> Self:
-    """(2, k): rows and columns of the elements at and below a diagonal of a (row, col) matrix, row by row; int32 unless told
-    otherwise. Raises ArgumentError."""
-    return cls._triangle_indices("tril_indices", np.tril_indices, row, col, offset, dtype, device)
-  @classmethod
-  def triu_indices(cls, row: int, col: int | None = None, offset: int = 0, *, dtype: DType | str | None = None,
-                   device: str | None = None) -> Self:
-    """(2, k): rows and columns of the elements at and above a diagonal, as ``tril_indices``. Raises ArgumentError."""
-    return cls._triangle_indices("triu_indices", np.triu_indices, row, col, offset, dtype, device)
-  @classmethod
-  def _triangle_indices(cls, name: str, make: Any, row: int, col: int | None, offset: int, dtype: Any, device: Any) -> Self:
-    n, m = cls._sizes(name, (row, row if col is None else col))
-    if n * m > dtypes.max(dtypes.int32): raise ArgumentError(f"{name}: a matrix of shape {(n, m)}; at most 2**31 - 1 elements")
-    found = np.stack(make(n, max(-n - 1, min(offset, m + 1)), m)).astype(np.int32)
-    return cls(found, device=device, dtype=dtypes.int32 if dtype is None else dtypes.of(dtype))  # type: ignore[call-arg]
 
 
 __all__ = ["Rearranging"]

@@ -15,7 +15,7 @@ from ntgrad.codegen.errors import ArgumentError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import axes_of, axis_of, real_number
 from ntgrad.names import without
-from ntgrad.tensor.movement import Movement
+from ntgrad.tensor.elementwise import Elementwise
 from ntgrad.variable import real
 
 Axis = Union[int, str, Sequence[int | str], None]
@@ -36,7 +36,7 @@ def sum_node(u: UOp, axes: Sequence[int]) -> UOp:
 
 
 @checked
-class Reduction(Movement):
+class Reduction(Elementwise):
   """The reductions."""
   __slots__ = ()
 

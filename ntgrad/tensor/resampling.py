@@ -17,11 +17,10 @@ from ntgrad.checks import Ints, checked
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
-from ntgrad.core import MAX_SIZE
+from ntgrad.core import MAX_SIZE, Base
 from ntgrad.names import text
 from ntgrad.tensor.convolution import numbers
 from ntgrad.tensor.pooling import first_of
-from ntgrad.tensor.sorting import Sorting
 from ntgrad.variable import Bound, real
 
 _ADD, _MUL, _IDIV, _LT, _LE = BinaryOps.ADD, BinaryOps.MUL, BinaryOps.IDIV, BinaryOps.CMPLT, BinaryOps.CMPLE
@@ -219,7 +218,7 @@ def _adaptive(size: int, out: int) -> Line:
 
 
 @checked
-class Resampling(Sorting):
+class Resampling(Base):
   """Interpolation, adaptive pooling, pixels to channels and back."""
   __slots__ = ()
 

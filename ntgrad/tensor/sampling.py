@@ -12,7 +12,10 @@ from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.core import whole_number
 from ntgrad.names import text
 from ntgrad.tensor.convolution import numbers
-from ntgrad.tensor.sorting import Sorting
+from ntgrad.tensor.creation import index_along, new_shape
+from ntgrad.tensor.indexing import Indexing
+from ntgrad.tensor.numeric import Numeric
+from ntgrad.tensor.random import Random
 
 _CUBIC = -0.75   # the parameter a of cubic convolution (https://doi.org/10.1109/TASSP.1981.1163711), as PyTorch has it
 
@@ -39,7 +42,7 @@ def _kept_within(at: Any, size: int, padding: str, corners: bool) -> Any:
 
 
 @checked
-class Sampling(Sorting):
+class Sampling(Indexing, Random, Numeric):
   """Elements read at places that are computed."""
   __slots__ = ()
 
@@ -56,8 +59,7 @@ class Sampling(Sorting):
       raise ShapeError(f"{name}: maps of shape {text(self)} for size {given}; it takes (n, 2, 3) with (n, c, h, w), or (n, 3, 4) "
                        "with (n, c, d, h, w)")
     if self.dtype.kind != "f": raise DTypeError(f"{name}: maps of {self.dtype.name}; it takes floats")
-    make: Any = type(self)
-    make._sizes(name, given)
+    new_shape(name, given)
     maps: Any = self.named().cast(graph.acc_dtype(self.dtype))
     lines = [(self._from_node(graph.iota(s)).cast(maps.dtype) * 2 + (1 - s)) / max(s - 1 if align_corners else s, 1)
              for s in given[:1:-1]]
@@ -114,7 +116,7 @@ class Sampling(Sorting):
     """(n, c, ..) at a place for each further dim, (n, *out) each: (n, c, *out), zeros outside."""
     n, *out = places[0].shape
     s = (n, self.shape[1], *out)
-    index = [self._index(0, s), self._index(1, s)]
+    index = [index_along(0, s), index_along(1, s)]
     for p in places: index.append(graph.expand(graph.reshape(p.lazydata, (n, 1, *out)), s))
     return self._wrap_many(graph.gather(self.lazydata, *index), ())
 

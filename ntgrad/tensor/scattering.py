@@ -6,7 +6,7 @@ depends on the order in which a device does its work: results are the same each 
 from __future__ import annotations
 
 import math
-from typing import Any, Self, Sequence
+from typing import Any, Callable, Self, Sequence
 
 import numpy as np
 
@@ -15,11 +15,11 @@ from ntgrad.checks import Operand, checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
-from ntgrad.core import Base, axis_of, mode
+from ntgrad.core import Base, axis_of, mode, whole_number
 from ntgrad.names import Names, merged
 from ntgrad.tensor.elementwise import broadcast_shape, common_device
-from ntgrad.tensor.indexing import added, joined_index
-from ntgrad.tensor.sorting import Sorting, at_places, bits_of, places_of
+from ntgrad.tensor.indexing import Indexing, added, joined_index
+from ntgrad.tensor.sorting import at_places, bits_of, places_of
 
 _REDUCE = ("sum", "prod", "mean", "amax", "amin")
 
@@ -38,7 +38,7 @@ def _products(value: UOp, row: UOp) -> UOp:
 
 
 @checked
-class Scattering(Sorting):
+class Scattering(Indexing):
   """Writing elements to places that indices say."""
   __slots__ = ()
 
@@ -314,9 +314,33 @@ class Scattering(Sorting):
   def masked_scatter_(self, mask: Operand, source: Operand) -> Self:
     """``masked_scatter``, written in place; see ``add_``."""
     return self._in_place("masked_scatter_", lambda: self.masked_scatter(mask, source))
-  def masked_fill_(self, mask: Any, value: Any) -> Self:
-    """``masked_fill``, written in place; see ``add_``."""
-    return self._in_place("masked_fill_", lambda: self.masked_fill(mask, value))
+
+  # ---- parts, in a copy
+  def select_scatter(self, src: Operand, dim: int | str, index: int) -> Self:
+    """A copy with ``src`` as what ``select(dim, index)`` gives. Raises AxisError, ShapeError, IndexOutOfRangeError."""
+    return self._with("select_scatter", src, lambda t: t.select(dim, index))
+
+  def slice_scatter(self, src: Operand, dim: int | str = 0, start: int | None = None, end: int | None = None,
+                    step: int = 1) -> Self:
+    """A copy with ``src`` as the elements ``start:end:step`` of a dim. Raises AxisError, ShapeError, ArgumentError."""
+    d = axis_of("slice_scatter", dim, self.ndim, self._names)
+    whole_number("slice_scatter", "step", step, 1)
+    return self._with("slice_scatter", src, lambda t: t[(slice(None),) * d + (slice(start, end, step),)])
+
+  def diagonal_scatter(self, src: Operand, offset: int = 0, dim1: int | str = 0, dim2: int | str = 1) -> Self:
+    """A copy with ``src`` as what ``diagonal(offset, dim1, dim2)`` gives. Raises AxisError, ShapeError."""
+    return self._with("diagonal_scatter", src, lambda t: t.diagonal(offset, dim1, dim2))
+
+  def _with(self, name: str, src: Any, part: Callable[[Any], Any]) -> Self:
+    """A copy of which a part, a view, is ``src``."""
+    where = part(self.named())
+    if src.shape != where.shape:
+      raise ShapeError(f"{name}: a source of shape {src.shape} for a part of shape {where.shape}; they must be equal")
+    places = part(self._from_node(graph.reshape(graph.iota(self.numel()), self.shape)))
+    flat: Any = self.named().reshape(-1)
+    out: Self = flat.index_put((places.reshape(-1),), src.named().cast(self.dtype).reshape(-1)).reshape(self.shape)._own()
+    out._names = self._names
+    return out
 
 
 __all__ = ["Scattering"]

@@ -17,11 +17,12 @@ from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base, axis_of, whole_number
 from ntgrad.names import without
+from ntgrad.tensor.creation import Creation, index_along, new_shape
 from ntgrad.tensor.elementwise import common_device
 from ntgrad.tensor.indexing import added, host_values
 from ntgrad.tensor.rearranging import Rearranging
-from ntgrad.tensor.scattering import Scattering
-from ntgrad.tensor.sorting import at_places
+from ntgrad.tensor.reduction import Reduction
+from ntgrad.tensor.sorting import Sorting, at_places
 
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 _WAYS = 16  # elements that a search compares with at once
@@ -49,7 +50,7 @@ def _between(position: UOp, how: str) -> _Between:
 
 
 @checked
-class Selecting(Rearranging, Scattering):
+class Selecting(Rearranging, Sorting, Reduction, Creation):
   """Choosing elements: order statistics, sets, searches and counts."""
   __slots__ = ()
 
@@ -118,7 +119,7 @@ class Selecting(Rearranging, Scattering):
     AxisError, ArgumentError."""
     x, d = self._in_one_dim("mode", dim)
     values, places = x._sorted(d, x.shape[d], False)
-    at = self._index(d, values.shape)
+    at = index_along(d, values.shape)
     fresh = _fresh(graph.detach(values), d)
     start = graph.scan(BinaryOps.MAX, graph.where(fresh, at, graph.const(0, at.dtype, at.shape)), d)
     best = self._from_node(graph.sub(at, start)).argmax(d, keepdim=True).lazydata
@@ -320,6 +321,40 @@ class Selecting(Rearranging, Scattering):
     out: Self = self.nonzero()
     return out
 
+  def repeat_interleave(self, repeats: Any, dim: int | str | None = None, output_size: int | None = None) -> Self:
+    """Each element so many times in a row, along one dim or (None) of the flattened tensor; ``repeats`` is a number, or ints of
+    shape (n,), one for each element of the dim.
+
+    With a tensor of them the size of the result depends on values: they are computed at once, and raise CaptureError while a jit
+    records, unless ``output_size`` says what they add up to (if it is not so, the last elements are missing or come more often).
+    Raises AxisError, ShapeError, DTypeError, ArgumentError.
+    """
+    if not isinstance(repeats, (Base, np.ndarray, list, tuple)) or isinstance(repeats, np.ndarray) and not repeats.ndim:
+      return super().repeat_interleave(repeats, dim)  # type: ignore[arg-type]  # checked there
+    make: Any = type(self)
+    x = self.flatten() if dim is None else self
+    d = 0 if dim is None else axis_of("repeat_interleave", dim, x.ndim, x._names)
+    x = x.atleast_1d()
+    r: Any = repeats if isinstance(repeats, Base) else make(repeats, device=self.lazydata.device)
+    n = x.shape[d]
+    if r.dtype.kind not in "iu" and r.numel(): raise DTypeError(f"repeat_interleave: repeats of {r.dtype.name}; it takes ints")
+    if r.ndim > 1 or r.numel() not in (1, n):
+      raise ShapeError(f"repeat_interleave: repeats of shape {r.shape} for {n} elements, dimension {d} of shape {x.shape}; "
+                       "give a number, or one for each")
+    r = r.reshape(r.numel()).cast(dtypes.int32 if not r.numel() else r.dtype)
+    if r.numel() != n: r = r.expand(n)
+    if output_size is not None:
+      whole_number("repeat_interleave", "output_size", output_size, 0)
+      if not n: return x._rows_at(d, make(np.zeros(0, np.int32), device=self.lazydata.device))
+      ends, at = r.cumsum(0), make.arange(output_size)
+      place = ends.searchsorted(at.to(ends.device) if ends.lazydata.device else at, right=True)
+      return x._rows_at(d, place.minimum(n - 1))
+    counts = host_values("repeat_interleave", r, "give output_size=, their sum")
+    if counts.size and counts.min() < 0: raise ArgumentError(f"repeat_interleave: repeats {counts.min()}; they must be 0 or more")
+    return x._rows_at(d, np.repeat(np.arange(n, dtype=np.int32), counts))
+
+  def _rows_at(self, d: int, index: Any) -> Self: return self[(slice(None),) * d + (index,)]
+
   def bincount(self, weights: Operand | None = None, minlength: int = 0) -> Self:
     """How often each of 0, 1, .. occurs in a 1-d tensor of ints, int32, or the sum of its ``weights``: (n,) -> (greatest + 1,),
     at least ``minlength``. The greatest is computed at once, and raises CaptureError while a jit records.
@@ -336,7 +371,7 @@ class Selecting(Rearranging, Scattering):
       low, high = host_values("bincount", x.min().stack(x.max()), "use one_hot(n).sum(0), or scatter_add into n zeros").tolist()
       if low < 0: raise ArgumentError(f"bincount: the element {low}; they must not be negative")
       size = max(size, high + 1)
-    type(self)._sizes("bincount", (size,))
+    new_shape("bincount", (size,))
     return self._counts_of(graph.index_of(self.lazydata, size), size, weights)
 
   def _counts_of(self, index: UOp, size: int, weights: Any) -> Self:
@@ -368,7 +403,7 @@ class Selecting(Rearranging, Scattering):
     Raises ArgumentError.
     """
     whole_number("histc", "bins", bins, 1)
-    type(self)._sizes("histc", (bins,))
+    new_shape("histc", (bins,))
     x, low, high = self._histogram_ends("histc", min, max)
     counts = self._counts_of(_bin(x, low, high, bins), bins, None)
     return counts.cast(self.dtype) if self.dtype.kind == "f" else counts
@@ -388,7 +423,7 @@ class Selecting(Rearranging, Scattering):
     make: Any = type(self)
     if isinstance(bins, (int, np.integer)):
       n = whole_number("histogram", "bins", bins, 1)
-      type(self)._sizes("histogram", (n + 1,))
+      new_shape("histogram", (n + 1,))
       x, low, high = self._histogram_ends("histogram", *(range or (0, 0)))
       part = make.arange(n + 1).cast(x.dtype) / n
       edges = low * (1 - part) + high * part

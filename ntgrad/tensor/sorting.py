@@ -12,9 +12,9 @@ from ntgrad import graph
 from ntgrad.checks import checked, flag
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError
-from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import axis_of, whole_number
-from ntgrad.tensor.indexing import Indexing
+from ntgrad.tensor.elementwise import Elementwise, seen_as
 
 _XOR, _AND, _OR, _LT = BinaryOps.XOR, BinaryOps.AND, BinaryOps.OR, BinaryOps.CMPLT
 _PLACES = 32      # bits of a key's place in its row, where fewer do not make both together a uint32
@@ -26,17 +26,17 @@ def bits_of(u: UOp) -> tuple[UOp, int]:
   """Unsigned ints that order as the values do, NaN after everything else, and how many bits they have."""
   d = u.dtype
   if d.kind == "b": return graph.cast(u, dtypes.uint32), 1
-  if d.kind == "e": return graph.cast(_seen_as(u, dtypes.uint8), dtypes.uint32), 8
+  if d.kind == "e": return graph.cast(seen_as(u, dtypes.uint8), dtypes.uint32), 8
   if d.kind == "u": return (u if d.itemsize == 8 else graph.cast(u, dtypes.uint32)), 8 * d.itemsize
   wide = d.itemsize == 8
   key, signed, size = (dtypes.uint64, dtypes.int64, 64) if wide else (dtypes.uint32, dtypes.int32, 32)
   if d.kind == "i":
     bits = 8 * d.itemsize
     if d.itemsize < 4: return graph.cast(graph.scalar(BinaryOps.ADD, graph.cast(u, signed), 1 << bits - 1), key), bits
-    return graph.scalar(_XOR, _seen_as(u, key), 1 << size - 1), size
+    return graph.scalar(_XOR, seen_as(u, key), 1 << size - 1), size
   x = u if wide else graph.cast(u, dtypes.float32)
   zero = graph.const(0.0, x.dtype, x.shape)
-  number = _seen_as(graph.where(graph.binary(BinaryOps.CMPEQ, x, zero), zero, x), key)   # -0 is as great as 0
+  number = seen_as(graph.where(graph.binary(BinaryOps.CMPEQ, x, zero), zero, x), key)   # -0 is as great as 0
   ones = graph.const(dtypes.max(key), key, x.shape)
   top = graph.const(1 << size - 1, key, x.shape)
   negative = graph.binary(_LT, graph.binary(_XOR, number, ones), top)
@@ -44,9 +44,6 @@ def bits_of(u: UOp) -> tuple[UOp, int]:
   number = graph.where(graph.unary(UnaryOps.ISNAN, x), ones, number)
   low = 23 - _FRACTIONS[d.name] if d.itemsize < 4 else 0
   return (graph.scalar(BinaryOps.SHR, number, low) if low else number), size - low
-
-
-def _seen_as(u: UOp, dtype: object) -> UOp: return graph.make(Ops.BITCAST, dtype, (u,), None, u.shape, u.device)  # type: ignore[arg-type]
 
 
 def places_of(u: UOp, axis: int, bits: int, keep: int) -> UOp:
@@ -81,7 +78,7 @@ def at_places(u: UOp, places: UOp, axis: int) -> UOp:
 
 
 @checked
-class Sorting(Indexing):
+class Sorting(Elementwise):
   """Sorts."""
   __slots__ = ()
 
@@ -96,11 +93,6 @@ class Sorting(Indexing):
     places = places_of(key, dim, bits, keep)
     return at_places(u, places, dim), places
 
-  def _index_tensor(self, node: UOp) -> Self:
-    t = self._from_node(node)
-    t._names = self._names
-    return t
-
   def sort(self, dim: int | str = -1, descending: bool = False, stable: bool = False) -> tuple[Self, Self]:
     """``(values, indices)``: the elements along a dim in rising (``descending``: falling) order, and where they stood (int32).
 
@@ -108,12 +100,12 @@ class Sorting(Indexing):
     """
     d = axis_of("sort", dim, self.ndim, self._names)
     values, places = self._sorted(d, self.shape[d] if self.ndim else 1, flag("descending", descending))
-    return self._wrap(values), self._index_tensor(places)
+    return self._wrap(values), self._detached(places)
 
   def argsort(self, dim: int | str = -1, descending: bool = False, stable: bool = False) -> Self:
     """The indices (int32) of what stands along a dim in rising order; see :meth:`sort`. Raises AxisError."""
     d = axis_of("argsort", dim, self.ndim, self._names)
-    return self._index_tensor(self._sorted(d, self.shape[d] if self.ndim else 1, flag("descending", descending))[1])
+    return self._detached(self._sorted(d, self.shape[d] if self.ndim else 1, flag("descending", descending))[1])
 
   def topk(self, k: int, dim: int | str = -1, largest: bool = True, sorted_: bool = True, *,
            sorted: bool = True) -> tuple[Self, Self]:
@@ -128,9 +120,9 @@ class Sorting(Indexing):
     if k > n: raise ArgumentError(f"topk: k = {k} of the {n} elements along dim {dim} of shape {self.shape}; it takes up to {n}")
     if not k and self.ndim:
       none = graph.shrink(self.lazydata, [(0, 0 if a == d else s) for a, s in enumerate(self.shape)])
-      return self._wrap(none), self._index_tensor(graph.const(0, dtypes.int32, none.shape))
+      return self._wrap(none), self._detached(graph.const(0, dtypes.int32, none.shape))
     values, places = self._sorted(d, k, flag("largest", largest))
-    return self._wrap(values), self._index_tensor(places)
+    return self._wrap(values), self._detached(places)
 
 
 __all__ = ["Sorting", "at_places", "bits_of", "places_of"]

@@ -10,8 +10,10 @@ from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps
 from ntgrad.core import axis_of
+from ntgrad.tensor.functional import Functional
+from ntgrad.tensor.indexing import Indexing
+from ntgrad.tensor.numeric import Numeric
 from ntgrad.tensor.reduction import Axis
-from ntgrad.tensor.sorting import Sorting
 
 _CHUNK = 32   # logcumsumexp: elements of a row that are looked at together
 
@@ -29,7 +31,7 @@ class Extremes(NamedTuple):
 
 
 @checked
-class Statistics(Sorting):
+class Statistics(Functional, Indexing, Numeric):
   """Reductions and scans beside sums: extremes, what ignores NaN, running products and extremes, covariance, integrals."""
   __slots__ = ()
 

@@ -9,14 +9,13 @@ import numpy as np
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError
-from ntgrad.core import real_number
-from ntgrad.tensor.sorting import Sorting
+from ntgrad.core import Base, real_number
 
 _MOST = 1 << 24   # numbers of a window
 
 
 @checked
-class Windows(Sorting):
+class Windows(Base):
   """Windows of ``window_length`` numbers, computed on the host in float64. ``periodic``: as if one more, the first again, came
   behind the last. All raise ArgumentError, and DTypeError for a dtype without fractions."""
   __slots__ = ()

@@ -2,20 +2,16 @@
 from __future__ import annotations
 
 from functools import wraps
-from typing import Any, Callable
+from typing import Any, Callable, Self
 
-from ntgrad.tensor.numeric import Numeric
+from ntgrad.checks import checked
+from ntgrad.core import Base
 from ntgrad.tensor.statistics import Statistics
-
-
-class _Operations(Numeric, Statistics):
-  """What can be written in place."""
-  __slots__ = ()
 
 
 def _written(name: str) -> Callable[..., Any]:
   """An operation whose result is written to its tensor: ``exp_`` of ``exp``, with the same parameters."""
-  method = getattr(_Operations, name)
+  method = getattr(Statistics, name)
   @wraps(method)
   def call(self: Any, *args: Any, **kwargs: Any) -> Any:
     return self._in_place(f"{name}_", lambda: getattr(self, name)(*args, **kwargs))
@@ -24,10 +20,24 @@ def _written(name: str) -> Callable[..., Any]:
   return call
 
 
-class Writing(_Operations):
+class Writing(Statistics):
   """Operations written in place. Each raises what the operation raises, and ShapeError, DTypeError, AssignError and
   GradientError as ``add_`` does."""
   __slots__ = ()
+
+  def zero_(self) -> Self:
+    """Zeros, written in place; see ``add_``."""
+    return self.fill_(0)
+  def fill_(self, value: Any) -> Self:
+    """A number (or a tensor of one element) everywhere, written in place; see ``add_``."""
+    t: Any = value if isinstance(value, Base) else type(self)(value, dtype=self.dtype)  # type: ignore[call-arg]
+    return self._in_place("fill_", lambda: t.reshape(()).expand(self.shape))
+  @checked
+  def copy_(self, x: Any) -> Self:
+    """The values of ``x``, broadcast to this shape, cast to this dtype and moved to this device, written in place; see
+    ``add_``."""
+    t: Any = x if isinstance(x, Base) else type(self)(x)  # type: ignore[call-arg]
+    return self._in_place("copy_", lambda: t.to(self.device).cast(self.dtype).expand(self.shape))
 
   abs_ = _written("abs"); acos_ = _written("acos"); acosh_ = _written("acosh"); addcdiv_ = _written("addcdiv")
   addcmul_ = _written("addcmul"); addmm_ = _written("addmm"); asin_ = _written("asin"); asinh_ = _written("asinh")

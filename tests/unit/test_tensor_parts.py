@@ -1,0 +1,66 @@
+"""The parts of ``Tensor``: each derives from the parts whose methods it uses, and from no other.
+
+That it derives from all of them is also what mypy holds, which has to know what ``self`` has.
+"""
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ntgrad import Tensor
+from ntgrad.core import Base
+from support.tensor_parts import Reader, owners, parts, returns, uses
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def reads(source: str) -> set[str]:
+  """The names that methods of a class with this body use."""
+  return set(Reader("class P:\n" + "\n".join(f"  {line}" for line in source.split("\n")), "P", {}, returns()).found)
+
+
+@pytest.mark.parametrize("source, names", [
+  ("def f(self): return self.exp().sum()", {"exp", "sum"}),
+  ("def f(self, x: Operand): return 1 - x.T", {"T", "__rsub__"}),
+  ("def f(self, n: int, u: UOp): return n + u.arg", set()),
+  ("def f(self):\n  a, b = self.split(2), -self\n  return b @ a[0]", {"split", "__neg__", "__matmul__"}),
+  ("def f(self): return [t[0] < 1 for t in self.unbind()]", {"unbind", "__getitem__", "__lt__"}),
+  ("@classmethod\ndef f(cls): return cls.zeros(3).lazydata + 1", {"zeros", "lazydata"}),
+  ("def f(self):\n  x: Any = self\n  x += x.shape[0]\n  return type(x).full(2)", {"__add__", "shape", "full"}),
+  ("exp_ = written('exp')", {"exp"}),
+])
+def test_what_a_method_uses(source: str, names: set[str]) -> None: assert reads(source) == names
+
+
+@pytest.mark.parametrize("part", parts(), ids=lambda p: p.__name__)
+def test_a_part_derives_from_what_it_uses(part: type) -> None:
+  needed: dict[type, str] = {}
+  missing = []
+  for name, use in uses(part).items():
+    for owner in owners(name):
+      if owner is part or part in owners(name): continue
+      needed.setdefault(owner, name)
+      if use.sure and not issubclass(part, owner):
+        missing.append(f"{part.__module__}:{use.line}: {part.__name__} uses {name}, but does not derive from {owner.__name__}")
+  assert not missing, "\n".join(missing)
+  for name in vars(part):   # what it has again, and calls by super()
+    needed.update({o: name for o in owners(name) if o is not part and issubclass(part, o)})
+  unneeded = [b.__name__ for b in part.__bases__ if b is not Base and b not in needed]
+  assert not unneeded, f"{part.__name__} derives from {', '.join(unneeded)}, of which it uses nothing"
+  again = [b.__name__ for b in part.__bases__ if any(o is not b and issubclass(o, b) for o in part.__bases__)]
+  assert not again, f"{part.__name__} names {', '.join(again)}, which another base brings in"
+  assert vars(part)["__slots__"] == ()
+
+
+def test_tensor_derives_from_what_no_part_derives_from() -> None:
+  tops = {p for p in parts() if not any(p in q.__bases__ for q in parts())}
+  assert set(Tensor.__bases__) == tops
+
+
+def test_the_table_of_the_documentation() -> None:
+  section = (ROOT / "docs/architecture.md").read_text().split("## The parts of Tensor\n")[1].split("\n## ")[0]
+  rows = [[re.findall(r"`(\w+)`", cell) for cell in row] for row in re.findall(r"^\| (`.*) \| (.*) \|$", section, flags=re.M)]
+  table = {part: bases for bases, of in rows for part in of}
+  assert table == {p.__name__: [b.__name__ for b in p.__bases__] for p in parts()}
