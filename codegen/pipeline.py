@@ -1,7 +1,7 @@
 """The passes, in order, and what runs them: from a kernel in index form to its list of UOps.
 
-    kernel (index form) --scales, tiles, scans, sorts, scatters--> kernel --statements--> parts --opts, additions--> parts
-    --expand--> expanded --place--> ordered --widths--> linear --floats, dots, sums, wholes--> linear
+    kernel (index form) --scales, tiles, scans, sorts, scatters, selections--> kernel --statements--> parts
+    --opts, additions--> parts --expand--> expanded --place--> ordered --widths--> linear --floats, dots, sums, wholes--> linear
 
 The last four are for targets with blocks, whose renderers run them before they write. After ``opts`` nothing chooses.
 ``VERIFY=1`` checks the form after every pass (``spec.py``), ``SHOW=expand,place`` prints it after these, ``python -m ntgrad
@@ -26,6 +26,7 @@ from .printing import form_text
 from .scales import lower_scales
 from .scans import lower_scans
 from .scatters import spread_scatters
+from .selections import may_select, select
 from .sorts import lower_sorts
 from .spec_forms import verify_form
 from .statements import cut
@@ -51,6 +52,10 @@ def _tiles(kernel: Kernel, target: Target | None) -> Kernel:
   return keep_tiles(kernel) if config.noopt else lower_tiles(kernel)
 
 
+def _selections(kernel: Kernel, target: Target | None) -> Kernel:
+  return select(kernel, target) if any([may_select(u) for u in kernel.reduces]) else kernel
+
+
 def _additions(parts: Parts, target: Target | None) -> Parts:
   return parts.map(lambda p: replace(p, kernel=limit_additions(p.kernel)))
 
@@ -68,6 +73,7 @@ PASSES = (
   Pass("scans", "index", "index", lower_scans, lower_scans),
   Pass("sorts", "index", "index", lower_sorts, lower_sorts),
   Pass("scatters", "index", "index", spread_scatters, spread_scatters),
+  Pass("selections", "index", "index", _selections, select),
   Pass("statements", "index", "parts", cut, cut),
   Pass("opts", "parts", "parts", choose, choose),
   Pass("additions", "parts", "parts", _additions, limit_additions),
@@ -112,7 +118,8 @@ def finish(parts: Parts, target: Target | None, name: str = "") -> UOpList:
 def linearize(kernel: Kernel, target: Target | None = None, name: str = "") -> UOpList:
   """The list of UOps of a kernel with the Opts that it has; for a kernel whose statements have an order those that ``target``
   likes are chosen, and without a target the UOps are scalar."""
-  parts = cut(spread_scatters(lower_sorts(lower_scans(lower_scales(kernel), target), target), target), target)
+  kernel = spread_scatters(lower_sorts(lower_scans(lower_scales(kernel), target), target), target)
+  parts = cut(_selections(kernel, target), target)
   return finish(parts if kernel.plain else choose_statements(parts, target), target, name)
 
 
