@@ -49,10 +49,11 @@ class MemoryAccess:
 @dataclass
 class Profile:
   """A kernel as the cost model sees it. ``work``: the cost of what depends on the same axes; ``reduces``: (axes of the operand,
-  bound axes)."""
+  bound axes); ``loops``: bound axes, and the operands' axes of the reductions that are accumulated in one loop over them."""
   accesses: list[MemoryAccess]
   work: dict[frozenset[int], float]
   reduces: list[tuple[frozenset[int], frozenset[int]]]
+  loops: list[tuple[frozenset[int], list[frozenset[int]]]]
 
 
 def gate_of(u: UOp) -> UOp:
@@ -91,13 +92,16 @@ def ids_of(u: UOp) -> frozenset[int]:
 
 def profile(kernel: Kernel) -> Profile:
   """Collect accesses, arithmetic and reductions."""
-  out = Profile([], {}, [])
+  out = Profile([], {}, [], [])
+  loops: dict[tuple[frozenset[int], int], list[frozenset[int]]] = {}
+  depth: dict[UOp, int] = {}   # how many reductions come one after the other up to a node
   params = {p.uop: p for p in kernel.params}
   uses = Counter([s for u in kernel.nodes for s in u.src])
   summed = {r.src[0] for r in kernel.reduces if r.arg[0] is BinaryOps.ADD}
   in_index = set(toposort([s for u in kernel.nodes if u.op is Ops.INDEX for s in u.src]))
   for u in kernel.nodes:
     ids = ids_of(u)
+    depth[u] = max([depth[s] for s in u.src], default=0) + (u.op is Ops.REDUCE)
     if u.op in (Ops.LOAD, Ops.STORE):
       p, gated = params[u.src[0]], gate_of(u) is not ix.TRUE
       steps = steps_of(flat_index(p.shape, u.src[1].src))
@@ -105,8 +109,10 @@ def profile(kernel: Kernel) -> Profile:
     elif u.op is Ops.REDUCE:
       bound, ids = frozenset(u.arg[1]), ids_of(u.src[0])
       out.reduces.append((ids | bound, bound))
+      loops.setdefault((bound, depth[u]), []).append(ids | bound)
       out.work[ids] = out.work.get(ids, 0) + FUNCTIONS[u.arg[0]].cost
     elif u.op is Ops.ALU and u not in in_index:
       fused = u.arg is BinaryOps.MUL and u in summed and uses[u] == 1   # with the addition of a sum
       if not fused: out.work[ids] = out.work.get(ids, 0) + FUNCTIONS[u.arg].cost
+  out.loops.extend([(bound, operands) for (bound, _), operands in loops.items()])
   return out

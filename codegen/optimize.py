@@ -366,12 +366,12 @@ class Search:
       loads += often * far
     for axes, cycles in self.info.work.items(): alu += cycles * trips(axes) * (vec if lane in axes else 1.0)
     chain = 0.0
-    for operand, bound in self.info.reduces:
-      accumulators = prod(copies.values()) * (vec if lane in operand else 1)
+    for bound, operands in self.info.loops:
+      accumulators = prod(copies.values()) * sum([vec if lane in operand else 1 for operand in operands])
       rounds = math.prod([inner[a] for a in bound])
       chain += CHAIN * rounds * outer
       alu += ITERATION * (rounds / prod(unroll.get(a, 1) for a in bound)) * outer
-      if lane in bound: alu += JOIN * outer * prod(copies.values())
+      if lane in bound: alu += JOIN * outer * prod(copies.values()) * len(operands)
       alu *= 1.0 + SPILL * max(accumulators + min(live, KEPT) + 1 - self.target.registers, 0)
     # every statement written out costs compile time; copies of outer axes are far apart in memory
     far_apart = sum(len(self.out) - 1 - self.out.index(a) for a in copies) / max(len(self.out), 1)
