@@ -39,7 +39,8 @@ def _selected(u: UOp, blocks: bool) -> UOp | None:
   """What stands for a REDUCE; None where no condition chooses."""
   out = u
   while out.op is Ops.REDUCE and may_select(out):
-    found = next((new for r in out.src[0].ranges if r.arg[0] in out.arg[1] if (new := _without(out, r, blocks)) is not None), None)
+    axes = sorted([r for r in out.src[0].ranges if r.arg[0] in out.arg[1]], key=lambda r: int(r.arg[0]))
+    found = next((new for r in axes if (new := _without(out, r, blocks)) is not None), None)
     if found is None: break
     out = found
   return None if out is u else out

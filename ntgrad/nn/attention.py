@@ -232,9 +232,11 @@ def copies(name: str, layer: Any, n: int) -> ModuleList:
 
 @checked
 class TransformerEncoder(Module):
-  """Copies of an encoder layer, one after the other, then ``norm``."""
+  """Copies of an encoder layer, one after the other, then ``norm``. ``enable_nested_tensor`` and ``mask_check`` are taken as
+  PyTorch has them, without effect."""
 
-  def __init__(self, encoder_layer: Any, num_layers: int, norm: Any = None):
+  def __init__(self, encoder_layer: Any, num_layers: int, norm: Any = None, enable_nested_tensor: bool = True,
+               mask_check: bool = True):
     self.layers, self.num_layers, self.norm = copies("TransformerEncoder", encoder_layer, num_layers), num_layers, norm
 
   def __call__(self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,

@@ -105,30 +105,41 @@ class ConvTranspose2d(_Convolution):
   output_padding + 1.
 
   ``weight`` is (in_channels, out_channels / groups, *kernel_size), ``bias`` (out_channels,) or None, both from U(-k, k) with
-  k = 1/√(out_channels / groups · kernel elements). ``output_padding`` is less than the stride or the dilation.
+  k = 1/√(out_channels / groups · kernel elements). ``output_padding`` is less than the stride or the dilation; a call with
+  ``output_size`` finds it. ``padding_mode`` is "zeros", as PyTorch has it.
   """
 
   def __init__(self, in_channels: int, out_channels: int, kernel_size: Ints, stride: Ints = 1, padding: Ints = 0,
-               output_padding: Ints = 0, groups: int = 1, bias: bool = True, dilation: Ints = 1):
+               output_padding: Ints = 0, groups: int = 1, bias: bool = True, dilation: Ints = 1, padding_mode: str = "zeros"):
     name, rank = type(self).__name__, self._rank
+    if padding_mode != "zeros": raise ArgumentError(f"nn.{name}: padding_mode {padding_mode!r}; it takes 'zeros' alone")
     self._sizes(in_channels, out_channels, kernel_size, stride, dilation, groups)
     self.padding = ints(name, "padding", padding, rank, 0)
     self.output_padding = ints(name, "output_padding", output_padding, rank, 0)
-    for extra, s, d in zip(self.output_padding, self.stride, self.dilation):
-      if extra >= max(s, d):
-        raise ArgumentError(f"nn.{name}: output_padding is {self.output_padding}, it must be less than the stride {self.stride} "
-                            f"or the dilation {self.dilation}")
+    if not all([e < max(s, d) for e, s, d in zip(self.output_padding, self.stride, self.dilation)]):
+      raise ArgumentError(f"nn.{name}: output_padding is {self.output_padding}, it must be less than the stride {self.stride} "
+                          f"or the dilation {self.dilation}")
     self._make(in_channels, out_channels // groups, bias)
 
-  def __call__(self, x: Tensor) -> Tensor:
-    """``(n, in_channels, *spatial) -> (n, out_channels, *spatial')``. Raises ShapeError for another rank or number of channels,
-    and where no output is left."""
+  def __call__(self, x: Tensor, output_size: Ints | None = None) -> Tensor:
+    """``(n, in_channels, *spatial) -> (n, out_channels, *spatial')``, or those of ``output_size``, whose last dimensions count.
+    Raises ShapeError for another rank or number of channels, and where no output is left or ``output_size`` cannot be."""
     self._fits(x)
-    out = tuple([(s - 1) * st - 2 * p + d * (k - 1) + e + 1 for s, st, p, d, k, e in zip(
-      x.shape[2:], self.stride, self.padding, self.dilation, self.kernel_size, self.output_padding)])
-    if min(out) < 1: raise ShapeError(f"nn.{type(self).__name__}: input of shape {tuple(x.shape)} leaves an output of {out}")
+    name, extra = type(self).__name__, self.output_padding
+    least = [(s - 1) * st - 2 * p + d * (k - 1) + 1 for s, st, p, d, k in zip(
+      x.shape[2:], self.stride, self.padding, self.dilation, self.kernel_size)]
+    if output_size is not None:
+      asked = output_size if isinstance(output_size, int) else tuple(output_size)[-self._rank:]
+      want = ints(name, "output_size", asked, self._rank, 1)
+      extra = tuple([n - m for n, m in zip(want, least)])
+      if not all([0 <= e < max(s, d) for e, s, d in zip(extra, self.stride, self.dilation)]):
+        most = tuple([n + max(s, d) - 1 for n, s, d in zip(least, self.stride, self.dilation)])
+        raise ShapeError(f"nn.{name}: output_size {want} from an input of shape {tuple(x.shape)}; it may be from {tuple(least)} "
+                         f"to {most}")
+    out = tuple([n + e for n, e in zip(least, extra)])
+    if min(out) < 1: raise ShapeError(f"nn.{name}: input of shape {tuple(x.shape)} leaves an output of {out}")
     return x.conv_transpose2d(self.weight, self.bias, groups=self.groups, stride=self.stride, dilation=self.dilation,
-                              padding=self.padding, output_padding=self.output_padding)
+                              padding=self.padding, output_padding=extra)
 
 
 @checked

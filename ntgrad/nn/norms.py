@@ -3,10 +3,12 @@ from __future__ import annotations
 
 import math
 
-from ntgrad.checks import checked
+import ml_dtypes
+
+from ntgrad.checks import checked, flag
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, ShapeError
-from ntgrad.nn.common import count, last, size, untrained
+from ntgrad.nn.common import count, size, untrained
 from ntgrad.nn.module import Module, placed
 from ntgrad.tensor import Tensor
 
@@ -24,9 +26,9 @@ class _Tracking(Module):
   affine: bool
   track_running_stats: bool
 
-  def _make(self, n: int) -> None:
+  def _make(self, n: int, bias: bool) -> None:
     self.weight: Tensor | None = Tensor.ones(n, requires_grad=True) if self.affine else None
-    self.bias: Tensor | None = Tensor.zeros(n, requires_grad=True) if self.affine else None
+    self.bias: Tensor | None = Tensor.zeros(n, requires_grad=True) if self.affine and bias else None
     if self.track_running_stats:
       self.num_batches_tracked = untrained(Tensor.zeros(dtype=dtypes.int64))
       self.running_mean, self.running_var = untrained(Tensor.zeros(n)), untrained(Tensor.ones(n))
@@ -49,15 +51,22 @@ class BatchNorm(_Tracking):
 
   In training, by the batch's own mean and (biased) variance, and the running ones move towards it by ``momentum`` (the variance
   unbiased, as in PyTorch; None: they are the mean over all batches so far); else by the running ones. ``affine`` adds ``weight``
-  and ``bias`` of shape (sz,). Under this name and as BatchNorm1d, 2d and 3d.
+  and ``bias`` of shape (sz,), the latter unless ``bias`` is False. Under this name and as BatchNorm1d, 2d and 3d.
+
+  By place the parameters are tinygrad's, or PyTorch's where ``momentum``, a float or None, is third:
+  ``(sz, eps, momentum, affine, track_running_stats)``.
   """
   _said = ("*sz", "eps", "momentum", "affine", "track_running_stats")
 
-  def __init__(self, sz: int, eps: float = 1e-5, affine: bool = True, track_running_stats: bool = True,
-               momentum: float | None = 0.1):
+  def __init__(self, sz: int, eps: float = 1e-5, affine: bool | float | None = True, track_running_stats: bool = True,
+               momentum: bool | float | None = 0.1, bias: bool = True):
+    if affine is None or isinstance(affine, float):
+      affine, track_running_stats, momentum = track_running_stats, momentum if isinstance(momentum, bool) else True, affine
+    for name, value in (("affine", affine), ("track_running_stats", track_running_stats)): flag(f"nn.BatchNorm: {name}", value)
+    if isinstance(momentum, bool): raise ArgumentError(f"nn.BatchNorm: momentum is {momentum}, expected 0 to 1")
     self.sz, self.eps, self.track_running_stats = size("BatchNorm", "sz", sz), eps, track_running_stats
-    self.momentum, self.affine = _factor("BatchNorm", momentum), affine
-    self._make(sz)
+    self.momentum, self.affine = _factor("BatchNorm", momentum), bool(affine)
+    self._make(sz, bias)
 
   def calc_stats(self, x: Tensor) -> tuple[Tensor, Tensor]:
     """The mean and biased variance, each (sz,), to normalise ``x`` by: the batch's own, or the running ones outside training."""
@@ -97,11 +106,11 @@ class InstanceNorm2d(_Tracking):
   _rank = 2
 
   def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = False,
-               track_running_stats: bool = False):
+               track_running_stats: bool = False, bias: bool = True):
     name = type(self).__name__
     self.num_features, self.eps, self.momentum = size(name, "num_features", num_features), eps, _factor(name, momentum)
     self.affine, self.track_running_stats = affine, track_running_stats
-    self._make(num_features)
+    self._make(num_features, bias)
 
   def __call__(self, x: Tensor) -> Tensor:
     """The input's shape. Raises ShapeError for another number of channels or dimensions, in training ArgumentError for one value
@@ -227,18 +236,18 @@ class LayerNorm2d(LayerNorm):
 class GroupNorm(Module):
   """Group normalisation (https://arxiv.org/abs/1803.08494): ``(n, num_channels, ..) -> same``.
 
-  Each of ``num_groups`` groups of channels by its own mean and variance. ``affine`` adds ``weight`` and ``bias`` of
-  (num_channels,).
+  Each of ``num_groups`` groups of channels by its own mean and variance. ``affine`` adds ``weight`` and, unless ``bias`` is
+  False, ``bias`` of (num_channels,).
   """
   _said = ("*num_groups", "*num_channels", "eps", "affine")
 
-  def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True):
+  def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, bias: bool = True):
     self.num_groups, self.num_channels, self.eps = size("GroupNorm", "num_groups", num_groups), num_channels, eps
     self.affine = affine
     if size("GroupNorm", "num_channels", num_channels) % num_groups:
       raise ArgumentError(f"nn.GroupNorm: {num_channels} channels cannot be divided into {num_groups} groups")
     self.weight: Tensor | None = Tensor.ones(num_channels, requires_grad=True) if affine else None
-    self.bias: Tensor | None = Tensor.zeros(num_channels, requires_grad=True) if affine else None
+    self.bias: Tensor | None = Tensor.zeros(num_channels, requires_grad=True) if affine and bias else None
 
   def __call__(self, x: Tensor) -> Tensor:
     """``(n, num_channels, ..) -> same``. Raises ShapeError for another number of channels."""
@@ -248,25 +257,35 @@ class GroupNorm(Module):
     names = x._names
     x = x.reshape(shape[0], self.num_groups, -1).layernorm(axis=-1, eps=self.eps).reshape(shape)
     x._names = names
-    if self.weight is None or self.bias is None: return x
-    return x * self.weight.reshape(1, -1, *[1] * (rank - 2)) + self.bias.reshape(1, -1, *[1] * (rank - 2))
+    if self.weight is not None: x = x * self.weight.reshape(1, -1, *[1] * (rank - 2))
+    return x if self.bias is None else x + self.bias.reshape(1, -1, *[1] * (rank - 2))
 
 
 @checked
 @placed
 class RMSNorm(Module):
-  """``x / √(mean(x²) + eps) · weight`` over the last dimension (https://arxiv.org/abs/1910.07467), in float32 inside."""
+  """``x / √(mean(x²) + eps) · weight`` over the last dimension (https://arxiv.org/abs/1910.07467), in float32 inside.
+
+  ``dim`` may be the sizes of several last dimensions. ``eps`` None is what the dtype of the input rounds to, as in PyTorch.
+  """
   _said = ("*dim", "eps")
 
-  def __init__(self, dim: int, eps: float = 1e-6, elementwise_affine: bool = True):
-    self.dim, self.eps = size("RMSNorm", "dim", dim), eps
-    self.weight: Tensor | None = Tensor.ones(dim, requires_grad=True) if elementwise_affine else None
+  def __init__(self, dim: int | tuple[int, ...] | list[int], eps: float | None = 1e-6, elementwise_affine: bool = True):
+    shape = (dim,) if isinstance(dim, int) else tuple(dim)
+    if not shape: raise ArgumentError("nn.RMSNorm: dim is empty, expected the sizes of the last dimensions")
+    for n in shape: size("RMSNorm", "dim", n)
+    self.dim, self.eps = dim, eps
+    self.normalized_shape, self.axis = shape, tuple(range(-len(shape), 0))
+    self.weight: Tensor | None = Tensor.ones(*shape, requires_grad=True) if elementwise_affine else None
 
   def __call__(self, x: Tensor) -> Tensor:
     """``(.., dim) -> (.., dim)``, in the dtype of ``x``. Raises ShapeError for another last dimension."""
-    last("RMSNorm", x, self.dim, "dim")
+    if tuple(x.shape[-len(self.normalized_shape):]) != self.normalized_shape:
+      want = ", ".join(map(str, self.normalized_shape))
+      raise ShapeError(f"nn.RMSNorm: input of shape {tuple(x.shape)}, expected (.., {want})")
+    eps = float(ml_dtypes.finfo(x.dtype.np).eps) if self.eps is None else self.eps
     wide = x if x.dtype.itemsize >= 4 else x.float()
-    x = (wide * ((wide * wide).mean(-1, keepdim=True) + self.eps).rsqrt()).cast(x.dtype)
+    x = (wide * ((wide * wide).mean(self.axis, keepdim=True) + eps).rsqrt()).cast(x.dtype)
     return x if self.weight is None else x * self.weight
 
 

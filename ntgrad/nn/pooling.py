@@ -255,16 +255,21 @@ class AdaptiveMaxPool3d(AdaptiveMaxPool2d):
 @checked
 class Upsample(Module):
   """``(n, c, *spatial)`` to ``size``, or by ``scale_factor``, with ``mode`` nearest, linear, bilinear, bicubic or trilinear: what
-  ``Tensor.interpolate`` does with these."""
+  ``Tensor.interpolate`` does with these. ``recompute_scale_factor`` says that the factor is the sizes' ratio."""
   _said: ClassVar[tuple[str, ...]] = ("size", "scale_factor", "mode", "align_corners")
 
-  def __init__(self, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None):
+  def __init__(self, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None,
+               recompute_scale_factor: bool | None = None):
     if (size is None) == (scale_factor is None): raise ArgumentError("nn.Upsample: give size or scale_factor, one of them")
     self.size, self.scale_factor, self.mode, self.align_corners = size, scale_factor, mode, align_corners
+    self.recompute_scale_factor = recompute_scale_factor
 
   def __call__(self, x: Tensor) -> Tensor:
     """The resampled input. Raises ShapeError, ArgumentError."""
     given = {k: v for k in Upsample._said if (v := getattr(self, k)) is not None}
+    if self.recompute_scale_factor and (scale := given.pop("scale_factor", None)) is not None:
+      scales = scale if isinstance(scale, (tuple, list)) else [scale] * (x.ndim - 2)
+      given["size"] = tuple([int(n * s) for n, s in zip(x.shape[2:], scales)])
     return x.interpolate(**given)
 
 

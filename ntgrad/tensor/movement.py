@@ -38,6 +38,11 @@ def several(name: str, given: Sequence[Any]) -> tuple[Any, ...]:
   return tuple([operand(name, t, first) for t in flat])
 
 
+def behind_a_list(given: Sequence[Any]) -> bool:
+  """Whether a list of tensors is followed by a dim: ``([a, b], 1)``."""
+  return len(given) == 2 and isinstance(given[0], (tuple, list)) and isinstance(given[1], (int, str))
+
+
 def _joined(name: str, tensors: Sequence[Any], d: int) -> Any:
   """Tensors of as many dimensions one after the other along one that all have, named as ``name`` in errors."""
   first, *rest = tensors
@@ -364,10 +369,11 @@ class Movement(Base):
     return out
 
   def cat(*tensors: Any, dim: int | str = 0) -> Any:
-    """Joined along a dim: ``a.cat(b, c, dim=1)``, ``Tensor.cat(a, b)`` or ``Tensor.cat([a, b])``.
+    """Joined along a dim: ``a.cat(b, c, dim=1)``, ``Tensor.cat(a, b)``, ``Tensor.cat([a, b])`` or ``Tensor.cat([a, b], 1)``.
 
     Raises ShapeError, AxisError, DeviceError, ArgumentError.
     """
+    if behind_a_list(tensors): tensors, dim = tensors[:1], tensors[1]
     self, *_ = tensors = several("cat", tensors)
     d = axis_of("cat", dim, self.ndim, self._names)
     if not self.shape: raise AxisError("cat: tensors of shape () cannot be joined; stack them")
@@ -375,6 +381,7 @@ class Movement(Base):
 
   def stack(*tensors: Any, dim: int | str = 0) -> Any:
     """Joined along a new dim, given as for ``cat``. Raises ShapeError, AxisError, DeviceError, ArgumentError."""
+    if behind_a_list(tensors): tensors, dim = tensors[:1], tensors[1]
     self, *_ = tensors = several("stack", tensors)
     for t in tensors:
       if t.shape != self.shape: raise ShapeError(f"stack: shapes {', '.join(text(t) for t in tensors)}; they must be equal")

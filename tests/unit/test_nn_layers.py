@@ -181,12 +181,12 @@ def test_embeddings() -> None:
   e(Tensor(i)).sum().backward()
   close(e.weight.grad, np.array([1, 1, 0, 0, 0])[:, None] * np.ones(3))
   for mode in ("sum", "mean", "max"):
-    bag = nn.EmbeddingBag(5, 3, mode)
+    bag = nn.EmbeddingBag(5, 3, mode=mode)
     close(bag(Tensor(i)), getattr(bag.weight.numpy()[i], mode)(1))
-  bag = nn.EmbeddingBag(5, 3, "mean", padding_idx=4)
+  bag = nn.EmbeddingBag(5, 3, mode="mean", padding_idx=4)
   close(bag(Tensor(i)), bag.weight.numpy()[[0, 1]])
-  bag = nn.EmbeddingBag(5, 3, "sum")
-  close(bag(Tensor(i), Tensor(w := rand(2, 2))), (bag.weight.numpy()[i] * w[..., None]).sum(1))
+  bag = nn.EmbeddingBag(5, 3, mode="sum")
+  close(bag(Tensor(i), per_sample_weights=Tensor(w := rand(2, 2))), (bag.weight.numpy()[i] * w[..., None]).sum(1))
 
 
 LOSSES: dict[str, tuple[str, Callable[[np.ndarray, np.ndarray], np.ndarray]]] = {
@@ -226,3 +226,71 @@ def test_the_index_knows_every_name() -> None:
   assert len(set(nn.__all__)) == len(nn.__all__) and all([getattr(nn, n) is not None for n in nn.__all__])
   code = "import sys, ntgrad.nn; print([m for m in sys.modules if m.startswith('ntgrad.nn.')])"
   assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_arguments_that_other_libraries_have() -> None:
+  """By PyTorch's names and places."""
+  x, v = Tensor(rand(2, 4, 5, 5)), Tensor(rand(3, 8))
+  norm = nn.BatchNorm2d(4, 1e-5, 0.2, False)
+  assert norm.momentum == 0.2 and norm.weight is None and norm.track_running_stats
+  norm = nn.BatchNorm2d(4, 1e-5, None, True, False)
+  assert norm.momentum is None and norm.weight is not None and not norm.track_running_stats
+  norm = nn.BatchNorm2d(4, 1e-5, False, True, 0.3)   # tinygrad's
+  assert norm.weight is None and norm.momentum == 0.3
+  for made in (nn.BatchNorm2d(4, bias=False), nn.GroupNorm(2, 4, bias=False), nn.InstanceNorm2d(4, affine=True, bias=False)):
+    assert made.bias is None and made.weight is not None and made(x).shape == x.shape
+  with pytest.raises(ArgumentError, match="momentum is True"): nn.BatchNorm2d(4, momentum=True)
+  wide = nn.RMSNorm([5, 5], eps=None)
+  a = x.numpy()
+  close(wide(x), a / np.sqrt((a * a).mean((-1, -2), keepdims=True) + np.finfo(np.float32).eps))
+  with pytest.raises(ShapeError, match=r"expected \(\.\., 5, 5\)"): wide(v)
+  up = nn.ConvTranspose2d(4, 3, 3, stride=2, padding_mode="zeros")
+  assert up(x).shape[2:] == (11, 11) and up(x, output_size=(12, 11)).shape[2:] == up(x, [2, 3, 12, 11]).shape[2:] == (12, 11)
+  close(up(x, (12, 12)), nn_same(nn.ConvTranspose2d(4, 3, 3, stride=2, output_padding=1), up)(x))
+  with pytest.raises(ShapeError, match=r"from \(11, 11\) to \(12, 12\)"): up(x, 13)
+  with pytest.raises(ArgumentError, match="'zeros' alone"): nn.ConvTranspose2d(4, 3, 3, padding_mode="reflect")
+  layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+  assert nn.TransformerEncoder(layer, 1, enable_nested_tensor=False, mask_check=False)(v.unsqueeze(0)).shape == (1, 3, 8)
+  doubled = nn.Upsample(scale_factor=1.5, mode="bilinear", recompute_scale_factor=True)(x)
+  close(doubled, x.interpolate(size=(7, 7), mode="bilinear"))
+
+
+def nn_same(layer: Any, other: Any) -> Any:
+  """A layer with the parameters of another one."""
+  layer.load_state_dict(other.state_dict())
+  return layer
+
+
+def test_tables() -> None:
+  i = np.array([1, 3, 3, 0, 1, 1])
+  table = Tensor(rand(5, 4) * 3, requires_grad=True)
+  short = nn.Embedding(5, 4, max_norm=1.0, _weight=table.detach().clone().requires_grad_())
+  before = short.weight.numpy()
+  got = short(Tensor(i)).numpy()
+  length = np.linalg.norm(before, axis=1, keepdims=True)
+  want = np.where(length > 1, before / (length + 1e-7), before)
+  want[[2, 4]] = before[[2, 4]]   # of those that are used
+  np.testing.assert_allclose(short.weight.numpy(), want, rtol=1e-5)
+  np.testing.assert_allclose(got, want[i], rtol=1e-5)
+  rare = nn.Embedding(5, 4, scale_grad_by_freq=True)
+  rare(Tensor(i)).sum().backward()
+  close(rare.weight.grad, np.array([1, 1, 0, 1, 0])[:, None] * np.ones(4))
+  with pytest.raises(ShapeError, match="a table of shape"): nn.Embedding(5, 3, _weight=table)
+  offsets = np.array([0, 2, 2, 5])
+  for mode, fn in (("sum", np.sum), ("mean", np.mean), ("max", np.max)):
+    bag = nn.EmbeddingBag(5, 4, mode=mode)
+    w = bag.weight.numpy()
+    parts = [i[0:2], i[2:2], i[2:5], i[5:6]]
+    close(bag(Tensor(i), Tensor(offsets)), np.stack([fn(w[p], 0) if len(p) else np.zeros(4) for p in parts]))
+    ends = nn_same(nn.EmbeddingBag(5, 4, mode=mode, include_last_offset=True), bag)
+    close(ends(Tensor(i), Tensor(np.append(offsets, 6))), bag(Tensor(i), Tensor(offsets)))
+    without = nn_same(nn.EmbeddingBag(5, 4, mode=mode, padding_idx=1), bag)
+    parts = [p[p != 1] for p in parts]
+    close(without(Tensor(i), Tensor(offsets)), np.stack([fn(w[p], 0) if len(p) else np.zeros(4) for p in parts]))
+  with pytest.raises(ShapeError, match="with offsets"): nn.EmbeddingBag(5, 4)(Tensor(i))
+
+
+def test_lists_with_a_dim_behind() -> None:
+  a, b = rand(2, 3), rand(2, 3)
+  close(Tensor.cat([Tensor(a), Tensor(b)], 1), np.concatenate([a, b], 1))
+  close(Tensor.stack((Tensor(a), Tensor(b)), -1), np.stack([a, b], -1))

@@ -130,7 +130,8 @@ def test_what_the_pass_makes() -> None:
   lambda: total(ix.eq(ix.mul(B, 2), A).where(load(TABLE, A, B), ZERO), 1),                                 # not of every index
   lambda: total(ix.lt(B, 3).where(load(TABLE, A, B), ZERO), 1),                                            # several
   lambda: total(ix.eq(B, A).where(load(TABLE, A, B), UOp.const(dtypes.float32, 1)), 1),                    # others count
-  lambda: total(equal(UOp(Ops.CAST, dtypes.int8, (ix.mul(B, 100),)), UOp.const(dtypes.int8, 4)).where(load(TABLE, A, B), ZERO), 1),
+  lambda: total(
+    equal(UOp(Ops.CAST, dtypes.int8, (ix.mul(B, 100),)), UOp.const(dtypes.int8, 4)).where(load(TABLE, A, B), ZERO), 1),
   lambda: total(ix.eq(B, ix.fdiv(B, 2)).where(load(TABLE, A, B), ZERO), 1),                                # of itself
 ], ids=["max", "twice", "less", "others", "wraps", "itself"])
 def test_what_stays(value: Callable[[], UOp]) -> None:
