@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from itertools import permutations
-from typing import Any, Callable, Iterable, Mapping, NamedTuple
+from typing import Callable, Iterable, Mapping, NamedTuple
 
 from .atoms import (  # handed on: what indices are made of is found here too
   FALSE as FALSE,
@@ -189,16 +189,11 @@ def _build(terms: Mapping[UOp, int], c: int) -> UOp:
     for t in terms:
       if t.op is Ops.ALU and t.arg in _DIVISIONS and (joined := _joined(terms, c, t)) is not None: return joined
   out: UOp | None = None
-  for t, k in sorted(terms.items(), key=_place):
+  for t, k in sorted(terms.items(), key=lambda tk: (-abs(tk[1]), key_of(tk[0]))):
     term = t if k == 1 else UOp(Ops.ALU, INT, (t, const(k)), BinaryOps.MUL)
     out = term if out is None else UOp(Ops.ALU, INT, (out, term), BinaryOps.ADD)
   if out is None: return const(c)
   return out if c == 0 else UOp(Ops.ALU, INT, (out, const(c)), BinaryOps.ADD)
-
-
-def _place(term: tuple[UOp, int]) -> tuple[int, Any]:
-  """What the terms of a sum are sorted by."""
-  return -abs(term[1]), key_of(term[0])
 
 
 _DIVISIONS = (BinaryOps.MOD, BinaryOps.IDIV, BinaryOps.MUL)
@@ -215,8 +210,7 @@ class _Pair(NamedTuple):
 
 @memoized
 def _pairs(t: UOp) -> tuple[_Pair, ...]:
-  """What a term may join with, whatever its number. It refers to what the term is made of, and to quotients of that: nothing
-  refers to itself."""
+  """What a term may join with, whatever its number: of what it is made of, or quotients of that, never of itself."""
   if t.dtype is not INT: return ()
   out: list[_Pair] = []
   atoms = factors(t)
@@ -250,12 +244,20 @@ def _joined(terms: Mapping[UOp, int], c: int, t: UOp) -> UOp | None:
 def add(a: UOp, b: UOp | int) -> UOp:
   """a + b"""
   if isinstance(b, int): b = const(b)
+  if a.op is Ops.CONST: a, b = b, a
+  if b.op is Ops.CONST: return _plus(a, b.arg)
   (ta, ca), (tb, cb) = linear(a), linear(b)
-  if not tb and cb == 0: return a
-  if not ta and ca == 0: return b
   terms = dict(ta)
   for t, k in tb: terms[t] = terms.get(t, 0) + k
   return _build(terms, ca + cb)
+
+
+def _plus(a: UOp, n: int) -> UOp:
+  """a + n: the same terms, so there is nothing to put in order, nor to join."""
+  if n == 0: return a
+  if a.op is Ops.CONST: return const(a.arg + n)
+  if a.op is Ops.ALU and a.arg is BinaryOps.ADD and a.src[1].op is Ops.CONST: a, n = a.src[0], a.src[1].arg + n
+  return a if n == 0 else UOp(Ops.ALU, INT, (a, const(n)), BinaryOps.ADD)
 
 
 def sub(a: UOp, b: UOp | int) -> UOp:
