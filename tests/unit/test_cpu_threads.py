@@ -296,7 +296,8 @@ print(len(loaded), len(set(loaded)))
 
 def test_a_program_from_the_disk_is_loaded_once(tmp_path: Path) -> None:
   """The threads' three kernels are one program, which takes PoCL 36 ms."""
-  env = {**os.environ, "CACHE_DIR": str(tmp_path), "VERIFY": "0", "CACHE": "1"}
+  root = str(Path(__file__).resolve().parents[2])
+  env = {**os.environ, "CACHE_DIR": str(tmp_path), "VERIFY": "0", "CACHE": "1", "PYTHONPATH": root}
   def loads() -> list[int]:
     out = subprocess.run([sys.executable, "-c", LOADS], env=env, text=True, capture_output=True, timeout=120, check=True).stdout
     return [int(n) for n in out.split()]

@@ -31,6 +31,7 @@ from ntgrad.tile.specialised import aligned, as_one
 from support.devices import missing
 
 cpu = pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
+ROOT = Path(__file__).resolve().parents[2]
 DEVICE: Any = SimpleNamespace(renderer=renderer("opencl"), name="CPU", identity="some CPU")
 
 
@@ -230,7 +231,8 @@ print(len(made), dict(spec.options).get("num_warps"), spec.label)
 def process(folder: Path, *sizes: int, **env: str) -> subprocess.Popen[str]:
   script = folder / "calls.py"
   if not script.exists(): script.write_text(CALLS)
-  given = {**os.environ, "CACHE_DIR": str(folder / "cache"), "VERIFY": "0", "DEBUG": "0", "DYNAMIC": "never", "DEV": "CPU", **env}
+  given = {**os.environ, "CACHE_DIR": str(folder / "cache"), "VERIFY": "0", "DEBUG": "0", "DYNAMIC": "never", "DEV": "CPU",
+           "PYTHONPATH": str(ROOT), **env}
   return subprocess.Popen([sys.executable, str(script), *map(str, sizes)], env=given, text=True, stdout=subprocess.PIPE)
 
 
