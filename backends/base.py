@@ -99,6 +99,7 @@ def grid_of(spec: ProgramSpec) -> Callable[[Sequence[int]], tuple[int, int, int]
 class Renderer:
   """Linear UOps to source."""
   target: Target
+  settings: tuple[Any, ...] = ()   # what sources depend on beside the target, the device and ``config``: part of caches' keys
 
   def render(self, name: str, uops: Sequence[UOp], notes: Sequence[str] = ()) -> KernelSource:
     """The source of a kernel called ``name``, with ``notes`` as lines of comment. Raises CompileError for what the target cannot

@@ -28,6 +28,7 @@ ABANDONED = 3600.0            # seconds after which an unfinished file is one of
 _WRITING, _SIZE = ".writing", ".size"
 _seen: set[str] = set()       # folders whose abandoned files this process has removed
 _refused: list[str] = []      # the disk's last error, so that it is told once
+_loaded = time.time_ns()
 
 
 @cache
@@ -44,6 +45,27 @@ def version() -> str:
   for folder in (root, root.parent / "codegen"):
     for path in sorted(folder.rglob("*.py")): h.update(path.read_bytes())
   return h.hexdigest()[:16]
+
+
+@cache
+def sources() -> str | None:
+  """Stands for all of ntgrad's sources: names, sizes and times of change (reading them would take longer than what it saves).
+
+  None where a file has changed since this process began: what runs here is not what lies there.
+  """
+  h = hashlib.sha256(sys.version.encode())
+  for package in ("ntgrad", "ntgrad.codegen", "ntgrad.backends"):   # the latter two lie beside it, or are links
+    for root in sys.modules[package].__path__:
+      folders = [root]
+      for folder in folders:   # which grows
+        with os.scandir(folder) as found: inside = sorted(found, key=lambda f: f.name)
+        folders += [f.path for f in inside if f.is_dir(follow_symlinks=False)]
+        for f in inside:
+          if not f.name.endswith(".py"): continue
+          about = f.stat()
+          if about.st_mtime_ns > _loaded: return None
+          h.update(f"{f.path.removeprefix(root)} {about.st_size} {about.st_mtime_ns}\n".encode())
+  return h.hexdigest()
 
 
 def folder() -> Path:

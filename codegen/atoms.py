@@ -36,7 +36,7 @@ class Size(NamedTuple):
 Dim = Union[int, UOp]   # a size: a number, or an index over SIZEs
 
 
-def const(n: int) -> UOp: return UOp.const(INT, n)
+def const(n: int) -> UOp: return UOp(Ops.CONST, INT, (), n if type(n) is int else int(n))
 
 
 def node(n: Dim) -> UOp:

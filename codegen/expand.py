@@ -14,7 +14,7 @@ from .costs import flat_index, gate_of
 from .dtype import DType, dtypes
 from .errors import OptError
 from .kernel import EFFECTS, Axis, AxisKind, Kernel
-from .rewrite import rewrite, substitute
+from .rewrite import fold, rewrite, substitute
 from .uop import BinaryOps, Ops, TernaryOps, UOp, prod
 
 Env = tuple[tuple[UOp, UOp], ...]  # a number for each copied axis, in axis order
@@ -89,7 +89,7 @@ class Expander:
       c = self.at(u, env)
       return self.uniform(c) or UOp(Ops.ALU, dtypes.bool.vec(self.width), tuple(map(self.index_lanes, c.src)), c.arg)
     out = UOp(u.op, u.dtype.vec(max(s.dtype.count for s in src)), src, u.arg)
-    return ix.fold(out) or out
+    return fold(out) or out
 
   def at(self, u: UOp, env: Env) -> UOp:
     """An index or condition with the copied axes filled in; loads inside are expanded too. Still scalar along the lane axis."""

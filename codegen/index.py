@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from itertools import permutations
-from typing import Callable, Iterable, Mapping
+from typing import Callable, Iterable, Mapping, NamedTuple
 
 from .atoms import (  # handed on: what indices are made of is found here too
   FALSE as FALSE,
@@ -40,7 +40,7 @@ from .atoms import (  # handed on: what indices are made of is found here too
   wide as wide,
 )
 from .dtype import dtypes
-from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, memoized, toposort
+from .uop import BinaryOps, Ops, TernaryOps, UOp, memoized, toposort
 
 
 # sizes that are numbers stay numbers
@@ -199,34 +199,65 @@ def _build(terms: Mapping[UOp, int], c: int) -> UOp:
 _DIVISIONS = (BinaryOps.MOD, BinaryOps.IDIV, BinaryOps.MUL)
 
 
-def _joined(terms: Mapping[UOp, int], c: int, t: UOp) -> UOp | None:
-  """(x//d)*(d*k) + (x%d)*k -> x*k, and x*k - (x//d)*(d*k) -> (x%d)*k, where ``t`` is a term with such a quotient or remainder."""
+class _Pair(NamedTuple):
+  """What a term with a quotient or remainder joins with: (x//d)*d*r and (x%d)*r are x*r, x*r and -(x//d)*d*r are (x%d)*r."""
+  every: int         # the term's number is a multiple of this, and the others are theirs times the quotient
+  others: Linear
+  dividend: UOp
+  by: UOp | None     # the result is a remainder
+  rest: UOp          # r
+
+
+@memoized
+def _pairs(t: UOp) -> tuple[_Pair, ...]:
+  """What a term may join with, whatever its number: of what it is made of, or quotients of that, never of itself."""
+  if t.dtype is not INT: return ()
+  out: list[_Pair] = []
   atoms = factors(t)
   for n, f in enumerate(atoms):
     if f.op is not Ops.ALU or f.arg not in _DIVISIONS[:2]: continue
     x, d = f.src
-    times = _monomial((*atoms[:n], *atoms[n + 1:]), terms[t])
-    if f.arg is BinaryOps.MOD: other, gives = mul(mul(fdiv(x, d), d), times), mul(x, times)
-    else:
-      times, rest = _long_division(mul(times, -1), d)
-      if rest is not ZERO or times is ZERO: continue
-      other, gives = mul(x, times), mul(UOp(Ops.ALU, INT, (x, d), BinaryOps.MOD), times)
-    whole, wc = linear(other)
-    if whole and all(w is not t and terms.get(w) == k for w, k in whole):
-      gone = {t, *(w for w, _ in whole)}
-      return add(_build({w: k for w, k in terms.items() if w not in gone}, c - wc), gives)
+    rest = _monomial((*atoms[:n], *atoms[n + 1:]))
+    if f.arg is BinaryOps.MOD:
+      out.append(_Pair(1, linear(mul(mul(fdiv(x, d), d), rest)), x, None, rest))
+      continue
+    by, more = _leading(d)
+    over = Counter(factors(rest))
+    over.subtract(Counter(by))
+    if _monomial(by, more) is not d or min(over.values(), default=0) < 0: continue   # nothing that d divides
+    rest = _monomial(tuple(over.elements()))
+    out.append(_Pair(-more, linear(mul(x, rest)), x, d, rest))
+  return tuple(out)
+
+
+def _joined(terms: Mapping[UOp, int], c: int, t: UOp) -> UOp | None:
+  """A sum with a term and what it joins with: (x//d)*(d*k) + (x%d)*k -> x*k, and x*k - (x//d)*(d*k) -> (x%d)*k."""
+  for every, (whole, wc), x, d, rest in _pairs(t):
+    k, odd = divmod(terms[t], every)
+    if odd or not whole or not all([w is not t and terms.get(w) == n * k for w, n in whole]): continue
+    gone = {t, *(w for w, _ in whole)}
+    gives = mul(mul(x if d is None else UOp(Ops.ALU, INT, (x, d), BinaryOps.MOD), rest), k)
+    return add(_build({w: n for w, n in terms.items() if w not in gone}, c - wc * k), gives)
   return None
 
 
 def add(a: UOp, b: UOp | int) -> UOp:
   """a + b"""
   if isinstance(b, int): b = const(b)
+  if a.op is Ops.CONST: a, b = b, a
+  if b.op is Ops.CONST: return _plus(a, b.arg)
   (ta, ca), (tb, cb) = linear(a), linear(b)
-  if not tb and cb == 0: return a
-  if not ta and ca == 0: return b
   terms = dict(ta)
   for t, k in tb: terms[t] = terms.get(t, 0) + k
   return _build(terms, ca + cb)
+
+
+def _plus(a: UOp, n: int) -> UOp:
+  """a + n: the same terms, so there is nothing to put in order, nor to join."""
+  if n == 0: return a
+  if a.op is Ops.CONST: return const(a.arg + n)
+  if a.op is Ops.ALU and a.arg is BinaryOps.ADD and a.src[1].op is Ops.CONST: a, n = a.src[0], a.src[1].arg + n
+  return a if n == 0 else UOp(Ops.ALU, INT, (a, const(n)), BinaryOps.ADD)
 
 
 def sub(a: UOp, b: UOp | int) -> UOp:
@@ -513,38 +544,3 @@ def both(*cs: UOp | None) -> UOp:
   for p in sorted(parts, key=key_of):
     out = p if out is None else UOp(Ops.ALU, dtypes.bool, (out, p), BinaryOps.AND)
   return TRUE if out is None else out
-
-
-# ---- rebuilding
-
-def fold(u: UOp) -> UOp | None:
-  """Canonical form of one rebuilt node (its sources already canonical); None where there is nothing to do."""
-  if u.op is Ops.RANGE and u.src: return rng(u.arg[0], u.src[0])
-  if u.op is not Ops.ALU: return None
-  a = u.src[0]
-  if u.dtype is INT:
-    if u.arg is BinaryOps.ADD: return add(a, u.src[1])
-    if u.arg is BinaryOps.SUB: return sub(a, u.src[1])
-    if u.arg is BinaryOps.MUL: return mul(a, u.src[1])
-    if u.arg is BinaryOps.POW: return power(a, u.src[1])
-    if u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and (vmin(u.src[1]) > 0 or of_sizes(u.src[1])):
-      return (fdiv if u.arg is BinaryOps.IDIV else mod)(a, u.src[1])
-    if u.arg is BinaryOps.MIN: return least(a, u.src[1])
-    if u.arg is BinaryOps.MAX: return greatest(a, u.src[1])
-  elif u.dtype is dtypes.bool and a.dtype is INT:
-    b = u.src[1]
-    if u.arg is BinaryOps.CMPLT and b.op is Ops.CONST: return lt(a, b.arg)
-    if u.arg is BinaryOps.CMPLT and a.op is Ops.CONST: return ge(b, a.arg + 1)
-    if u.arg is BinaryOps.CMPLT and (has_sizes(a) or has_sizes(b)): return lt(a, b)
-    if u.arg is BinaryOps.CMPEQ and b.op is Ops.CONST: return eq(a, b.arg)
-  elif u.arg is BinaryOps.AND and u.dtype is dtypes.bool:
-    if FALSE in u.src: return FALSE
-    if a is TRUE: return u.src[1]
-    if u.src[1] is TRUE: return a
-  elif u.arg is TernaryOps.WHERE:
-    if a is TRUE: return u.src[1]
-    if a is FALSE: return u.src[2]
-  elif u.arg is UnaryOps.NOT and u.dtype is dtypes.bool:
-    if a is TRUE: return FALSE
-    if a is FALSE: return TRUE
-  return None

@@ -5,7 +5,7 @@ each program has for itself.
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from functools import cached_property
 from typing import Any, Iterable, Iterator
@@ -250,3 +250,50 @@ class Kernel:
   def axis(self, id: int) -> Axis: return next(a for a in self.axes if a.id == id)
 
   def of_kind(self, *kinds: AxisKind) -> list[Axis]: return [a for a in self.axes if a.kind in kinds]
+
+
+# ---- a kernel as text
+
+def structure_text(kernel: Kernel) -> str:
+  """All that a kernel is, the same in every process; two kernels have the same text only where they are equal. Raises TypeError
+  for a node whose argument has no such text."""
+  whole = (kernel.params, kernel.axes, kernel.body, kernel.applied, kernel.needs, kernel.free)
+  order: list[UOp] = []
+  number: dict[UOp, int] = {}
+  roots = _nodes_in(whole)
+  while roots:   # then those that stand in arguments only
+    new = [u for u in toposort(roots, number.__contains__) if u not in number]
+    number.update(zip(new, range(len(order), len(order) + len(new))))
+    order += new
+    roots = [x for u in new if type(u.arg) is tuple for x in _nodes_in(u.arg) if x not in number]
+  lines = [
+    f"{u.op.name}{'!' if u.is_unique else ''} {u.dtype!r} {[number[s] for s in u.src]} {_arg_text(u.arg, number)}" for u in order
+  ]
+  return "\n".join([*lines, _arg_text(whole, number)])
+
+
+def _within(x: Any) -> tuple[Any, ...]:
+  """What a tuple, or an object of a dataclass, is made of."""
+  if isinstance(x, tuple): return x
+  return tuple([getattr(x, f.name) for f in fields(x)]) if is_dataclass(x) else ()
+
+
+def _nodes_in(x: Any) -> list[UOp]:
+  """The nodes in an argument."""
+  out, stack = [], [x]
+  while stack:
+    x = stack.pop()
+    if isinstance(x, UOp): out.append(x)
+    else: stack.extend(reversed(_within(x)))
+  return out
+
+
+def _arg_text(x: Any, number: dict[UOp, int]) -> str:
+  """An argument as text, nodes by their number."""
+  if x is None or type(x) in (int, bool, str): return repr(x)
+  if isinstance(x, UOp): return f"%{number[x]}"
+  if type(x) is float: return x.hex()
+  if isinstance(x, (Enum, DType)): return f"{type(x).__name__} {x!r}"
+  if isinstance(x, tuple) or is_dataclass(x):   # of whichever class: a Size, an Axis, an Opt
+    return f"{type(x).__name__}({', '.join([_arg_text(y, number) for y in _within(x)])})"
+  raise TypeError(f"{x!r} has no text that is the same in every process")

@@ -16,6 +16,7 @@ from .dtype import dtypes
 from .errors import OptError
 from .functions import identity
 from .kernel import EFFECTS, Axis, AxisKind, Kernel
+from .rewrite import fold
 from .uop import BinaryOps, Ops, UOp, prod, repeated, toposort
 
 Loops = frozenset[UOp]
@@ -172,7 +173,7 @@ class LoopNest:
       if self.is_tile(i): return self._track(u)   # the node stands for a block
       raise OptError(f"axis a{i} has kind {self.axes[i].kind}, which this target does not take")
     new = u.replace(src)
-    folded = ix.fold(new) if src != u.src else None
+    folded = fold(new) if src != u.src else None
     return self._track(folded or new)
 
   def _track(self, u: UOp) -> UOp:

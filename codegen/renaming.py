@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping
 
-from . import index as ix
+from .rewrite import fold
 from .sizes import Dim
 from .uop import Ops, UOp
 
@@ -38,7 +38,7 @@ def renamed(value: UOp, table: Mapping[UOp, UOp], axis: Callable[[Dim], UOp]) ->
       elif binds: memo[key] = UOp(u.op, u.dtype, (memo[parts[0]],), opened[key][0])
       else:
         new = UOp(u.op, u.dtype, tuple([memo[p] for p in parts]), u.arg)
-        memo[key] = ix.fold(new) or new
+        memo[key] = fold(new) or new
     stack.pop()
   return memo[root]
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import Callable, Iterable, Mapping, Union
 
 from . import index as ix
-from .uop import Ops, UOp, toposort
+from .dtype import dtypes
+from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 
 Rule = Callable[[UOp, UOp], Union[UOp, None]]
 Rules = Mapping[Ops, Rule]
@@ -31,7 +32,7 @@ def rewrite(roots: Iterable[UOp], rules: Rules, known: Mapping[UOp, UOp] | None 
     src = tuple([new[s] for s in n.src])
     if src != n.src:
       m = n.replace(src)
-      m = ix.fold(m) or m
+      m = fold(m) or m
     rule = rules.get(n.op)
     new[n] = m if rule is None else rule(n, m) or m
   return tuple([new[r] for r in roots])
@@ -40,3 +41,36 @@ def rewrite(roots: Iterable[UOp], rules: Rules, known: Mapping[UOp, UOp] | None 
 def substitute(roots: Iterable[UOp], table: Mapping[UOp, UOp]) -> tuple[UOp, ...]:
   """``roots`` with the nodes of ``table`` (mostly RANGEs) replaced."""
   return rewrite(roots, {}, table)
+
+
+def fold(u: UOp) -> UOp | None:
+  """Canonical form of one rebuilt node (its sources already canonical); None where there is nothing to do."""
+  if u.op is Ops.RANGE and u.src: return ix.rng(u.arg[0], u.src[0])
+  if u.op is not Ops.ALU: return None
+  a = u.src[0]
+  if u.dtype is ix.INT:
+    if u.arg is BinaryOps.ADD: return ix.add(a, u.src[1])
+    if u.arg is BinaryOps.SUB: return ix.sub(a, u.src[1])
+    if u.arg is BinaryOps.MUL: return ix.mul(a, u.src[1])
+    if u.arg is BinaryOps.POW: return ix.power(a, u.src[1])
+    if u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and (ix.vmin(u.src[1]) > 0 or ix.of_sizes(u.src[1])):
+      return (ix.fdiv if u.arg is BinaryOps.IDIV else ix.mod)(a, u.src[1])
+    if u.arg is BinaryOps.MIN: return ix.least(a, u.src[1])
+    if u.arg is BinaryOps.MAX: return ix.greatest(a, u.src[1])
+  elif u.dtype is dtypes.bool and a.dtype is ix.INT:
+    b = u.src[1]
+    if u.arg is BinaryOps.CMPLT and b.op is Ops.CONST: return ix.lt(a, b.arg)
+    if u.arg is BinaryOps.CMPLT and a.op is Ops.CONST: return ix.ge(b, a.arg + 1)
+    if u.arg is BinaryOps.CMPLT and (ix.has_sizes(a) or ix.has_sizes(b)): return ix.lt(a, b)
+    if u.arg is BinaryOps.CMPEQ and b.op is Ops.CONST: return ix.eq(a, b.arg)
+  elif u.arg is BinaryOps.AND and u.dtype is dtypes.bool:
+    if ix.FALSE in u.src: return ix.FALSE
+    if a is ix.TRUE: return u.src[1]
+    if u.src[1] is ix.TRUE: return a
+  elif u.arg is TernaryOps.WHERE:
+    if a is ix.TRUE: return u.src[1]
+    if a is ix.FALSE: return u.src[2]
+  elif u.arg is UnaryOps.NOT and u.dtype is dtypes.bool:
+    if a is ix.TRUE: return ix.FALSE
+    if a is ix.FALSE: return ix.TRUE
+  return None

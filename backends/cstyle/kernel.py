@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Sequence
 
 from ntgrad.backends.base import KernelSource, size_names
-from ntgrad.backends.cstyle.analysis import accumulator, analyse, factor
+from ntgrad.backends.cstyle.analysis import accumulator, after, analyse, factor
 from ntgrad.backends.cstyle.helpers import FUNCTIONS as BUILTIN, SIGNED, SIZES, Type
 from ntgrad.backends.cstyle.language import (
   ADD,
@@ -243,7 +243,10 @@ class CKernel:
 
   def place(self, buffer: UOp, index: UOp, t: Type, const: bool) -> str:
     """The C lvalue of ``t.n`` elements of ``buffer`` from ``index`` on."""
-    return self.language.element(self.c(buffer), self.text[index]) if t.n == 1 else f"*{self.pointer(buffer, index, t, const)}"
+    if t.n > 1: return f"*{self.pointer(buffer, index, t, const)}"
+    if index in self.facts.inline and (split := after(index)) is not None and (buffer, split[0]) in self.facts.bases:
+      return self.language.element(f"({self.where(buffer, split[0])[0]})", self.text[split[1]])
+    return self.language.element(self.c(buffer), self.text[index])
 
   def lane(self, buffer: UOp, index: UOp, i: int) -> str:
     """The C lvalue of element ``index + i`` of ``buffer``."""

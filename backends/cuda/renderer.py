@@ -54,6 +54,7 @@ class TritonRenderer(Renderer):
     self.target = replace(target or TARGET, descriptors=capability >= CAPABILITY, fp8_dots=capability >= FP8_CAPABILITY,
                           double_dots=capability >= DOUBLE_CAPABILITY)
     self.allow_tf32 = allow_tf32
+    self.settings = (allow_tf32,)
 
   def render(self, name: str, uops: Sequence[UOp], notes: Sequence[str] = ()) -> KernelSource:
     """A module: the notes, the helper functions that the kernel ``name`` uses, then the kernel, ``@triton.jit`` on each.

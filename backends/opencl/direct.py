@@ -79,7 +79,8 @@ def threads_of(device: OpenCLDevice, count: int = 0) -> Threads | None:
   if key in _threads: return _threads[key]
   specs = [spec(name) for name in ("RUN", "HELP", "TEST")]
   keys = [compiler.key(s) for s in specs]
-  if any([compiler.units.get(k) is None and compiler.load(k) is None for k in keys]):
+  held = [compiler.units.get(k) or compiler.load(k) for k in keys]   # until programs do: one that is let go is loaded again
+  if None in held:
     unit = compiler.unit(specs)
     compiler.build(unit)
     unit.done = True

@@ -8,7 +8,7 @@ from .. import index as ix
 from ..errors import OptError
 from ..functions import identity
 from ..kernel import Axis, AxisKind, Kernel
-from ..rewrite import rewrite, substitute
+from ..rewrite import fold, rewrite, substitute
 from ..target import Target
 from ..uop import BinaryOps, Ops, TernaryOps, UOp
 from .base import OnAxis, Opt, Sized
@@ -69,7 +69,7 @@ def seen_by(axes: tuple[Axis, ...], table: Mapping[UOp, UOp]) -> tuple[Axis, ...
 def where(keep: UOp, value: UOp, fn: BinaryOps) -> UOp:
   """``value``, or where ``keep`` is false what changes nothing when it is combined by ``fn``."""
   out = UOp.alu(TernaryOps.WHERE, keep, value, UOp.const(value.dtype, identity(fn, value.dtype)))
-  return ix.fold(out) or out
+  return fold(out) or out
 
 
 def masked(keep: UOp, value: UOp, reduce: UOp) -> UOp:

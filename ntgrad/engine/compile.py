@@ -1,10 +1,15 @@
-"""From index-form kernels to programs: optimise, linearise, render, compile; each structure once."""
+"""From index-form kernels to programs: optimise, linearise, render, compile; each structure once.
+
+What a kernel was rendered to is kept on disk, under all that it was made of: another process that has the same kernel, alone or
+in another plan, chooses and renders nothing.
+"""
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Sequence
 from weakref import WeakValueDictionary
 
 from ntgrad.backends import cache, pool
@@ -15,7 +20,7 @@ from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import CompileError, NtgradError, OverrideError
 from ntgrad.codegen.index import Dim, count, product
-from ntgrad.codegen.kernel import AxisKind, Kernel
+from ntgrad.codegen.kernel import AxisKind, Kernel, structure_text
 from ntgrad.codegen.opts import Told
 from ntgrad.codegen.parts import Parts
 from ntgrad.codegen.printing import kernel_name as kernel_name
@@ -30,6 +35,7 @@ from .variants import SizedProgram
 if TYPE_CHECKING:
   from ntgrad.tile.exported import Exported
 
+TABLE = "kernel"   # of the disk cache
 # new kernels of a plan from which on workers make source of some, where so many processes compile: a single worker only compiles
 MANY, PROCESSES = 48, 4
 
@@ -43,17 +49,66 @@ class Elsewhere:
   """A device of another process, for which a kernel is made."""
   name: str
   renderer: Renderer
+  identity: str = ""   # the device's; "": nothing of it is kept on disk
+
+
+class Made(NamedTuple):
+  """A kernel as source."""
+  spec: ProgramSpec
+  needs: tuple[UOp, ...]   # the conditions on run-time sizes under which it may be launched
+  parts: Parts | None      # after their Opts; None for one that lay on disk
 
 
 def program_spec(
   kernel: Kernel, device: Device | Elsewhere, name: str = "", notes: Sequence[str] = (), label: str = ""
-) -> tuple[ProgramSpec, Parts]:
-  """The kernel rendered for a device, and its parts after their Opts: the model's, or with ``BEAM`` those found by measuring.
-  ``notes`` are lines of comment in its source; messages call it ``label``, by default its name."""
+) -> Made:
+  """The kernel rendered for a device, from the disk where it lies there, with its parts after their Opts: the model's, or with
+  ``BEAM`` those found by measuring. ``notes`` are lines of comment in its source; messages call it ``label``, by default its
+  name."""
   name = name or kernel_name(kernel)
-  with phase("choosing"): parts, chosen = chosen_for(kernel, device, name, label)
+  with phase("choosing"):
+    key = key_of(kernel, device, name, notes)
+    if key is not None and (found := load(key, name, label)) is not None: return found
+    parts, chosen = chosen_for(kernel, device, name, label)
   with phase("rendering"): spec, needs = rendered(parts.kernel, chosen, device, name, notes, label)
-  return spec, replace(chosen, kernel=chosen.kernel.with_(needs=needs))
+  chosen = replace(chosen, kernel=chosen.kernel.with_(needs=needs))
+  if key is not None: store(key, spec, chosen.needs)
+  return Made(spec, chosen.needs, chosen)
+
+
+def key_of(kernel: Kernel, device: Device | Elsewhere, name: str, notes: Sequence[str]) -> str | None:
+  """What a rendered kernel is kept under: all that its source and launch are made of. None where it is not kept: cache off, Opts
+  that are measured, passes that are shown or verified, somebody who is told of its parts, or a device that runs UOps."""
+  identity = getattr(device, "identity", "")
+  if not config.cache or not identity or needs_parts() or device.renderer.target.name == "numpy": return None
+  if config.verify or config.show or config.beam or cache.sources() is None: return None
+  try: text = structure_text(kernel)
+  except TypeError: return None
+  renderer = type(device.renderer).__qualname__, device.renderer.settings, repr(device.renderer.target)
+  return cache.key(TABLE, cache.sources(), identity, renderer, config.key(), name, tuple(notes), text)
+
+
+def needs_parts() -> bool:
+  """Whether somebody is told of the parts of each new kernel: what is printed, or a tool."""
+  return config.debug >= 3 or bool(overrides.noted)
+
+
+def load(key: str, name: str, label: str) -> Made | None:
+  """The rendered kernel under a key. None where there is none; a damaged one is removed."""
+  raw = cache.load(TABLE, key)
+  if raw is None: return None
+  try:
+    spec, needs = pickle.loads(raw)
+    if not isinstance(spec, ProgramSpec) or spec.name != name or not all([isinstance(n, UOp) for n in needs]): raise ValueError
+    return Made(replace(spec, given=label or name), needs, None)
+  except Exception:   # whatever is in there, it is no kernel
+    cache.remove(TABLE, key)
+    return None
+
+
+def store(key: str, spec: ProgramSpec, needs: tuple[UOp, ...]) -> None:
+  """Keep a rendered kernel, without its UOps and its label, which is another one in every process."""
+  cache.store(TABLE, key, pickle.dumps((replace(spec, uops=(), given=""), needs), pickle.HIGHEST_PROTOCOL))
 
 
 def chosen_for(kernel: Kernel, device: Device | Elsewhere, name: str, label: str = "") -> tuple[Parts, Parts]:
@@ -129,26 +184,29 @@ class Making(pool.Job):
   name: str           # of the device
   renderer: Renderer
   label: str = ""
+  identity: str = ""  # of the device, where what is made is kept on disk
 
   @property
   def count(self) -> int:
     """None: it is counted when it is compiled."""
     return 0
 
-  def work(self) -> pool.Work: return made, (self.kernel, self.label, self.name, self.renderer)
+  def work(self) -> pool.Work: return made, (self.kernel, self.label, Elsewhere(self.name, self.renderer, self.identity))
 
 
-def made(kernel: Kernel, label: str, name: str, renderer: Renderer) -> tuple[ProgramSpec, Parts]:
+def made(kernel: Kernel, label: str, device: Elsewhere) -> Made:
   """A kernel as source, in a worker."""
-  return program_spec(kernel, Elsewhere(name, renderer), label=label)
+  return program_spec(kernel, device, label=label)
 
 
 def made_by_workers(new: dict[Any, Kernel], device: Device) -> dict[Any, Making]:
   """Jobs for kernels that will be needed, in this order, where they are many; those that are measured are not among them."""
   if len(new) < MANY or pool.size() < PROCESSES or config.beam: return {}
   settings = {**cache.settings(), **config.keyed(), "verify": config.verify}
+  identity = "" if needs_parts() else device.identity
   jobs = {
-    key: Making(kernel=k, label=new_label(kernel_name(k)), name=device.name, renderer=device.renderer, settings=settings)
+    key: Making(kernel=k, label=new_label(kernel_name(k)), name=device.name, renderer=device.renderer, settings=settings,
+                identity=identity)
     for key, k in new.items()
   }
   for job in jobs.values(): _making.add(job)
@@ -159,17 +217,18 @@ def made_by_workers(new: dict[Any, Kernel], device: Device) -> dict[Any, Making]
 def compiled(kernel: Kernel, device: Device, making: Making | None = None) -> tuple[Program, tuple[UOp, ...]]:
   """A new program, and what it needs of run-time sizes. ``making``: a worker may have its source."""
   started = perf_counter()
-  if making is None: spec, parts = program_spec(kernel, device, label=new_label(kernel_name(kernel)))
+  if making is None: new = program_spec(kernel, device, label=new_label(kernel_name(kernel)))
   else:
     with _making.claim(making) as mine:
       assert mine
       if making.refused: raise CompileError(making.refused)
-      spec, parts = making.answer or program_spec(kernel, device, label=making.label)
-  spec = named(spec, device)
+      new = making.answer or program_spec(kernel, device, label=making.label)
+  spec = named(new.spec, device)
   report.made_in(spec.label, perf_counter() - started)
-  report.compiled(spec, parts, device, kernel)
-  for note in overrides.noted: note(kernel, spec, parts, device)
-  return from_specs([spec], device)[0], parts.needs
+  if new.parts is not None:
+    report.compiled(spec, new.parts, device, kernel)
+    for note in overrides.noted: note(kernel, spec, new.parts, device)
+  return from_specs([spec], device)[0], new.needs
 
 
 def identity(spec: ProgramSpec, device: Device) -> tuple[Any, ...]:
@@ -203,7 +262,7 @@ def overriding(mine: Exported, kernel: Kernel, device: Device) -> Program:
 
   def compiled(k: Kernel) -> tuple[Program, tuple[UOp, ...]]:
     label = new_label(name)
-    if mine.opts is None: spec, chosen = program_spec(k, device, name, label=label)
+    if mine.opts is None: new = program_spec(k, device, name, label=label)
     else:
       parts = pipeline.prepare(k, device.renderer.target, name)
       try: chosen = parts.after(mine.opts)
@@ -211,8 +270,9 @@ def overriding(mine: Exported, kernel: Kernel, device: Device) -> Program:
         raise OverrideError(f"{mine.file}: its OPTS do not apply to the kernel as it is ({e}); OPTS = None chooses anew") from e
       spec, needs = rendered(parts.kernel, chosen, device, name, label=label)
       chosen = replace(chosen, kernel=chosen.kernel.with_(needs=needs))
-    spec = named(spec, device)
-    report.compiled(spec, chosen, device)
-    return from_specs([spec], device)[0], chosen.needs
+      new = Made(spec, chosen.needs, chosen)
+    spec = named(new.spec, device)
+    if new.parts is not None: report.compiled(spec, new.parts, device)
+    return from_specs([spec], device)[0], new.needs
   if form.sizes: return SizedProgram(form, device, compiled)
   return compiled(form if mine.opts is not None else mine.tiled())[0]

@@ -6,11 +6,7 @@ the generated code depends on, and the state of ntgrad's own sources.
 from __future__ import annotations
 
 import hashlib
-import os
 import pickle
-import sys
-import time
-from functools import cache as once
 from typing import Any, Hashable, Iterable
 
 from ntgrad.backends import cache
@@ -25,27 +21,6 @@ from .plan import Plan, Step
 TABLE = "plan"
 
 
-_loaded = time.time_ns()
-
-
-@once
-def version() -> str | None:
-  """Stands for ntgrad's sources: names, sizes and times of change (reading them all would take longer than what it saves).
-
-  None where a file has changed since this process began: what runs here is not what lies there.
-  """
-  h = hashlib.sha256(sys.version.encode())
-  for package in ("ntgrad", "ntgrad.codegen", "ntgrad.backends"):
-    for root in sys.modules[package].__path__:
-      for folder, _, files in sorted(os.walk(root)):
-        for name in sorted(files):
-          if not name.endswith(".py"): continue
-          found = os.stat(os.path.join(folder, name))
-          if found.st_mtime_ns > _loaded: return None
-          h.update(f"{os.path.relpath(folder, root)}/{name} {found.st_size} {found.st_mtime_ns}\n".encode())
-  return h.hexdigest()
-
-
 def key_of(structure: Hashable, devices: Iterable[str]) -> str | None:
   """The entry that a structure on some devices has. None where plans are not kept: cache off, a debug level that shows how
   kernels come about, passes to verify, kernels of a person's own, or a device that runs UOps.
@@ -54,8 +29,8 @@ def key_of(structure: Hashable, devices: Iterable[str]) -> str | None:
   if not config.cache or config.debug >= 3 or config.verify: return None
   targets = [(d, get_device(d).identity, get_device(d).renderer.target) for d in sorted(set(devices))]
   if any([t.name == "numpy" for *_, t in targets]): return None
-  text = repr((structure, targets, version()))
-  return None if version() is None or " at 0x" in text else hashlib.sha256(text.encode()).hexdigest()
+  text = repr((structure, targets, cache.sources()))
+  return None if cache.sources() is None or " at 0x" in text else hashlib.sha256(text.encode()).hexdigest()
 
 
 def load(key: str) -> Plan | None:

@@ -16,6 +16,7 @@ from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from ntgrad.codegen.functions import FUNCTIONS, refusal
 from ntgrad.codegen.renaming import renamed
+from ntgrad.codegen.rewrite import fold
 from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 from ntgrad.symbol import Symbol
@@ -283,7 +284,7 @@ def binary(fn: BinaryOps, x: Any, y: Any, dtype: DType | None = None) -> Block:
   if wrong := refusal(fn, d, fn.name.lower()): raise DTypeError(f"{wrong} (operands of {a.dtype} and {b.dtype})")
   u, v = plain(u, d), plain(v, d)
   out = UOp(Ops.ALU, FUNCTIONS[fn].gives or d, (u, v), fn)
-  return Block(ix.fold(out) or out, axes)
+  return Block(fold(out) or out, axes)
 
 
 def negative(x: Any) -> Block:

@@ -94,12 +94,13 @@ class Specialised:
     kernel = aligned(kernel, aligns)
     started = perf_counter()
     with config(allow_tf32=1 if self.tf32 else config.allow_tf32):
-      spec, parts = program_spec(kernel, device, self.name, self.lines, new_label(self.name))
+      spec, needs, parts = program_spec(kernel, device, self.name, self.lines, new_label(self.name))
     spec = named(replace(spec, options=tuple({**dict(spec.options), **dict(self.options)}.items())), device)
     report.made_in(spec.label, perf_counter() - started)
-    report.made(spec, parts, device, self.arrangements(), dissolved(kernel, device.renderer.target) if config.debug >= 3 else "")
+    if config.debug >= 3 and parts is not None:
+      report.made(spec, parts, device, self.arrangements(), dissolved(kernel, device.renderer.target))
     if self.output_dir is not None: self.keep(spec, device.renderer.target.name)
-    return spec, parts.needs
+    return spec, needs
 
   def keep(self, spec: ProgramSpec, target: str) -> None:
     """Write the source into ``output_dir``."""

@@ -266,7 +266,7 @@ def test_rounded_factors() -> None:
   device = get_device("NUMPY")
   for rounds in (0, 1):
     with config(allow_tf32=rounds):
-      spec, _ = program_spec(last(E(16, 32) @ E(32, 8)), device)
+      spec = program_spec(last(E(16, 32) @ E(32, 8)), device).spec
     assert {o.dtype for o in spec.work.operations} == {("float32", "tf32")[rounds]}
 
 

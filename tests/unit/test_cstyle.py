@@ -186,3 +186,25 @@ def test_wide_ints_round_once_where_there_is_no_double(dtype: DType) -> None:
   out = np.zeros(len(data), dtypes.bfloat16.np)
   program([out.view(np.uint8), data.view(np.uint8)])
   assert [int(float(x)) for x in out] == [nearest(int(x), 8) for x in data]
+
+
+def apart(count: int, first: int = 0, base: int = 0) -> str:
+  """A loop that adds up elements 3 apart, as C; ``first`` and ``base``: how far the first is from the index, and that from 0."""
+  p = Lines()
+  x, out = p.buf(1, F32), p.buf(0, F32, True)
+  i = p.loop(0, 4)
+  at = p.alu(BinaryOps.ADD, p.alu(BinaryOps.MUL, i, 100), base) if base else p.alu(BinaryOps.MUL, i, 100)
+  values = [p.load(x, p.alu(BinaryOps.ADD, at, first + 3*n) if first + 3*n else at) for n in range(count)]
+  total = values[0]
+  for v in values[1:]: total = p.alu(BinaryOps.ADD, total, v)
+  p.store(out, i, total)
+  p.end(i)
+  return uops_to_cstyle(CRenderer(), "k", p.uops)
+
+
+def test_many_elements_at_constant_distances_are_reached_from_one_pointer() -> None:
+  many = apart(12)
+  assert "(data1 + alu0)[33]" in many and "data1[alu0 + " not in many and "data1[alu0]" in many
+  assert "data1[alu0 + 6]" in apart(4) and "(data1" not in apart(4)
+  assert "(data1" not in apart(12, first=-40), "a pointer may not be before the buffer, nor go back"
+  assert "(data1" not in apart(24, base=-50), "where the index may be"

@@ -1,8 +1,10 @@
 """Index arithmetic: the canonical form keeps values, bounds hold, equal indices are the same node."""
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass
 from typing import Any, Callable
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.rewrite import substitute
+from ntgrad.codegen.rewrite import fold, substitute
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from support.indices import at_points
 
@@ -63,7 +65,7 @@ def test_values_and_bounds(x: Both) -> None:
 def test_canonical_form_is_a_fixed_point(x: Both) -> None:
   again = x.node
   for n in x.node.toposort():  # rebuilding a canonical node changes nothing
-    if n.op is Ops.ALU: assert ix.fold(n) in (None, n), x.text
+    if n.op is Ops.ALU: assert fold(n) in (None, n), x.text
   terms, c = ix.linear(again)
   assert len({t for t, _ in terms}) == len(terms) and all(k for _, k in terms), x.text
   total = ix.const(c)
@@ -247,3 +249,33 @@ def test_data_has_no_sizes() -> None:
 def test_a_condition_that_another_implies_goes() -> None:
   a = ix.rng(0, 8)
   assert ix.both(ix.lt(a, 4), ix.lt(a, 3)) is ix.lt(a, 3) is ix.both(ix.lt(a, 3), ix.lt(a, 4))
+
+
+def test_what_terms_join_with_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+  """A sum of many quotients and remainders, made term by term: not looked for anew by each."""
+  x = [ix.add(ix.mul(ix.rng(2*i, 50), 3), ix.rng(2*i + 1, 17)) for i in range(900, 930)]
+  terms = [ix.mul(fn(a, 7), 100 + i) for i, a in enumerate(x) for fn in (ix.fdiv, ix.mod)]
+  calls = [0]
+  real = ix.fdiv
+  def counted(a: UOp, by: UOp | int) -> UOp:
+    calls[0] += 1
+    return real(a, by)
+  monkeypatch.setattr(ix, "fdiv", counted)
+  total = ix.ZERO
+  for t in terms: total = ix.add(total, t)
+  assert len(ix.linear(total)[0]) == len(terms) and calls[0] <= 2 * len(terms)
+
+
+def test_joined_terms_go_when_nobody_holds_them() -> None:
+  """What a remainder joins with has the quotient, and the other way round: neither keeps the other."""
+  gc.collect()
+  gc.disable()
+  try:
+    x = ix.add(ix.mul(ix.rng(951, 50), 3), ix.rng(952, 17))
+    quotient, remainder = ix.fdiv(x, 7), ix.mod(x, 7)
+    assert ix.add(ix.mul(quotient, 14), ix.mul(remainder, 2)) is ix.mul(x, 2)
+    assert ix.sub(ix.mul(x, 2), ix.mul(quotient, 14)) is ix.mul(remainder, 2)
+    gone = [ref(quotient), ref(remainder), ref(x)]
+    del x, quotient, remainder
+    assert [r() for r in gone] == [None] * 3
+  finally: gc.enable()

@@ -27,7 +27,7 @@ FINITE = {
   "device._worker_device": "devices",
   "process.temporary": "", "driver.present": "", "driver.modules": "", "device.import_opencl": "",
   "binaries.folder": "",
-  "cache.version": "", "cache._platform_folder": "", "plan_cache.version": "", "compiler.available": "",
+  "cache.version": "", "cache._platform_folder": "", "cache.sources": "", "compiler.available": "",
   "compiler.version": "", "captured._numbers": "",
 }
 
