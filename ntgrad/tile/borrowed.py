@@ -6,7 +6,7 @@ import ctypes
 import struct
 import sys
 import threading
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, Callable, Sequence
 
 from ntgrad.backends.base import Device
@@ -149,7 +149,7 @@ def _facts(kind: type) -> Callable[[Any], tuple[Any, ...]] | None:
   return lambda a: (a.data_ptr(), a.dtype, a.shape, a.stride(), a.device, a.requires_grad, a.is_neg())
 
 
-@cache
+@lru_cache(maxsize=1)
 def _stream_of() -> Callable[[int], int] | None:
   """PyTorch's function that gives its stream on a GPU (Triton asks the same), where it has one."""
   return getattr(sys.modules["torch"]._C, "_cuda_getCurrentRawStream", None)

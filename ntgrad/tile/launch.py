@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Sequence
 
 import numpy as np
@@ -181,7 +181,7 @@ def launch_borrowed(kernel: Signature, args: Sequence[Any], given: Mapping[str, 
     launch(kernel, mine, given)
 
 
-@cache
+@lru_cache(maxsize=1)
 def borrowed() -> tuple[Any, Any]:
   """What is needed of ``borrowed.py`` for a call: loaded by the first one with another library's tensors."""
   from .borrowed import Borrowed, known
