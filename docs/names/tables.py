@@ -33,7 +33,8 @@ PLACES: dict[str, list[tuple[Any, str]]] = {
   "dtypes.": [(dtypes, "dtypes.{}")], "Device.": [(Device, "Device.{}")],
   "": [(ntgrad, "ntgrad.{}")]}
 MODULES = {"nn.init.": "ntgrad.nn.init", "nn.functional.": "ntgrad.nn.functional", "nn.utils.": "ntgrad.nn.utils",
-           "optim.lr_scheduler.": "ntgrad.nn.optim.lr_scheduler", "optim.": "ntgrad.nn.optim", "nn.optim.": "ntgrad.nn.optim", "utils.data.": "ntgrad.nn.data",
+           "optim.lr_scheduler.": "ntgrad.nn.optim.lr_scheduler", "optim.": "ntgrad.nn.optim", "nn.optim.": "ntgrad.nn.optim",
+           "utils.data.": "ntgrad.nn.data",
            "nn.state.": "ntgrad.nn.state", "nn.datasets.": "ntgrad.nn.datasets", "helpers.": "ntgrad.helpers", "nn.": "ntgrad.nn"}
 TITLES = {"pytorch": "PyTorch", "tinygrad": "tinygrad"}
 # parameters that need no remark: they say where results go, how memory is laid out, or which kernel is taken

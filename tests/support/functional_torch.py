@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from support.functional_cases import CASES, C, Case
 
 import ntgrad.nn.functional as ours
 from ntgrad import Tensor, config
+from support.functional_cases import CASES, C, Case
 
 
 def _ran(case: Case, module: Any, make: Any, read: Any) -> tuple[list[Any], list[Any]]:

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import ntgrad.nn.functional as F
+import ntgrad.nn.functional
 from ntgrad import Tensor, config, dtypes, nn, no_grad
 from ntgrad.errors import ArgumentError, DTypeError, IndexOutOfRangeError, NtgradError, ShapeError
 
+F: Any = ntgrad.nn.functional
 RNG = np.random.default_rng(3)
 SIGNATURES = {line.partition("(")[0]: line for line in (Path(__file__).resolve().parents[1] / "support/torch_functional.txt"
                                                        ).read_text().splitlines()}
@@ -29,7 +30,7 @@ def _numpy() -> Iterator[None]:
 
 def X(*shape: int) -> Tensor: return Tensor(RNG.standard_normal(shape), requires_grad=True, device="NUMPY")
 def P(*shape: int) -> Tensor: return Tensor(RNG.uniform(0.1, 0.9, shape), device="NUMPY")
-def I(n: int, *shape: int) -> Tensor: return Tensor(RNG.integers(0, n, shape), device="NUMPY")
+def N(n: int, *shape: int) -> Tensor: return Tensor(RNG.integers(0, n, shape), device="NUMPY")
 def close(a: Any, b: Any) -> None: np.testing.assert_allclose(np.array(a.numpy()), np.array(b.numpy()), rtol=1e-9, atol=1e-9)
 
 
@@ -65,11 +66,11 @@ x, table = X(3, 4), X(5, 4)
 image, line, volume = X(2, 4, 6, 5), X(2, 4, 7), X(2, 4, 5, 4, 6)
 W = {n: (X(6, 2, *(3,) * n), X(6), X(4, 3, *(2,) * n), X(6)) for n in (1, 2, 3)}
 inputs = {1: line, 2: image, 3: volume}
-a, b, c, ids = X(5, 4), X(5, 4), X(5, 4), I(4, 5)
+a, b, c, ids = X(5, 4), X(5, 4), X(5, 4), N(4, 5)
 sign, chance, weights = Tensor(RNG.choice([-1.0, 1.0], 5), device="NUMPY"), P(5, 4), P(4)
 mean, var = P(4), P(4)
 CALLS: dict[str, list[tuple[Callable[[], Any], Callable[[], Any]]]] = {
-  **{n: [(lambda n=n: getattr(F, n)(x), lambda n=n: getattr(x, n)())] for n in (   # type: ignore[misc]
+  **{n: [(lambda n=n: getattr(F, n)(x), lambda n=n: getattr(x, n)())] for n in (
     "relu relu6 selu silu mish hardswish hardsigmoid logsigmoid sigmoid tanh softsign tanhshrink").split()},
   "elu": [(lambda: F.elu(x, 0.5), lambda: x.elu(alpha=0.5))],
   "celu": [(lambda: F.celu(x, 0.5), lambda: x.celu(alpha=0.5))],
@@ -90,7 +91,7 @@ CALLS: dict[str, list[tuple[Callable[[], Any], Callable[[], Any]]]] = {
   "softmin": [(lambda: F.softmin(x, 0), lambda: (-x).softmax(axis=0))],
   "log_softmax": [(lambda: F.log_softmax(x, 0, 9), lambda: x.log_softmax(axis=0))],
   "glu": [(lambda: F.glu(x, 1), lambda: x[:, :2] * x[:, 2:].sigmoid())],
-  **{n: [(lambda n=n: getattr(F, n)(image, 0.5, False), lambda: image)]   # type: ignore[misc]
+  **{n: [(lambda n=n: getattr(F, n)(image, 0.5, False), lambda: image)]
      for n in ("dropout", "dropout2d", "alpha_dropout", "feature_alpha_dropout")},
   "dropout1d": [(lambda: F.dropout1d(line, 0.5, False), lambda: line)],
   "dropout3d": [(lambda: F.dropout3d(volume, 0.5, False), lambda: volume)],
@@ -135,7 +136,7 @@ CALLS: dict[str, list[tuple[Callable[[], Any], Callable[[], Any]]]] = {
                             lambda: (a @ table.T + chance[:, 0]).cross_entropy(ids, reduction="sum"))],
   "multi_margin_loss": [(lambda: F.multi_margin_loss(a, ids, 2, 0.5, weights), lambda: a.multi_margin_loss(
     ids, p=2, margin=0.5, weight=weights))],
-  "multilabel_margin_loss": [(lambda: F.multilabel_margin_loss(a, I(4, 5, 4) * 0, None, None, "sum"),
+  "multilabel_margin_loss": [(lambda: F.multilabel_margin_loss(a, N(4, 5, 4) * 0, None, None, "sum"),
                               lambda: a.multilabel_margin_loss(Tensor.zeros(5, 4, dtype="int32"), reduction="sum"))],
   "multilabel_soft_margin_loss": [(lambda: F.multilabel_soft_margin_loss(a, chance, weights),
                                    lambda: a.multilabel_soft_margin_loss(chance, weight=weights))],
@@ -152,32 +153,34 @@ CALLS: dict[str, list[tuple[Callable[[], Any], Callable[[], Any]]]] = {
   "triplet_margin_with_distance_loss": [
     (lambda: F.triplet_margin_with_distance_loss(a, b, c, distance_function=lambda x, y: (x - y).abs().sum(-1), margin=2.0),
      lambda: (2 + (a - b).abs().sum(-1) - (a - c).abs().sum(-1)).relu().mean())],
-  "cosine_similarity": [(lambda: F.cosine_similarity(a, b, 0), lambda: (a * b).sum(0) / ((a * a).sum(0) * (b * b).sum(0)).sqrt())],
+  "cosine_similarity": [(lambda: F.cosine_similarity(a, b, 0),
+                         lambda: (a * b).sum(0) / ((a * a).sum(0) * (b * b).sum(0)).sqrt())],
   "pairwise_distance": [(lambda: F.pairwise_distance(a, b, 1, 0.0, True), lambda: (a - b).abs().sum(1, keepdim=True))],
   "pdist": [(lambda: F.pdist(a[:2], 1), lambda: (a[0] - a[1]).abs().sum().reshape(1))],
-  "linear": [(lambda: F.linear(x, table, P(5) * 0 + 2), lambda: x @ table.T + 2), (lambda: F.linear(x, table[0]), lambda: x @ table[0])],
+  "linear": [(lambda: F.linear(x, table, P(5) * 0 + 2), lambda: x @ table.T + 2), (lambda: F.linear(x, table[0]),
+              lambda: x @ table[0])],
   "bilinear": [(lambda: F.bilinear(x, x, volume[0, :3, :4, :, 0], 2 * P(3) * 0),
                 lambda: Tensor.einsum("ni,kij,nj->nk", x, volume[0, :3, :4, :, 0], x))],
-  **{f"conv{n}d": [(lambda n=n: getattr(F, f"conv{n}d")(inputs[n], W[n][0], W[n][1], 2, 1, 1, 2),   # type: ignore[misc]
+  **{f"conv{n}d": [(lambda n=n: getattr(F, f"conv{n}d")(inputs[n], W[n][0], W[n][1], 2, 1, 1, 2),
                     lambda n=n: getattr(inputs[n], f"conv{n}d")(W[n][0], W[n][1], stride=2, padding=1, groups=2))]
      for n in (1, 2, 3)},
   **{f"conv_transpose{n}d": [(
-    lambda n=n: getattr(F, f"conv_transpose{n}d")(inputs[n], W[n][2], W[n][3], 2, 1, 1, 2, 3),   # type: ignore[misc]
+    lambda n=n: getattr(F, f"conv_transpose{n}d")(inputs[n], W[n][2], W[n][3], 2, 1, 1, 2, 3),
     lambda n=n: getattr(inputs[n], f"conv_transpose{n}d")(W[n][2], W[n][3], stride=2, padding=1, output_padding=1, groups=2,
                                                           dilation=3))] for n in (1, 2, 3)},
   "conv_tbc": [(lambda: F.conv_tbc(line.permute(2, 0, 1), W[1][2].permute(2, 0, 1), P(3) * 0, 1),
                 lambda: line.conv1d(W[1][2].permute(1, 0, 2), padding=1).permute(2, 0, 1))],
   "unfold": [(lambda: F.unfold(image, 2, 1, 1, (2, 1)), lambda: image.im2col(kernel_size=(2, 2), padding=1, stride=(2, 1)))],
   "fold": [(lambda: F.fold(line.reshape(2, 4, 7)[:, :, :6], (3, 4), 2), lambda: line[:, :, :6].col2im((3, 4), (2, 2)))],
-  **{f"max_pool{n}d": [(lambda n=n: getattr(F, f"max_pool{n}d")(inputs[n], 2, 1, 1, 2, True),   # type: ignore[misc]
+  **{f"max_pool{n}d": [(lambda n=n: getattr(F, f"max_pool{n}d")(inputs[n], 2, 1, 1, 2, True),
                         lambda n=n: getattr(inputs[n], f"max_pool{n}d")((2,) * n, stride=1, padding=1, dilation=2,
                                                                         ceil_mode=True))] for n in (1, 2, 3)},
   **{f"max_pool{n}d_with_indices": [(
-    lambda n=n: getattr(F, f"max_pool{n}d_with_indices")(inputs[n], 2, 1, 1, 2)[1],   # type: ignore[misc]
+    lambda n=n: getattr(F, f"max_pool{n}d_with_indices")(inputs[n], 2, 1, 1, 2)[1],
     lambda n=n: getattr(inputs[n], f"max_pool{n}d")((2,) * n, stride=1, padding=1, dilation=2, return_indices=True)[1])]
     for n in (1, 2, 3)},
   **{f"max_unpool{n}d": [(
-    lambda n=n: getattr(F, f"max_unpool{n}d")(*F.__dict__[f"max_pool{n}d"](inputs[n], 2, None, 0, 1, False, True), 2, 2, 0,   # type: ignore[misc]
+    lambda n=n: getattr(F, f"max_unpool{n}d")(*F.__dict__[f"max_pool{n}d"](inputs[n], 2, None, 0, 1, False, True), 2, 2, 0,
                                               inputs[n].shape[-n:]),
     lambda n=n: getattr(getattr(inputs[n], f"max_pool{n}d")((2,) * n), f"max_unpool{n}d")(
       getattr(inputs[n], f"max_pool{n}d")((2,) * n, return_indices=True)[1], 2, output_size=inputs[n].shape[-n:]))]
@@ -188,23 +191,23 @@ CALLS: dict[str, list[tuple[Callable[[], Any], Callable[[], Any]]]] = {
     (2, 2), stride=2, padding=1, divisor_override=3))],
   "avg_pool3d": [(lambda: F.avg_pool3d(volume, 2, 2, 1, True, False), lambda: volume.avg_pool3d(
     (2, 2, 2), stride=2, padding=1, ceil_mode=True, count_include_pad=False))],
-  **{f"lp_pool{n}d": [(lambda n=n: getattr(F, f"lp_pool{n}d")(inputs[n], 1, 2, 1),   # type: ignore[misc]
+  **{f"lp_pool{n}d": [(lambda n=n: getattr(F, f"lp_pool{n}d")(inputs[n], 1, 2, 1),
                        lambda n=n: getattr(inputs[n], f"avg_pool{n}d")((2,) * n, stride=1) * 2 ** n),
-                      (lambda n=n: getattr(F, f"lp_pool{n}d")(inputs[n], 2, 2, 1),   # type: ignore[misc]
+                      (lambda n=n: getattr(F, f"lp_pool{n}d")(inputs[n], 2, 2, 1),
                        lambda n=n: (getattr(inputs[n] ** 2, f"avg_pool{n}d")((2,) * n, stride=1) * 2 ** n).sqrt()),
-                      (lambda n=n: getattr(F, f"lp_pool{n}d")(inputs[n], math.inf, 2),   # type: ignore[misc]
+                      (lambda n=n: getattr(F, f"lp_pool{n}d")(inputs[n], math.inf, 2),
                        lambda n=n: getattr(inputs[n].abs(), f"max_pool{n}d")((2,) * n))] for n in (1, 2, 3)},
-  **{f"adaptive_avg_pool{n}d": [(lambda n=n: getattr(F, f"adaptive_avg_pool{n}d")(inputs[n], 3),   # type: ignore[misc]
+  **{f"adaptive_avg_pool{n}d": [(lambda n=n: getattr(F, f"adaptive_avg_pool{n}d")(inputs[n], 3),
                                  lambda n=n: getattr(inputs[n], f"adaptive_avg_pool{n}d")(output_size=3))] for n in (1, 2, 3)},
-  **{f"adaptive_max_pool{n}d": [(lambda n=n: getattr(F, f"adaptive_max_pool{n}d")(inputs[n], 3, True)[1],   # type: ignore[misc]
+  **{f"adaptive_max_pool{n}d": [(lambda n=n: getattr(F, f"adaptive_max_pool{n}d")(inputs[n], 3, True)[1],
                                  lambda n=n: F.__dict__[f"adaptive_max_pool{n}d_with_indices"](inputs[n], 3)[1]),
-                                (lambda n=n: getattr(F, f"adaptive_max_pool{n}d")(inputs[n], 3),   # type: ignore[misc]
+                                (lambda n=n: getattr(F, f"adaptive_max_pool{n}d")(inputs[n], 3),
                                  lambda n=n: getattr(inputs[n], f"adaptive_max_pool{n}d")(3))] for n in (1, 2, 3)},
   **{f"adaptive_max_pool{n}d_with_indices": [(
-    lambda n=n: getattr(F, f"adaptive_max_pool{n}d_with_indices")(inputs[n], 3)[0],   # type: ignore[misc]
+    lambda n=n: getattr(F, f"adaptive_max_pool{n}d_with_indices")(inputs[n], 3)[0],
     lambda n=n: getattr(inputs[n], f"adaptive_max_pool{n}d")(3))] for n in (1, 2, 3)},
   **{f"fractional_max_pool{n}d{end}": [(
-    lambda n=n, end=end: (lambda r: r[0] if end else r)(getattr(F, f"fractional_max_pool{n}d{end}")(   # type: ignore[misc]
+    lambda n=n, end=end: (lambda r: r[0] if end else r)(getattr(F, f"fractional_max_pool{n}d{end}")(
       inputs[n], 2, 3, None, False, mean[:n].reshape(1, 1, n).expand(2, 4, n))),
     lambda n=n: getattr(inputs[n], f"fractional_max_pool{n}d")(2, output_size=3, _random_samples=mean[:n].reshape(1, 1, n).expand(
       2, 4, n)))] for n in (2, 3) for end in ("", "_with_indices")},
@@ -223,16 +226,19 @@ CALLS: dict[str, list[tuple[Callable[[], Any], Callable[[], Any]]]] = {
   "native_channel_shuffle": [(lambda: F.native_channel_shuffle(image, 2), lambda: image[:, [0, 2, 1, 3]])],
   "interpolate": [(lambda: F.interpolate(image, None, 2, "bilinear", True), lambda: image.interpolate(
                     scale_factor=2, mode="bilinear", align_corners=True)),
-                  (lambda: F.interpolate(image, None, 1.5, "bilinear", None, True), lambda: image.interpolate((9, 7), mode="bilinear"))],
+                  (lambda: F.interpolate(image, None, 1.5, "bilinear", None, True),
+                  lambda: image.interpolate((9, 7), mode="bilinear"))],
   "upsample": [(lambda: F.upsample(image, (4, 3), None, "bilinear"), lambda: image.interpolate((4, 3), mode="bilinear"))],
   "upsample_nearest": [(lambda: F.upsample_nearest(image, None, 2), lambda: image.interpolate(scale_factor=2, mode="nearest"))],
-  "upsample_bilinear": [(lambda: F.upsample_bilinear(image, 7), lambda: image.interpolate(7, mode="bilinear", align_corners=True))],
+  "upsample_bilinear": [(lambda: F.upsample_bilinear(image, 7),
+                         lambda: image.interpolate(7, mode="bilinear", align_corners=True))],
   "affine_grid": [(lambda: F.affine_grid(volume[0, :2, :2, :3, 0], (2, 1, 3, 2), True),
                    lambda: volume[0, :2, :2, :3, 0].affine_grid((2, 1, 3, 2), align_corners=True))],
   "grid_sample": [(lambda: F.grid_sample(image, volume[:, :2, :3, :2, 0], "bilinear", "border"),
                    lambda: image.grid_sample(volume[:, :2, :3, :2, 0], padding_mode="border"))],
   "scaled_dot_product_attention": [
-    (lambda: F.scaled_dot_product_attention(a, b, c, None, 0.0, True), lambda: a.scaled_dot_product_attention(b, c, is_causal=True))],
+    (lambda: F.scaled_dot_product_attention(a, b, c, None, 0.0, True),
+    lambda: a.scaled_dot_product_attention(b, c, is_causal=True))],
 }
 
 
@@ -283,7 +289,7 @@ def test_gradients_pass_what_is_written_in_place() -> None:
   y = t * 2
   F.relu(y, inplace=True)
   y.sum().backward()
-  np.testing.assert_array_equal(t.grad.numpy(), 2.0 * (t.numpy() > 0))   # type: ignore[union-attr]
+  np.testing.assert_array_equal(t.grad.numpy(), 2.0 * (t.numpy() > 0))
   with pytest.raises(NtgradError, match="relu"): F.relu(t, inplace=True)   # a leaf
 
 
@@ -321,13 +327,14 @@ def test_gumbel_softmax() -> None:
 
 # ---- reductions
 @pytest.mark.parametrize(("size_average", "reduce", "want"), [
-  (None, None, "sum"), (True, None, "mean"), (False, None, "sum"), (None, True, "mean"), (None, False, "none"), (True, False, "none"),
+  (None, None, "sum"), (True, None, "mean"), (False, None, "sum"), (None, True, "mean"), (None, False, "none"),
+  (True, False, "none"),
   (False, False, "none"), (False, True, "sum"), (True, True, "mean")])
 @pytest.mark.parametrize("name", [n for n in sorted(SIGNATURES) if "size_average" in SIGNATURES[n]])
 def test_old_names_of_reductions(name: str, size_average: bool | None, reduce: bool | None, want: str) -> None:
-  y = I(2, 4, 3).cast(dtypes.float64)
+  y = N(2, 4, 3).cast(dtypes.float64)
   others: tuple[Any, ...] = {
-    "cross_entropy": (I(3, 4),), "nll_loss": (I(3, 4),), "multi_margin_loss": (I(3, 4),), "multilabel_margin_loss": (I(3, 4, 3),),
+    "cross_entropy": (N(3, 4),), "nll_loss": (N(3, 4),), "multi_margin_loss": (N(3, 4),), "multilabel_margin_loss": (N(3, 4, 3),),
     "cosine_embedding_loss": (P(4, 3), y[:, 0] * 2 - 1), "margin_ranking_loss": (P(4, 3), y * 2 - 1),
     "triplet_margin_loss": (P(4, 3), P(4, 3))}.get(name, (y,))
   t = P(4, 3)
@@ -340,14 +347,14 @@ def test_gradients_of_rows() -> None:
   index = Tensor([1, 1, 3, 0])
   t = X(4, 2)
   F.embedding(index, t, 1).sum().backward()
-  assert t.grad.tolist() == [[1, 1], [0, 0], [0, 0], [1, 1]]   # type: ignore[union-attr]
+  assert t.grad.tolist() == [[1, 1], [0, 0], [0, 0], [1, 1]]
   for sums in (lambda t: F.embedding(index, t, scale_grad_by_freq=True).sum(),
                lambda t: F.embedding_bag(index, t, Tensor([0, 3]), None, 2, True, "sum").sum()):
     t = X(4, 2)
     out = sums(t)
     assert abs(out.item() - t.numpy()[[1, 1, 3, 0]].sum()) < 1e-12
     out.backward()
-    assert t.grad.tolist() == [[1, 1], [1, 1], [0, 0], [1, 1]]   # type: ignore[union-attr]
+    assert t.grad.tolist() == [[1, 1], [1, 1], [0, 0], [1, 1]]
 
 
 def test_long_rows_are_shortened() -> None:
@@ -356,7 +363,7 @@ def test_long_rows_are_shortened() -> None:
   np.testing.assert_allclose(out.numpy(), [[0.6, 0.8], [0.3, 0.4]], rtol=1e-6)
   np.testing.assert_allclose(t.numpy(), [[0.6, 0.8], [0.3, 0.4], [30, 40]], rtol=1e-6)
   out.sum().backward()
-  assert t.grad.tolist() == [[1, 1], [1, 1], [0, 0]]   # type: ignore[union-attr]
+  assert t.grad.tolist() == [[1, 1], [1, 1], [0, 0]]
 
 
 def test_written_to_out() -> None:
@@ -431,7 +438,8 @@ def test_ctc_of_sequences_that_are_too_short() -> None:
 # ---- what is refused
 @pytest.mark.parametrize(("call", "kind", "match"), [
   (lambda: F.conv2d(line, W[1][0]), ShapeError, r"conv2d: input \(2, 4, 7\) with weight \(6, 2, 3\) and groups 1; give \(n, cin"),
-  (lambda: F.conv2d(image, W[2][0]), ShapeError, "groups 1"), (lambda: F.conv2d(image, W[2][0], groups=0), ShapeError, "groups 0"),
+  (lambda: F.conv2d(image, W[2][0]), ShapeError, "groups 1"),
+  (lambda: F.conv2d(image, W[2][0], groups=0), ShapeError, "groups 0"),
   (lambda: F.conv_transpose2d(image, W[2][0]), ShapeError, "conv_transpose2d"),
   (lambda: F.conv2d(image, W[2][0], None, 1, (1, 1, 1, 1), groups=2), ShapeError, "padding"),
   (lambda: F.conv2d(image, W[2][0], None, 1, "full", groups=2), ArgumentError, "padding 'full'"),
@@ -442,11 +450,13 @@ def test_ctc_of_sequences_that_are_too_short() -> None:
   (lambda: F.avg_pool2d(image, 2, 2, (1, 1, 1, 1)), ShapeError, "avg_pool2d: padding"),
   (lambda: F.unfold(x, 2), ShapeError, "im2col: shape"), (lambda: F.unfold(image, (2, 2, 2)), ShapeError, "unfold: kernel_size"),
   (lambda: F.fold(line, (2, 2, 2), 1), ShapeError, "fold: output_size"),
-  (lambda: F.relu([1.0]), ArgumentError, "relu: input is .* it takes a Tensor"),   # type: ignore[arg-type]
-  (lambda: F.dropout(x, 1.5), ArgumentError, "dropout"), (lambda: F.dropout(x, 0.5, "yes"), ArgumentError, "dropout: training is 'yes'"),
+  (lambda: F.relu([1.0]), ArgumentError, "relu: input is .* it takes a Tensor"),
+  (lambda: F.dropout(x, 1.5), ArgumentError, "dropout"), (lambda: F.dropout(x, 0.5, "yes"),
+  ArgumentError, "dropout: training is 'yes'"),
   (lambda: F.cross_entropy(a, ids, reduction="avg"), ArgumentError, "cross_entropy: reduction 'avg'"),
   (lambda: F.cross_entropy(a, ids, weights, "sum"), ArgumentError, "cross_entropy: size_average is 'sum'"),
-  (lambda: F.mse_loss(a, x), ShapeError, "mse_loss"), (lambda: F.mse_loss(a, b, weight=weights), ShapeError, "mse_loss: a weight"),
+  (lambda: F.mse_loss(a, x), ShapeError, "mse_loss"),
+  (lambda: F.mse_loss(a, b, weight=weights), ShapeError, "mse_loss: a weight"),
   (lambda: F.gaussian_nll_loss(a, b, -1.0), ArgumentError, "var = -1.0"),
   (lambda: F.margin_ranking_loss(a, b, sign), ShapeError, "margin_ranking_loss"),
   (lambda: F.linear_cross_entropy(a, table, ids, options=3), ArgumentError, "options"),
@@ -458,20 +468,24 @@ def test_ctc_of_sequences_that_are_too_short() -> None:
   (lambda: F.interpolate(image, 3, recompute_scale_factor=True), ArgumentError, "recompute_scale_factor"),
   (lambda: F.interpolate(image, scale_factor=[2.0], recompute_scale_factor=True), ShapeError, "scale_factor"),
   (lambda: F.interpolate(image, scale_factor=math.inf, recompute_scale_factor=True), ArgumentError, "finite"),
-  (lambda: F.one_hot(x), DTypeError, "one_hot"), (lambda: F.one_hot(Tensor.zeros(0, dtype="int32")), ArgumentError, "num_classes"),
-  (lambda: F.embedding(x, table), DTypeError, "embedding: indices of float64"), (lambda: F.embedding(ids, weights), ShapeError, "embedding"),
+  (lambda: F.one_hot(x), DTypeError, "one_hot"), (lambda: F.one_hot(Tensor.zeros(0, dtype="int32")),
+  ArgumentError, "num_classes"),
+  (lambda: F.embedding(x, table), DTypeError, "embedding: indices of float64"),
+  (lambda: F.embedding(ids, weights), ShapeError, "embedding"),
   (lambda: F.embedding(ids, table, 5), ArgumentError, "embedding: padding_idx 5; it goes from -5 to 4"),
-  (lambda: F.embedding_bag(ids, table), ShapeError, "no offsets"), (lambda: F.embedding_bag(ids, table, ids, mode="least"), ArgumentError, "mode"),
+  (lambda: F.embedding_bag(ids, table), ShapeError, "no offsets"), (lambda: F.embedding_bag(ids, table, ids, mode="least"),
+  ArgumentError, "mode"),
   (lambda: F.embedding_bag(ids, table, Tensor([0]), per_sample_weights=P(5)), ArgumentError, "per_sample_weights"),
   (lambda: F.embedding_bag(ids, table, Tensor([0]), None, 2, True, "max"), ArgumentError, "scale_grad_by_freq"),
   (lambda: F.embedding_bag(ids, table, ids[:0], include_last_offset=True), ShapeError, "no offsets"),
   (lambda: F.ctc_loss(x, ids, 3, 5, 7), ArgumentError, "ctc_loss: blank 7; it goes from 0 to 3"),
   (lambda: F.ctc_loss(x, ids, 3, 5, 0, "all"), ArgumentError, "ctc_loss: reduction 'all'"),
-  (lambda: F.ctc_loss(ids, ids, 3, 5), ShapeError, "ctc_loss: log_probs"), (lambda: F.ctc_loss(x, x, 3, 5), DTypeError, "targets"),
+  (lambda: F.ctc_loss(ids, ids, 3, 5), ShapeError, "ctc_loss: log_probs"),
+  (lambda: F.ctc_loss(x, x, 3, 5), DTypeError, "targets"),
   (lambda: F.ctc_loss(line, ids, [7, 7, 7, 7], [1, 1, 1, 1]), ShapeError, "5 labels in a row"),
   (lambda: F.ctc_loss(line, ids, [7, 7], [1, 4, 2, 3]), ShapeError, r"input_lengths of shape \(2,\) for 4 samples"),
   (lambda: F.ctc_loss(line, ids, [7.5] * 4, [1] * 4), DTypeError, "input_lengths"),
-  (lambda: F.ctc_loss(line, I(3, 2, 2, 2), [7] * 4, [1] * 4), ShapeError, "targets"),
+  (lambda: F.ctc_loss(line, N(3, 2, 2, 2), [7] * 4, [1] * 4), ShapeError, "targets"),
 ])
 def test_refused(call: Callable[[], Any], kind: type[Exception], match: str) -> None:
   with pytest.raises(kind, match=match): call()
@@ -479,15 +493,19 @@ def test_refused(call: Callable[[], Any], kind: type[Exception], match: str) -> 
 
 @pytest.mark.parametrize(("change", "match"), [
   ({"embed_dim_to_check": 5}, "embed_dim_to_check 5"), ({"num_heads": 4}, "num_heads 4"), ({"is_causal": True}, "is_causal"),
-  ({"bias_k": P(1, 1, 6)}, "bias_k and bias_v"), ({"in_proj_weight": None}, "in_proj_weight"), ({"in_proj_weight": P(6, 6)}, "in_proj_weight"),
-  ({"use_separate_proj_weight": True}, "q_proj_weight"), ({"attn_mask": P(3, 3)}, "attn_mask"), ({"key_padding_mask": P(3, 4)}, "key_padding"),
-  ({"attn_mask": I(2, 4, 5)}, "attn_mask of int64"), ({"static_k": P(1, 5, 3)}, "static_k"), ({"key": P(5, 6)}, "key"),
+  ({"bias_k": P(1, 1, 6)}, "bias_k and bias_v"), ({"in_proj_weight": None}, "in_proj_weight"),
+  ({"in_proj_weight": P(6, 6)}, "in_proj_weight"),
+  ({"use_separate_proj_weight": True}, "q_proj_weight"), ({"attn_mask": P(3, 3)}, "attn_mask"),
+  ({"key_padding_mask": P(3, 4)}, "key_padding"),
+  ({"attn_mask": N(2, 4, 5)}, "attn_mask of int64"), ({"static_k": P(1, 5, 3)}, "static_k"), ({"key": P(5, 6)}, "key"),
   ({"bias_k": P(1, 1, 6), "bias_v": P(1, 1, 6), "static_k": P(6, 5, 3)}, "static_k")])
 def test_heads_refused(change: dict[str, Any], match: str) -> None:
   usual = {"query": P(4, 3, 6), "key": P(5, 3, 6), "value": P(5, 3, 6), "embed_dim_to_check": 6, "num_heads": 2,
-           "in_proj_weight": P(18, 6), "in_proj_bias": None, "bias_k": None, "bias_v": None, "add_zero_attn": False, "dropout_p": 0.0,
+           "in_proj_weight": P(18, 6), "in_proj_bias": None, "bias_k": None, "bias_v": None, "add_zero_attn": False,
+           "dropout_p": 0.0,
            "out_proj_weight": P(6, 6), "out_proj_bias": None}
-  with pytest.raises(NtgradError, match=f"multi_head_attention_forward: .*{match}"): F.multi_head_attention_forward(**{**usual, **change})
+  with pytest.raises(NtgradError, match=f"multi_head_attention_forward: .*{match}"):
+    F.multi_head_attention_forward(**{**usual, **change})
 
 
 def test_labels_that_are_no_class() -> None:

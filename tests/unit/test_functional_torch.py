@@ -1,4 +1,4 @@
-"""``nn.functional`` against PyTorch: the calls of ``support/functional_cases.py``, values and gradients. Skipped without PyTorch."""
+"""``nn.functional`` against PyTorch, where it is installed: the calls of ``support/functional_cases.py`` and their gradients."""
 from __future__ import annotations
 
 import pytest
