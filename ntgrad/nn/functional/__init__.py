@@ -1,0 +1,40 @@
+"""``torch.nn.functional``: its functions with its parameters, in its order, with its defaults.
+
+What a function computes is a method of ``Tensor``, whose parameters are tinygrad's: ``conv2d(x, w, None, 2, 1)`` is
+``x.conv2d(w, stride=2, padding=1)``. ``training`` means what it says, whatever ``Tensor.training`` is; ``inplace`` writes the
+input; ``size_average`` and ``reduce`` stand for ``reduction`` where they are given; what PyTorch warns of is silent here.
+"""
+# ruff: noqa: F403 - what a file has to give is its __all__
+from __future__ import annotations
+
+from typing import Any
+
+from ntgrad.nn.functional import activations, alignments, heads, losses, moves, norms, pools, products
+from ntgrad.nn.functional.activations import *
+from ntgrad.nn.functional.alignments import *
+from ntgrad.nn.functional.heads import *
+from ntgrad.nn.functional.losses import *
+from ntgrad.nn.functional.moves import *
+from ntgrad.nn.functional.norms import *
+from ntgrad.nn.functional.pools import *
+from ntgrad.nn.functional.products import *
+
+_QUANTISED = "quantised weights are bytes with lazy expressions of them (nn.state.gguf_load)"
+_REFUSED = {
+  "grouped_mm": "groups of rows have sizes that are known only when it runs; multiply each group's rows by themselves",
+  "scaled_grouped_mm": _QUANTISED, "scaled_mm": _QUANTISED, "ScalingType": _QUANTISED, "SwizzleType": _QUANTISED,
+}
+
+__all__ = sorted([name for part in (activations, alignments, heads, losses, moves, norms, pools, products)  # noqa: PLE0605
+                  for name in part.__all__])
+
+
+def __getattr__(name: str) -> Any:
+  from ntgrad.tensor import Tensor
+  why = _REFUSED.get(name)
+  if why is None and not name.startswith("_") and callable(getattr(Tensor, name, None)):
+    why = f"torch.nn.functional has no such function; Tensor has, x.{name}(..)"
+  raise AttributeError(f"module 'ntgrad.nn.functional' has no attribute {name!r}" + ("" if why is None else f": {why}"))
+
+
+def __dir__() -> list[str]: return list(__all__)

@@ -1,0 +1,219 @@
+"""Elements moved, looked up and resampled: padding, rows of a table, one-hot, pixels and channels, other sizes, grids."""
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ntgrad.checks import Ints, Operand, checked
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.core import no_grad
+from ntgrad.names import text
+from ntgrad.tensor import Tensor
+
+# ---- padding
+
+
+@checked
+def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
+  """More elements round the tensor, (before, after) from the last dim on; negative cuts off.
+
+  ``mode`` is "constant" (``value``, or 0), "reflect", "replicate" or "circular". Raises ShapeError, ArgumentError.
+  """
+  if value is not None and mode != "constant":
+    raise ArgumentError(f"pad: value {value} with mode {mode!r}; it is for mode 'constant'")
+  return input.pad(tuple(pad), mode, 0.0 if value is None else value)
+
+
+# ---- rows of a table
+@checked
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+  """(..) ints -> (.., num_classes) int64: 1 at the index, 0 elsewhere. -1: as many classes as the greatest index needs, which is
+  read for it. Raises DTypeError, ArgumentError; IndexOutOfRangeError for an index that is no class."""
+  if num_classes == -1:
+    if not tensor.numel(): raise ArgumentError("one_hot: no indices to count classes by; give num_classes")
+    if tensor.dtype.kind not in "iu": raise DTypeError(f"one_hot: a tensor of {tensor.dtype.name}; it takes ints")
+    num_classes = int(tensor.max().item()) + 1
+  return tensor.one_hot(num_classes).cast(dtypes.int64)
+
+
+def _row(name: str, padding_idx: int | None, n: int) -> int | None:
+  """The row that stands for nothing, from 0. Raises ArgumentError."""
+  if padding_idx is None: return None
+  if not -n <= padding_idx < n: raise ArgumentError(f"{name}: padding_idx {padding_idx}; it goes from {-n} to {n - 1}")
+  return padding_idx % n
+
+
+def _looked_up(name: str, index: Tensor, weight: Tensor, padding_idx: int | None, max_norm: float | None, norm_type: float,
+               scale_grad_by_freq: bool) -> Tensor:
+  """``weight[index]``, with the weight's rows shortened before, and their gradient masked and scaled."""
+  if index.dtype.kind not in "iu": raise DTypeError(f"{name}: indices of {index.dtype.name}; they must be ints")
+  if weight.ndim != 2: raise ShapeError(f"{name}: a weight of shape {text(weight)}; it takes (rows, features)")
+  n = weight.shape[0]
+  flat = index.named().reshape(-1)
+  if max_norm is not None:
+    with no_grad():
+      used = Tensor.zeros(n, dtype=dtypes.int32, device=weight.device).scatter(0, flat, 1).cast(dtypes.bool).unsqueeze(1)
+      length = weight.detach().norm(norm_type, 1, keepdim=True)
+      short = weight.detach() * (max_norm / (length + 1e-7))
+      weight.assign((used & (length > max_norm)).where(short, weight.detach()))
+  out = weight[index]
+  if scale_grad_by_freq:
+    times = Tensor.zeros(n, dtype=weight.dtype, device=weight.device).index_add(
+      0, flat, Tensor.ones(flat.shape[0], dtype=weight.dtype, device=weight.device))
+    still = out.detach()
+    out = still + (out - still) / times[index].unsqueeze(-1)   # what is added is 0, its gradient is not
+  return out if padding_idx is None else (index != padding_idx).unsqueeze(-1).where(out, out.detach())
+
+
+@checked
+def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
+              norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False) -> Tensor:
+  """Rows of a table: ints (..), weight (rows, features) -> (.., features).
+
+  The row ``padding_idx`` gets no gradient; rows longer than ``max_norm`` are shortened in the weight itself;
+  ``scale_grad_by_freq`` divides a row's gradient by how often it is used. ``sparse`` has no effect: gradients are dense. Raises
+  DTypeError, ShapeError, ArgumentError.
+  """
+  row = _row("embedding", padding_idx, weight.shape[0] if weight.ndim else 0)
+  return _looked_up("embedding", input, weight, row, max_norm, norm_type, scale_grad_by_freq)
+
+
+@checked
+def embedding_bag(input: Tensor, weight: Tensor, offsets: Operand | None = None, max_norm: float | None = None,
+                  norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,
+                  per_sample_weights: Operand | None = None, include_last_offset: bool = False,
+                  padding_idx: int | None = None) -> Tensor:
+  """The sum, mean or greatest of several rows of a table, a bag: ints (bags, k), or (n,) with the ``offsets`` (bags,) where each
+  bag begins, weight (rows, features) -> (bags, features).
+
+  A bag of nothing gives zeros; the row ``padding_idx`` does not count. ``per_sample_weights`` are for mode "sum". With
+  ``include_last_offset`` the last offset is an end. What is left as in :func:`embedding`. Raises ShapeError, DTypeError,
+  ArgumentError.
+  """
+  name = "embedding_bag"
+  if mode not in ("sum", "mean", "max"): raise ArgumentError(f"{name}: mode {mode!r}; it takes 'sum', 'mean' or 'max'")
+  if input.ndim not in (1, 2) or (offsets is None) is (input.ndim == 1) or (offsets is not None and offsets.ndim != 1):
+    raise ShapeError(f"{name}: indices of shape {text(input)} and {'no' if offsets is None else text(offsets)} offsets; give "
+                     "(bags, k) without offsets, or (n,) with offsets (bags,)")
+  if per_sample_weights is not None and (mode != "sum" or per_sample_weights.shape != input.shape):
+    raise ArgumentError(f"{name}: per_sample_weights of shape {text(per_sample_weights)} in mode {mode!r} for indices of shape "
+                        f"{text(input)}; they are for mode 'sum', and of the indices' shape")
+  if mode == "max" and scale_grad_by_freq: raise ArgumentError(f"{name}: scale_grad_by_freq in mode 'max'; take 'sum' or 'mean'")
+  row = _row(name, padding_idx, weight.shape[0] if weight.ndim else 0)
+  rows = _looked_up(name, input, weight, row, max_norm, norm_type, scale_grad_by_freq)
+  if per_sample_weights is not None: rows = rows * per_sample_weights.unsqueeze(-1)
+  index = input.named()
+  nothing = None if row is None else (index == row)
+  if offsets is None: return _bags(rows, nothing, mode)
+  n = offsets.shape[0] - include_last_offset
+  if n < 0: raise ShapeError(f"{name}: no offsets, of which the last is an end; give one at least")
+  place = Tensor.arange(input.shape[0], device=input.device).unsqueeze(1)
+  bag = (place >= offsets.named().unsqueeze(0)).sum(1) - 1   # n, one bag too many, for what is in none
+  bag = (bag < 0).where(n, bag)
+  if nothing is not None: bag = nothing.where(n, bag)
+  bag = bag.unsqueeze(1).expand(rows.shape)
+  out = Tensor.zeros(n + 1, weight.shape[1], dtype=rows.dtype, device=rows.device)
+  return out.scatter_reduce(0, bag, rows, {"max": "amax"}.get(mode, mode), include_self=False)[:n]
+
+
+def _bags(rows: Any, nothing: Any, mode: str) -> Any:
+  """Bags (bags, k, features) reduced over k without what counts for nothing."""
+  count: Any = float(rows.shape[1])
+  if nothing is not None:
+    used = nothing.logical_not().unsqueeze(-1)
+    count = used.sum(1).cast(rows.dtype)
+    rows = used.where(rows, -math.inf if mode == "max" else 0)
+  if mode == "sum" or not rows.shape[1]: return rows.sum(1)
+  if mode == "mean": return rows.sum(1) / (count if nothing is None else count.maximum(1))
+  return rows.max(1) if nothing is None else (count > 0).where(rows.max(1), 0)
+
+
+# ---- pixels and channels
+@checked
+def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
+  """Channels to pixels: (.., c * r², h, w) -> (.., c, h * r, w * r). Raises ShapeError, ArgumentError."""
+  return input.pixel_shuffle(upscale_factor)
+
+
+@checked
+def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
+  """Pixels to channels: (.., c, h * r, w * r) -> (.., c * r², h, w). Raises ShapeError, ArgumentError."""
+  return input.pixel_unshuffle(downscale_factor)
+
+
+@checked
+def channel_shuffle(input: Tensor, groups: int) -> Tensor:
+  """Channels of ``groups`` groups taken in turn: (n, c, ..). Raises ShapeError, ArgumentError."""
+  return input.channel_shuffle(groups)
+
+
+@checked
+def native_channel_shuffle(input: Tensor, groups: int) -> Tensor:
+  """:func:`channel_shuffle`. Raises ShapeError, ArgumentError."""
+  return input.channel_shuffle(groups)
+
+
+# ---- other sizes
+@checked
+def interpolate(input: Tensor, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None,
+                mode: str = "nearest", align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
+                antialias: bool = False) -> Tensor:
+  """Another size for the spatial dimensions: (n, c, *spatial) -> (n, c, *size), or scaled by ``scale_factor``.
+
+  ``recompute_scale_factor`` takes the scale from the rounded sizes. ``antialias`` is not here. Raises ShapeError, ArgumentError,
+  DTypeError (``Tensor.interpolate``).
+  """
+  if antialias: raise ArgumentError("interpolate: antialias is not here; leave it False, or take mode 'area' to make it smaller")
+  if recompute_scale_factor:
+    if size is not None or scale_factor is None:
+      raise ArgumentError(f"interpolate: recompute_scale_factor with size {size} and scale_factor {scale_factor}; it takes "
+                          "scale_factor alone")
+    n = input.ndim - 2
+    scales = tuple(scale_factor) if isinstance(scale_factor, Sequence) else (scale_factor,) * n
+    if len(scales) != n:
+      raise ShapeError(f"interpolate: scale_factor {scales} for shape {text(input)}; give one number, or one for each spatial "
+                       "dimension")
+    if not all([math.isfinite(f) for f in scales]): raise ArgumentError(f"interpolate: scale_factor {scales}; it must be finite")
+    size, scale_factor = tuple([int(s * f) for s, f in zip(input.shape[2:], scales)]), None
+  return input.interpolate(size, scale_factor, mode, align_corners)
+
+
+@checked
+def upsample(input: Tensor, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None,
+             mode: str = "nearest", align_corners: bool | None = None) -> Tensor:
+  """:func:`interpolate` by its older name. Raises as that."""
+  return input.interpolate(size, scale_factor, mode, align_corners)
+
+
+@checked
+def upsample_nearest(input: Tensor, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None) -> Tensor:
+  """:func:`interpolate` with mode "nearest". Raises as that."""
+  return input.interpolate(size, scale_factor, "nearest")
+
+
+@checked
+def upsample_bilinear(input: Tensor, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None) -> Tensor:
+  """:func:`interpolate` with mode "bilinear" and ``align_corners``. Raises as that."""
+  return input.interpolate(size, scale_factor, "bilinear", True)
+
+
+# ---- grids
+@checked
+def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
+  """The places that affine maps (n, 2, 3), or (n, 3, 4), send a regular grid to, for :func:`grid_sample`. ``align_corners``
+  None is False. Raises ShapeError, DTypeError, ArgumentError."""
+  return theta.affine_grid(size, bool(align_corners))
+
+
+@checked
+def grid_sample(input: Tensor, grid: Operand, mode: str = "bilinear", padding_mode: str = "zeros",
+                align_corners: bool | None = None) -> Tensor:
+  """Elements of (n, c, h, w) at the places of a grid (n, h', w', 2), or one dimension more. ``align_corners`` None is False.
+  Raises ShapeError, DTypeError, ArgumentError (``Tensor.grid_sample``)."""
+  return input.grid_sample(grid, mode, padding_mode, bool(align_corners))
+
+
+__all__ = ["affine_grid", "channel_shuffle", "embedding", "embedding_bag", "grid_sample", "interpolate", "native_channel_shuffle",
+           "one_hot", "pad", "pixel_shuffle", "pixel_unshuffle", "upsample", "upsample_bilinear", "upsample_nearest"]
