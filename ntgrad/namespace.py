@@ -1,4 +1,4 @@
-"""Functions of this package that are methods of ``Tensor``: ``ntgrad.cat([a, b], dim=1)``, ``ntgrad.nn.functional.relu(x)``.
+"""Functions of this package that are methods of ``Tensor``: ``ntgrad.cat([a, b], dim=1)``.
 
 Programs written for other libraries call them so. Nothing is listed: each public method is one, and each dtype is a name too
 (``ntgrad.float32``). A module of this package that is called like a function of theirs keeps its name.
