@@ -53,7 +53,8 @@ def bits(device: str, how: str, cache: Path, **settings: str) -> str:
     **settings,
   }
   long = "30" if device == "NUMPY" else "3000"   # it has one way to sum, and goes from element to element
-  done = subprocess.run([sys.executable, "-c", PROGRAM, how, long], env=env, capture_output=True, text=True, timeout=300, check=False)
+  command = [sys.executable, "-c", PROGRAM, how, long]
+  done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
   assert not done.returncode, done.stderr
   return done.stdout.strip()
 
