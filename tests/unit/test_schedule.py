@@ -357,8 +357,8 @@ GROWING: dict[str, tuple[int, Callable[[int], list[Tensor]]]] = {
   "a chain of additions and products": (2500, lambda n: repeated(n, E(8), lambda x, i: x * c + d)),
   "a sum of many": (1500, lambda n: repeated(n, E(16), lambda x, i: x + E(16))),
   "rows less their sums": (300, lambda n: repeated(n, E(4, 4), lambda x, i: x - x.sum(1, keepdim=True) * 0.01)),
-  "costly diamonds": (500, lambda n: repeated(n, E(64), lambda x, i: x.exp() + x.flip(0))),
-  "indices of indices": (300, lambda n: repeated(n, gathered, lambda x, i: gathered[x])),
+  "costly diamonds": (200, lambda n: repeated(n, E(64), lambda x, i: x.exp() + x.flip(0))),
+  "indices of indices": (100, lambda n: repeated(n, gathered, lambda x, i: gathered[x])),
   "a cat of many": (60, lambda n: [Tensor.cat(*[E(3) + 1 for _ in range(n)])]),
   "a cat of one": (300, lambda n: [Tensor.cat(*[E(3).exp()] * n)]),
   "cats of a cat": (60, lambda n: repeated(n, E(1), lambda x, i: Tensor.cat(x, E(1)))),
@@ -385,8 +385,9 @@ def test_four_times_the_graph_takes_four_times_the_memory(name: str) -> None:
   n, make = GROWING[name]
   scheduled(make, 4 * n)
   gc.collect()
-  # twice, for a table of all nodes that grows meanwhile is not the schedule's
-  one, four = (min(most_bytes(lambda m=m: scheduled(make, m)) for _ in range(2)) for m in (n, 4 * n))   # type: ignore[misc]
+  one, four = [most_bytes(lambda m=m: scheduled(make, m)) for m in (n, 4 * n)]   # type: ignore[misc]
+  if four > 5 * one:   # once more, for a table of all nodes that grows meanwhile is not the schedule's
+    one, four = [min(old, most_bytes(lambda m=m: scheduled(make, m))) for old, m in ((one, n), (four, 4 * n))]  # type: ignore[misc]
   assert four <= 5 * one, four / one   # 16 times for work that goes with the square
 
 
