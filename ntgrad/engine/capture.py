@@ -15,7 +15,7 @@ from ntgrad.alias import Alias, live_aliases, onto as seen_through, values
 from ntgrad.backends.base import Device
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import CaptureError
-from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, live_nodes, toposort
+from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, toposort
 from ntgrad.variable import Bound
 
 from . import realize as engine
@@ -246,7 +246,6 @@ def nothing_known() -> Iterator[None]:
     base_of(a.node).arg.is_value_of(own, a.node)
     for t in a.seen():
       if t._state == 1 and t._node is not None: t._node = seen_through(own, t._view)
-  live_nodes()   # drops what an interrupt has left
   known = [n for n in values.nodes() if not n.is_unique]
   stale: dict[UOp, bool] = {}
   for n in toposort(known): stale[n] = n.arg.stale if n.op is Ops.BUFFER else any([stale[s] for s in n.src])

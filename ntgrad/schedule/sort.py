@@ -18,7 +18,8 @@ from .writes import Idx
 
 SELECTED = 64        # of a row's elements, that a CPU's program keeps in order while it goes through the row
 DIGITS = range(3, 12)   # bits of a digit: a program has a counter for each of its values
-START = 20000        # elements that could be counted while a kernel starts
+START = 20000        # elements that could be counted while a kernel starts,
+NUMPY_START = 4      # and by numpy, which goes through counters one at a time
 PART, KEPT = 2048, 32   # elements of a part whose least are asked for, at least, and how many for each of these
 STAGES = 2           # of a merge in one kernel, which reads so many times two elements for one
 _NO_REDUCTION = UOp(Ops.RANGE, ix.INT, (), (-1, 1))   # an axis that no value has: no reduction keeps it
@@ -68,7 +69,8 @@ def by_digits(x: UOp, arg: tuple[int, ...], target: Target) -> UOp:
   axis, low, high = arg[:3]
   n = ix.count(x.shape[axis])
   rows = ix.elements(x.shape) // max(n, 1)
-  def cost(bits: int) -> int: return -(-(high - low) // bits) * (rows * (3 * n + (1 << bits)) + START)
+  start = NUMPY_START if target.name == "numpy" else START
+  def cost(bits: int) -> int: return -(-(high - low) // bits) * (rows * (3 * n + (1 << bits)) + start)
   bits = min(DIGITS, key=cost)
   digits = -(-(high - low) // bits)
   bits = -(-(high - low) // digits)
