@@ -5,7 +5,7 @@ import math
 
 import ml_dtypes
 
-from ntgrad.checks import checked, flag
+from ntgrad.checks import Ints, checked, flag
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.nn.common import count, size, untrained
@@ -270,10 +270,9 @@ class RMSNorm(Module):
   """
   _said = ("*dim", "eps")
 
-  def __init__(self, dim: int | tuple[int, ...] | list[int], eps: float | None = 1e-6, elementwise_affine: bool = True):
-    shape = (dim,) if isinstance(dim, int) else tuple(dim)
+  def __init__(self, dim: Ints, eps: float | None = 1e-6, elementwise_affine: bool = True):
+    shape = tuple([size("RMSNorm", "dim", n) for n in (dim if isinstance(dim, (tuple, list)) else (dim,))])
     if not shape: raise ArgumentError("nn.RMSNorm: dim is empty, expected the sizes of the last dimensions")
-    for n in shape: size("RMSNorm", "dim", n)
     self.dim, self.eps = dim, eps
     self.normalized_shape, self.axis = shape, tuple(range(-len(shape), 0))
     self.weight: Tensor | None = Tensor.ones(*shape, requires_grad=True) if elementwise_affine else None

@@ -672,7 +672,7 @@ LAYERS: dict[str, tuple[tuple[Any, ...], Callable[[], tuple[Any, ...]]]] = {
   "Conv3d": ((2, 2, 2, 1, 0, 1, 1, True, "zeros"), lambda: (f(1, 2, 2, 2, 2),)),
   "BatchNorm1d": ((2, 1e-5, True, True, 0.1), lambda: (f(2, 2),)),
   "Bilinear": ((2, 3, 2, True), lambda: (f(4, 2), f(4, 3))),
-  "EmbeddingBag": ((4, 2, "sum", 0), lambda: (i(2, 3), f(2, 3))),
+  "EmbeddingBag": ((4, 2, None, 2.0, False, "sum", False, None, False, 0), lambda: (i(2, 3), None, f(2, 3))),
   "PixelShuffle": ((2,), lambda: (f(4, 1, 1),)), "PixelUnshuffle": ((2,), lambda: (f(1, 2, 2),)),
   "Softmax2d": ((), lambda: (f(2, 2, 2),)), "ModuleList": (([Tensor.relu],), lambda: ()),
   "RNNCell": ((2, 3, True, "relu"), lambda: (f(4, 2), f(4, 3))), "GRUCell": ((2, 3, True), lambda: (f(4, 2), f(4, 3))),
