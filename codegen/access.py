@@ -10,7 +10,8 @@ from typing import Sequence
 
 from . import index as ix
 from .arrangement import Arrangement
-from .derivation import Derivation, NoArrangement
+from .derivation import NoArrangement, straight
+from .digits import by_digits
 from .errors import NtgradError
 from .kernel import EFFECTS, Axis, AxisKind, Kernel, Param
 from .printing import Printer
@@ -88,17 +89,19 @@ def derive(kernel: Kernel, param: Param, stored: bool, index: UOp, gate: UOp) ->
   def now(u: UOp) -> UOp: return substitute((u,), table)[0] if table else u
   def sized(n: ix.Dim) -> ix.Dim: return ix.number(now(n)) if isinstance(n, UOp) else n
   indices = tuple(map(now, index.src))
-  try:
-    axes = [replace(a, size=sized(a.size)) for a in kernel.axes]
-    d = Derivation(axes, [sized(n) for n in param.shape], indices, gate is ix.TRUE)
-    d.run()
-    at, valid = d.arr.pull([[a.rng for a in level] for level in d.axes])
-    if at != d.given: raise NoArrangement
-  except (NoArrangement, NtgradError): return Access(param, stored, index, gate)
-  said = set(ix.conjuncts(valid))
-  where = tuple(c for c in ix.conjuncts(gate) if not said.issuperset(ix.conjuncts(now(c))))
-  levels = tuple(tuple(kernel.axis(a.id) for a in level) for level in d.axes)
-  return Access(param, stored, index, gate, d.arr, tuple(d.names), levels, where)
+  axes = [replace(a, size=sized(a.size)) for a in kernel.axes]
+  shape = [sized(n) for n in param.shape]
+  for way in (straight, by_digits):
+    try:
+      d = way(axes, shape, indices, gate)
+      at, valid = d.arr.pull([[a.rng for a in level] for level in d.axes])
+    except (NoArrangement, NtgradError): continue
+    if at != d.given: continue
+    said = set(ix.conjuncts(valid))
+    where = tuple(c for c in ix.conjuncts(gate) if not said.issuperset(ix.conjuncts(now(c))))
+    levels = tuple(tuple(kernel.axis(a.id) for a in level) for level in d.axes)
+    return Access(param, stored, index, gate, d.arr, tuple(d.names), levels, where)
+  return Access(param, stored, index, gate)
 
 
 def _narrowed(needs: Sequence[UOp], some: Sequence[ix.Dim]) -> dict[UOp, UOp]:

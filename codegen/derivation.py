@@ -408,6 +408,13 @@ class Derivation:
     if self.arr.levels[level] != sizes: self.arr = self.arr.expand(sizes, level=level)
 
 
+def straight(axes: Sequence[Axis], shape: Sequence[Dim], index: Sequence[UOp], gate: UOp) -> Derivation:
+  """The derivation of an index as it is. Raises NoArrangement."""
+  d = Derivation(axes, shape, index, gate is ix.TRUE)
+  d.run()
+  return d
+
+
 def span(column: Iterable[tuple[Dim, Dim]]) -> Dim:
   """How far the last element of axes, each a size and a factor, is from the first."""
   return ix.total(ix.times(ix.minus(n, 1), k) for n, k in column)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from functools import reduce
 from itertools import permutations
 from typing import Callable, Iterable, Mapping, NamedTuple
 
@@ -49,11 +50,8 @@ def plus(a: Dim, b: Dim) -> Dim: return a + b if isinstance(a, int) and isinstan
 def minus(a: Dim, b: Dim) -> Dim: return a - b if isinstance(a, int) and isinstance(b, int) else number(sub(node(a), b))
 def over(a: Dim, b: Dim) -> Dim: return a // b if isinstance(a, int) and isinstance(b, int) else number(fdiv(node(a), b))
 def rounds(a: Dim, b: Dim) -> Dim: return -(-a // b) if isinstance(a, int) and isinstance(b, int) else number(cdiv(node(a), b))
-def product(ns: Iterable[Dim]) -> Dim:
-  """The product of sizes."""
-  out: Dim = 1
-  for n in ns: out = times(out, n)
-  return out
+def product(ns: Iterable[Dim]) -> Dim: return reduce(times, ns, number(ONE))
+def total(ns: Iterable[Dim]) -> Dim: return reduce(plus, ns, number(ZERO))
 
 
 def elements(shape: Iterable[Dim]) -> int:
@@ -64,13 +62,6 @@ def elements(shape: Iterable[Dim]) -> int:
 def may_equal(a: Dim, b: Dim) -> bool:
   """Whether two sizes may be the same number."""
   return a == b or not (isinstance(a, int) and isinstance(b, int)) and eq(sub(node(a), b), 0) is not FALSE
-
-
-def total(ns: Iterable[Dim]) -> Dim:
-  """The sum of sizes."""
-  out: Dim = 0
-  for n in ns: out = plus(out, n)
-  return out
 
 
 def divides(n: Dim, size: Dim) -> bool:
@@ -214,13 +205,17 @@ def _pairs(t: UOp) -> tuple[_Pair, ...]:
   if t.dtype is not INT: return ()
   out: list[_Pair] = []
   atoms = factors(t)
-  for n, f in enumerate(atoms):
+  for i, f in enumerate(atoms):
     if f.op is not Ops.ALU or f.arg not in _DIVISIONS[:2]: continue
     x, d = f.src
-    rest = _monomial((*atoms[:n], *atoms[n + 1:]))
+    rest = _monomial((*atoms[:i], *atoms[i + 1:]))
     if f.arg is BinaryOps.MOD:
       out.append(_Pair(1, linear(mul(mul(fdiv(x, d), d), rest)), x, None, rest))
       continue
+    if n := _number(d):
+      out.append(_Pair(n, linear(mul(mod(x, n), rest)), x, None, rest))
+      if x.op is Ops.ALU and x.arg is BinaryOps.MOD and (m := _number(x.src[1])) and m % n == 0:   # y//m*(m//n) + y%m//n is y//n
+        out.append(_Pair(1, linear(mul(mul(fdiv(x.src[0], m), m // n), rest)), fdiv(x.src[0], n), None, rest))
     by, more = _leading(d)
     over = Counter(factors(rest))
     over.subtract(Counter(by))
@@ -383,10 +378,12 @@ def fdiv(a: UOp, by: UOp | int) -> UOp:
     if blo >= 0 and bhi < g: return add(_build(whole, wc), fdiv(_build(upper, rc_high), d // g))
   for t, k in rest.items():  # (A + x // n) // d == (A*n + x) // (n*d)
     if k == 1 and t.op is Ops.ALU and t.arg is BinaryOps.IDIV and (len(rest) == 1 and rc == 0 or _number(t.src[1])):
-      others = _build({s: j for s, j in rest.items() if s is not t}, rc)
-      return add(_build(whole, wc), fdiv(add(mul(others, t.src[1]), t.src[0]), mul(t.src[1], d)))
+      return add(_build(whole, wc), fdiv(add(mul(_without(t, rest, rc), t.src[1]), t.src[0]), mul(t.src[1], d)))
   q = UOp(Ops.ALU, INT, (_build(rest, rc), const(d)), BinaryOps.IDIV)
   return add(_build(whole, wc), q)
+
+
+def _without(t: UOp, terms: Mapping[UOp, int], c: int) -> UOp: return _build({s: k for s, k in terms.items() if s is not t}, c)
 
 
 def _leads_down(rest: Mapping[UOp, int]) -> bool:
@@ -439,10 +436,13 @@ def mod(a: UOp, by: UOp | int) -> UOp:
     upper, lower, rc_high, rc_low = _part(rest, rc, g)
     blo, bhi = _span(lower, rc_low)
     if blo >= 0 and bhi < g: return add(mul(mod(_build(upper, rc_high), d // g), g), _build(lower, rc_low))
-  inner = _build(rest, rc)
-  if inner.op is Ops.ALU and inner.arg is BinaryOps.MOD and _number(inner.src[1]) and inner.src[1].arg % d == 0:
-    return mod(inner.src[0], d)
-  return UOp(Ops.ALU, INT, (inner, const(d)), BinaryOps.MOD)
+  for t, k in rest.items():
+    if t.op is not Ops.ALU or not (n := _number(t.src[-1])): continue
+    if t.arg is BinaryOps.MOD and n * k % d == 0:  # (A + x % n * k) % d == (A + x*k) % d
+      return mod(add(_without(t, rest, rc), mul(t.src[0], k)), d)
+    if t.arg is BinaryOps.IDIV and k == 1 and (others := _without(t, rest, rc)).ranges <= t.ranges:
+      return fdiv(mod(add(mul(others, n), t.src[0]), n * d), n)  # (A + x // n) % d, where A has no axes of its own
+  return UOp(Ops.ALU, INT, (_build(rest, rc), const(d)), BinaryOps.MOD)
 
 
 def _mod_size(a: UOp, d: UOp) -> UOp:

@@ -7,14 +7,18 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor
-from ntgrad.codegen import index as ix
+from ntgrad.backends.cuda.renderer import TritonRenderer
+from ntgrad.codegen import index as ix, pipeline
 from ntgrad.codegen.access import accesses
 from ntgrad.codegen.arrangement import Arrangement
+from ntgrad.codegen.derivation import NoArrangement
+from ntgrad.codegen.digits import by_digits
 from ntgrad.codegen.errors import ArgumentError, AxisError, IndexOutOfRangeError, ShapeError
-from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.kernel import Axis, AxisKind, Kernel
 from ntgrad.codegen.linearizer import Linearizer
 from ntgrad.codegen.optimize import optimize
-from ntgrad.codegen.opts import Pad, Unroll
+from ntgrad.codegen.opts import Fuse, Pad, Unroll
+from ntgrad.codegen.parts import Part
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import UOp
 from ntgrad.schedule import create_schedule
@@ -213,8 +217,16 @@ SUBJECTS: dict[str, Callable[[], list[Tensor]]] = {
   "broadcast": lambda: [E(3, 1, 5) + E(4, 1)],
   "4x6 as 6x4": lambda: [E(4, 6).T.reshape(4, 6) + 1],
 }
+FUSED: dict[str, Callable[[], list[Tensor]]] = {   # blocks of these have the digits of fused axes
+  "conv": lambda: [E(2, 16, 9, 9).conv2d(E(32, 16, 3, 3))],
+  "conv, strided and padded": lambda: [E(2, 16, 9, 10).conv2d(E(32, 16, 3, 3), padding=1, stride=2)],
+  "conv, odd": lambda: [E(2, 3, 21, 21).conv2d(E(24, 3, 7, 7), stride=2)],
+  "conv, gradient": lambda: E(2, 16, 9, 9).conv2d(w := E(32, 16, 3, 3, requires_grad=True)).square().sum().gradient(w),
+  "pictures as rows": lambda: [E(2, 16, 4, 6).permute(0, 2, 3, 1).reshape(48, 16) @ E(16, 32)],
+}
 TARGETS = {"as scheduled": None, "16 lanes": Target("opencl", lanes=16, registers=32, cores=2),
            "4 lanes": Target("opencl", lanes=4, registers=16, cores=1)}
+BLOCKS = TritonRenderer().target
 
 
 def check_accesses(kernel: Kernel) -> list[str]:
@@ -253,6 +265,31 @@ def test_printed_chain_is_what_the_kernel_does(name: str, target: str) -> None:
   for k in kernels(name):
     as_is = check_accesses(k if TARGETS[target] is None else optimize(k, TARGETS[target]))
     assert as_is == []
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_printed_chain_of_blocks(name: str) -> None:
+  fused = 0
+  for item in create_schedule(FUSED[name]()):
+    assert item.ast is not None
+    parts = pipeline.run(pipeline.prepare(item.ast, BLOCKS), BLOCKS, "opts", "opts")
+    for part in parts.items:
+      if not isinstance(part, Part): continue
+      fused += any(isinstance(o, Fuse) for o in part.kernel.applied)
+      assert check_accesses(part.kernel) == []
+  assert fused
+
+
+def test_digits_of_an_axis_in_three_levels() -> None:
+  a, b, c, x = (Axis(i, n, kind) for i, (n, kind) in enumerate(
+    [(9, AxisKind.GRID), (8, AxisKind.LOOP), (4, AxisKind.TILE), (5, AxisKind.TILE)]))
+  e = ix.add(ix.mul(ix.add(ix.mul(a.rng, 8), b.rng), 4), c.rng)   # 288 = 32 * 3 * 3
+  index = (ix.fdiv(e, 9), ix.add(ix.fdiv(ix.mod(e, 9), 3), x.rng), ix.sub(ix.const(2), ix.mod(e, 3)))
+  d = by_digits([a, b, c, x], (32, 7, 3), index, ix.TRUE)
+  assert d.names == ["GRID", "LOOP", "tile"] and d.axes == [(a,), (b,), (c, x)]
+  assert d.arr.pull([[r.rng for r in level] for level in d.axes]) == (index, ix.TRUE)
+  with pytest.raises(NoArrangement): by_digits([a, b, c, x], (32, 7, 3), (ix.fdiv(e, 9), x.rng, ix.mod(e, 4)), ix.TRUE)
+  with pytest.raises(NoArrangement): by_digits([a, b, c, x], (32, 7, 3), (a.rng, x.rng, c.rng), ix.TRUE)   # no digits
 
 
 @pytest.mark.parametrize("name", ["matmul", "conv", "conv, strided and padded", "pool", "regroup", "merge three"])
