@@ -162,7 +162,7 @@ class Module(ModuleBase):
     from ntgrad.nn.state import get_state_dict
     gone = {p.path for p in walk(self) if isinstance(p.holder, Module) and p.key in p.holder._passing}
     return {k: t for k, t in get_state_dict(self).items() if k not in gone}
-  def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True) -> Unmatched:
+  def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Unmatched:
     """Assign tensors by name; gives ``missing_keys`` and ``unexpected_keys``. See ``nn.state.load_state_dict``. Raises
     StateError, then nothing has been assigned."""
     from ntgrad.nn.state import load_state_dict

@@ -87,6 +87,19 @@ def test_load_state_dict() -> None:
   assert np.abs(two.weight.numpy()).sum() > 0
 
 
+def test_load_arrays_and_other_libraries_tensors() -> None:
+  class Other:   # speaks DLPack, as PyTorch's tensors do
+    def __init__(self, a: np.ndarray): self.a = a
+    def __dlpack__(self, **_: Any) -> Any: return self.a.__dlpack__()
+    def __dlpack_device__(self) -> tuple[int, int]: return self.a.__dlpack_device__()
+  weight, bias = np.random.default_rng(0).random((2, 3), np.float32), np.ones(2, np.float32)
+  layer = nn.Linear(3, 2)
+  kept = load_state_dict(layer, {"weight": weight, "bias": Other(bias), "more": np.zeros(1)}, strict=False)
+  assert kept.unexpected_keys == ["more"] and layer.weight.tolist() == weight.tolist() and layer.bias.tolist() == [1, 1]
+  with pytest.raises(StateError, match="'bias' is list, expected a Tensor"):
+    load_state_dict(layer, {"weight": weight, "bias": [1.0, 1.0]})
+
+
 def test_load_swapped_and_same() -> None:
   a, b = Tensor([1.0, 2.0]).realize(), Tensor([3.0, 4.0]).realize()
   load_state_dict({"a": a, "b": b}, {"a": b, "b": a})
@@ -100,7 +113,7 @@ def test_load_swapped_and_same() -> None:
   (lambda d: d.update(x=Tensor.zeros(1)), "the state dict has 'x', which the model lacks"),
   (lambda d: d.update({"l.bias": Tensor.zeros(5)}), r"'l.bias' has shape \(5,\) in the state dict and \(4,\) in the model"),
   (lambda d: d.update({"l.bias": Tensor.zeros(4, dtype=dtypes.float64)}), "'l.bias' is float64 in the state dict and float32"),
-  (lambda d: d.update({"l.bias": np.zeros(4)}), "'l.bias' is ndarray, expected a Tensor")])
+  (lambda d: d.update({"l.bias": [0.0] * 4}), "'l.bias' is list, expected a Tensor")])
 def test_load_refusals_leave_the_model(change: Callable[[dict[str, Any]], Any], said: str) -> None:
   block = Block()
   before = block.l.weight.numpy()

@@ -5,9 +5,12 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import StateError
+from ntgrad.engine import interchange
 from ntgrad.nn.state.names import get_state_dict
 from ntgrad.tensor import Tensor
 
@@ -22,9 +25,10 @@ class Unmatched(NamedTuple):
 
 
 @checked
-def load_state_dict(model: Any, state_dict: Mapping[str, Tensor], strict: bool = True, verbose: bool = False,
+def load_state_dict(model: Any, state_dict: Mapping[str, Any], strict: bool = True, verbose: bool = False,
                     prefix: str = "") -> Unmatched:
-  """Assign the tensors of ``state_dict`` to those of ``model`` with the same names, moved to the model's devices.
+  """Assign the tensors of ``state_dict`` to those of ``model`` with the same names, moved to the model's devices. Numpy arrays
+  and other libraries' tensors do as well: ``model.load_state_dict(torch_model.state_dict())``.
 
   With ``prefix`` only names of the state dict that begin with it count, and the rest of each is the name: ``prefix="model."``
   loads what was saved as a part of something larger. float16 and bfloat16 are cast where the model has float32, which is said
@@ -56,12 +60,20 @@ def load_state_dict(model: Any, state_dict: Mapping[str, Tensor], strict: bool =
   return Unmatched(missing, extra)
 
 
-def _without_prefix(state_dict: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-  if not prefix: return dict(state_dict)
-  found = {k[len(prefix):]: v for k, v in state_dict.items() if isinstance(k, str) and k.startswith(prefix)}
+def _without_prefix(state_dict: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+  """The tensors of a state dict whose names begin with a prefix, by the rest of the name."""
+  found = {k[len(prefix):] if prefix else k: _tensor(v) for k, v in state_dict.items()
+           if not prefix or isinstance(k, str) and k.startswith(prefix)}
+  if not prefix: return found
   if not found:
     raise StateError(f"load_state_dict: no name of the state dict begins with {prefix!r}; it has {_names(list(state_dict))}")
   return found
+
+
+def _tensor(value: Any) -> Any:
+  """Arrays and other libraries' tensors as Tensors; what is none as it is."""
+  if isinstance(value, Tensor) or not (isinstance(value, (np.ndarray, np.generic)) or interchange.speaks(value)): return value
+  return Tensor(value)
 
 
 def _differs(name: str, value: Any, target: Tensor) -> str | None:
