@@ -76,13 +76,15 @@ class Param:
   """A buffer parameter: its source shape (indices are one a source dimension), element type, and whether it is written.
 
   ``align``: of a part of a memory, the bytes that the place where it begins is a multiple of. The place itself is an argument of
-  the launch; 0 is for what begins where the memory does.
+  the launch; 0 is for what begins where the memory does. ``runs``: of an index, in parts of so many elements equal ones stand
+  side by side, and no two parts have the same row.
   """
   slot: int
   shape: Shape
   dtype: DType
   written: bool
   align: int = 0
+  runs: int = 0
 
   @property
   def uop(self) -> UOp:

@@ -7,7 +7,11 @@ Where there is one table of rows for all, each program has some of them, and loo
 
 So programs share neither rows nor an order: what is stored is the same each time, without atomics. The index, which is small, is
 read by every program; the values are read once. Equal ones in a block are added up together: many for one row cost no more than
-others.
+others. A long index is sorted first (``ntgrad/schedule/runs.py``): equal rows stand side by side then, and no two parts of it
+have the same one. So each program has a part:
+
+    ->   pos = where my part begins, WHILE it is not at its end: y[index[pos]] += the sum of x[pos..], as many as have that row,
+                                                                 pos += so many
 
 Where there are many tables (the rows of ``x.scatter(1, index, y)``), each program has one, or a few that lie side by side, and
 compares every two entries of a block:
@@ -22,6 +26,8 @@ or, of many entries, sorts these by where they go:
                          y[a0, row[i]] += total[i] of the first i for each row
 """
 from __future__ import annotations
+
+from dataclasses import replace
 
 from . import index as ix
 from .axes import merge_axes
@@ -50,6 +56,9 @@ SIDE_PAIRS = (16, 2)  # fewer entries at a time
 # each block, and for each entry that it finds
 PAIR_CYCLES = {32: 40, 64: 20, 128: 12}
 BLOCK_CYCLES = FOUND_CYCLES = 1800
+LONG = 16384          # entries from which on to sort them takes less time than that all programs look through them
+PARTS, SHORT = 2048, 32   # programs that then have a part each, and entries of a part, at least
+LONGEST, RUN = 512, 2048   # entries of a part at most, and elements of these that are added up at once
 
 
 def spread_scatters(kernel: Kernel, target: Target | None = None) -> Kernel:
@@ -59,7 +68,18 @@ def spread_scatters(kernel: Kernel, target: Target | None = None) -> Kernel:
   if len(kernel.body) != 1 or kernel.of_kind(AxisKind.TILE, AxisKind.LOCAL): return kernel
   found = _Scatter(merge_axes(kernel), target)
   if found.row is None: return kernel
+  if part := found.part: return found.alone() if part == 1 else found.runs(part)
   return found.lowered() if not found.pairs() else found.sorted() if found.many() else found.compared()
+
+
+def worth_sorting(entries: int, target: Target) -> bool:
+  """Whether to sort an index of so many entries before rows are stored where it says."""
+  return target.blocks and entries >= LONG and not config.noopt
+
+
+def part_of(entries: int) -> int:
+  """How many of so many sorted entries a program has, a power of two."""
+  return min(max(1 << max(entries // PARTS, 1).bit_length() - 1, SHORT), LONGEST)
 
 
 def moved(v: UOp, to: UOp) -> UOp:
@@ -89,6 +109,14 @@ class _Scatter:
     if self.row is None or self.rows is None: return
     if self.row.src[0].dtype not in (dtypes.int32, dtypes.int64) or not ix.of_sizes(self.rows): self.row = None
     elif any(r in ordered for x in substitute((s.src[1], self.gate), {self.row: ix.ZERO}) for r in x.ranges): self.row = None
+
+  @property
+  def part(self) -> int:
+    """The entries of a program, where equal ones stand side by side in these; 0 where they do not."""
+    assert self.row is not None
+    load = self.row.src[0]
+    if load.op is not Ops.LOAD or len(self.along) != 1 or load.src[1].src != (self.along[0].rng,): return 0
+    return next((p.runs for p in self.kernel.params if p.uop is load.src[0]), 0)
 
   @property
   def outer(self) -> list[Axis]: return [a for a in self.kernel.axes if a not in self.along]
@@ -273,7 +301,7 @@ class _Scatter:
     blocks = ix.rounds(self.length, size)
     block = self.new(blocks, AxisKind.LOOP)
     t, j = self.new(groups, AxisKind.TILE), self.new(size // groups, AxisKind.TILE)
-    place = ix.add(ix.mul(t.rng, j.known), j.rng)
+    place = ix.add(ix.mul(j.rng, t.known), t.rng)   # entries side by side, which often have one row, are of different groups
     begin = ix.mul(block.rng, size)
     inside = ix.lt(ix.add(begin, place), self.length)
 
@@ -317,6 +345,46 @@ class _Scatter:
     body = UOp.unique(Ops.FOR, dtypes.index, (
       ix.node(blocks), stored(at, UOp.alu(TernaryOps.WHERE, mine, here, none)), least, loop), block.id)
     return self.kernel.with_(axes=tuple(self.axes), body=(body,), applied=(Warps(WARPS),))
+
+  def alone(self) -> Kernel:
+    """The kernel where no two entries have the same row: all may be stored at once."""
+    s = self.store
+    value = UOp.alu(BinaryOps.ADD, UOp(Ops.LOAD, s.dtype, (*s.src[:2], *s.src[3:])), s.src[2]) if self.mode == "add" else s.src[2]
+    along = {a.id for a in self.along}
+    axes = tuple([replace(a, kind=AxisKind.GRID) if a.id in along else a for a in self.kernel.axes])
+    return self.kernel.with_(axes=axes, body=(UOp.unique(Ops.STORE, s.dtype, (*s.src[:2], value, *s.src[3:])),))
+
+  def runs(self, part: int) -> Kernel:
+    """The kernel with statements, where each program has a part of the entries, in which equal ones stand side by side."""
+    s, row, rows = self.store, self.row, self.rows
+    assert row is not None and rows is not None and isinstance(self.length, int)
+    table = self.columns()
+    number = self.new(self.length // part, AxisKind.GRID).rng
+    tile = [a for a in self.axes if a.kind is AxisKind.TILE]
+    t = self.new(min(max(RUN // (tile[0].known if tile else 1), 2), part), AxisKind.TILE)
+    kind = row.src[0].dtype
+    pos, at, to = self.variable("pos", dtypes.int32), self.variable("at", kind, t), self.variable("to", kind)
+    begin, end = ix.mul(number, part), ix.mul(ix.add(number, 1), part)
+    place = ix.add(pos.cast(ix.INT), t.rng)
+    inside = ix.lt(place, end)
+    along = self.along[0].rng
+    def entry(x: UOp, place: UOp, valid: UOp) -> UOp: return gated(substitute((x,), {**table, along: place})[0], valid)
+    mine = UOp.alu(BinaryOps.AND, inside, UOp.alu(BinaryOps.CMPEQ, at, to))
+    target, gate = substitute((s.src[1], ix.both(self.gate, self.inside)), {**table, row: to.cast(ix.INT)})
+    gates = () if gate is ix.TRUE else (gate,)
+    acc = dtypes.float32 if s.dtype.kind == "f" and s.dtype.itemsize < 4 else s.dtype
+    total, old = self.variable("total", acc, *tile), self.variable("old", acc, *tile)
+    value = mine.where(entry(s.src[2], place, ix.both(mine, self.inside)).cast(acc), UOp.const(acc, 0))
+    one, none = (UOp.const(dtypes.int32, n) for n in (1, 0))
+    count = UOp(Ops.REDUCE, dtypes.int32, (mine.where(one, none),), (BinaryOps.ADD, (t.id,)))
+    loop = UOp.unique(Ops.WHILE, dtypes.bool, (
+      UOp.alu(BinaryOps.CMPLT, pos, end.cast(dtypes.int32)),
+      stored(to, entry(row.src[0], pos.cast(ix.INT), ix.TRUE)), stored(at, entry(row.src[0], place, inside)),
+      stored(old, UOp(Ops.LOAD, s.dtype, (s.src[0], target, *gates)).cast(acc)),
+      stored(total, UOp(Ops.REDUCE, acc, (value,), (BinaryOps.ADD, (t.id,)))),
+      self.to(target, UOp.alu(BinaryOps.ADD, old, total).cast(s.dtype), gates),
+      stored(pos, UOp.alu(BinaryOps.ADD, pos, count))))
+    return self.kernel.with_(axes=tuple(self.axes), body=(stored(pos, begin.cast(dtypes.int32)), loop), applied=(Warps(WARPS),))
 
   def to(self, target: UOp, value: UOp, gates: tuple[UOp, ...]) -> UOp:
     return UOp.unique(Ops.STORE, self.store.dtype, (self.store.src[0], target, value, *gates))

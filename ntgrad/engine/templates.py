@@ -8,18 +8,21 @@ graph at hand, it is made again from all graphs seen so far. Sizes of 0 and 1 be
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 from typing import Any, Callable, Hashable, Mapping, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.rewrite import substitute
+from ntgrad.codegen.scatters import worth_sorting
 from ntgrad.codegen.sizes import evaluator, sizes_of
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.codegen.view import Shape
 from ntgrad.variable import Bound, Derived
 
 from .buffer import Buffer, Storage
+from .device import get_device
 
 MOST_SAMPLES = 8      # graphs of one skeleton that a guess is made from
 FACTORS = 64      # how many times another a size is looked at for
@@ -97,6 +100,13 @@ def _argument(op: Ops, arg: Any, sizes: list[int]) -> Any:
   return float.hex(arg) if type(arg) is float else arg
 
 
+def _sorted_entries(u: UOp) -> list[int]:
+  """How many entries the index of a write has, where it is sorted."""
+  sizes, device = u.src[1 if u.op is Ops.SCATTER else 2].shape, u.device
+  if device is None or not all([type(n) is int for n in sizes]): return []
+  return [n] if worth_sorting(n := math.prod(sizes), get_device(device).renderer.target) else []
+
+
 def skeleton(order: Sequence[UOp], sources: Callable[[UOp], tuple[int, ...]], numbers: Mapping[int, Number]) -> Skeleton:
   """A graph in topological order without its sizes, and without those of its ``numbers`` (by place in the order) that are not
   writes. ``sources`` gives the places of a node's sources."""
@@ -116,7 +126,8 @@ def skeleton(order: Sequence[UOp], sources: Callable[[UOp], tuple[int, ...]], nu
       dims += [True] * (len(sizes) - len(dims))
     else:
       key.append((u.op, u.dtype, _argument(u.op, u.arg, sizes), sources(u)))
-      if u.op is Ops.SORT_AXIS: key.append(u.src[0].shape[u.arg[0]])   # how a row is sorted depends on how long it is
+      if u.op is Ops.SORT_AXIS: key.append(u.src[0].shape[u.arg[0]])   # how a row is sorted depends on how long it is,
+      elif u.op is Ops.SCATTER or u.op is Ops.UPDATE and len(u.src) > 2: key += _sorted_entries(u)   # and a long index is sorted
       if u.op is Ops.SHRINK or u.op is Ops.PAD: key.append(tuple([n if n in _SMALL else _OPEN for n in u.shape]))
     dims += [False] * (len(sizes) - len(dims))
   return Skeleton(tuple(key), tuple(sizes), tuple(given), tuple(dims))

@@ -25,6 +25,7 @@ from .groups import Group
 from .padding import multiplies, pad_inputs
 from .partition import Partition, Use
 from .parts import parts_of
+from .runs import RUNS
 from .scan import scan_value
 from .sort import sorted_value
 from .writes import Idx, load, stand_in, storage, storage_index
@@ -177,7 +178,8 @@ def make_item(
   written = [s.src[0] for s in body]
   slots = list(dict.fromkeys((*written, *(u.src[0] for u in nodes if u.op is Ops.LOAD))))
   parts = parts_of(slots, nodes)
-  params = tuple(Param(i, p.shape, n.dtype, n in written, p.align) for i, (n, p) in enumerate(zip(slots, parts)))
+  runs = [n.arg.arg[1] if n.arg.op is Ops.CONTIGUOUS and n.arg.arg and n.arg.arg[0] == RUNS else 0 for n in slots]
+  params = tuple([Param(i, p.shape, n.dtype, n in written, p.align, m) for i, (n, p, m) in enumerate(zip(slots, parts, runs))])
   part = dict(zip(slots, parts))
 
   def accessed(old: UOp, new: UOp) -> UOp:

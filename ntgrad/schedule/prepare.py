@@ -14,6 +14,7 @@ from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp
 from ntgrad.codegen.view import pull
 
+from .runs import in_runs
 from .scan import split_scan
 from .shifted import find_shifted, in_one_pass
 from .sort import split_sort
@@ -31,13 +32,14 @@ def prepare(sinks: tuple[UOp, ...], target: Target, made: dict[UOp, UOp] | None 
     if old in shifted: return in_one_pass(shifted[old], u, target)
     return empty_reduce(u) or (split_blocks(u, target) if target.blocks else split_reduce(u, target))
   def move(old: UOp, u: UOp) -> UOp | None: return empty_source(u) or merge_movement(u)
+  def after(old: UOp, u: UOp) -> UOp | None: return in_runs(u, target) if target.blocks else None
   def contiguous(old: UOp, u: UOp) -> UOp | None: return u.src[0] if u.arg is None and u.src[0].op is Ops.CONTIGUOUS else None
 
   return rewrite(
     sinks,
     {**dict.fromkeys((Ops.DETACH, Ops.SLOPED), lambda old, u: u.src[0]), Ops.CONTIGUOUS: contiguous, Ops.REDUCE_AXIS: reduce,
      Ops.SCAN_AXIS: lambda old, u: split_scan(u, target), Ops.SORT_AXIS: lambda old, u: split_sort(u, target),
-     **dict.fromkeys(MOVEMENT, move)},
+     Ops.AFTER: after, **dict.fromkeys(MOVEMENT, move)},
     made=made,
   )
 

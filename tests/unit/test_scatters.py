@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor, config, dtypes, graph
+from ntgrad.codegen import scatters
 from ntgrad.codegen.kernel import AxisKind
 from ntgrad.codegen.pipeline import prepare
 from ntgrad.codegen.target import Target
@@ -28,9 +29,13 @@ def expected(base: np.ndarray, index: np.ndarray, value: np.ndarray, mode: str =
   return out
 
 
-@pytest.fixture(params=["CPU", "NUMPY", TRITON])
-def device(request: pytest.FixtureRequest) -> Any:
-  if request.param != TRITON: yield request.param
+@pytest.fixture(params=["CPU", "NUMPY", TRITON, "runs"])
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+  """``runs``: with each index put in order first, as long ones are."""
+  if request.param == "runs":
+    monkeypatch.setattr(scatters, "LONG", 16)
+    monkeypatch.setattr(scatters, "SHORT", 8)
+  if request.param in ("CPU", "NUMPY"): yield request.param
   else:
     with installed(): yield TRITON
 
@@ -65,6 +70,28 @@ def test_all_for_one_row(device: str) -> None:
     return scattered(Tensor.zeros(9, 3, device=device), Tensor(index, device=device), Tensor(value, device=device)).numpy()
   np.testing.assert_allclose(once(), expected(np.zeros((9, 3), np.float32), index, value), rtol=1e-4, atol=1e-3)
   np.testing.assert_array_equal(once(), once())
+
+
+@pytest.mark.parametrize("add", [True, False])
+def test_rows_of_itself(device: str, add: bool) -> None:
+  """What is written is made of what was there."""
+  rng = np.random.default_rng(0)
+  x, i, j = rng.standard_normal((30, 5)).astype(np.float32), rng.integers(0, 30, 90), rng.integers(0, 30, 90)
+  t = Tensor(x, device=device).realize()
+  if add: t.index_add_(0, Tensor(i, device=device), t[Tensor(j, device=device)] * 2)
+  else: t[Tensor(i, device=device)] = t[Tensor(j, device=device)] * 2
+  np.testing.assert_allclose(t.numpy(), expected(x, i, x[j] * 2, "add" if add else "set"), rtol=1e-4, atol=1e-4)
+
+
+def test_long_indices_are_sorted() -> None:
+  """A long index, and the sums of what goes on from one part to the next; each row of y is written by one program."""
+  def names(count: int) -> list[int]:
+    y = scattered(Tensor.zeros(500, 8), Tensor.empty(count, dtype="int32"), Tensor.empty(count, 8))
+    kernels = [item.ast for item in schedule_graph([y.lazydata], GPU)[1]]
+    return [p.runs for k in kernels if k is not None for p in k.params if p.runs]
+  assert names(1000) == [] and set(names(100_000)) == {scatters.part_of(100_000)}
+  sizes = [scatters.part_of(n) for n in (1, 16384, 131072, 1_000_000, 10**8)]
+  assert sizes == [32, 32, 64, 256, 512]
 
 
 def test_gradients_of_indexing(device: str) -> None:
