@@ -39,7 +39,7 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = ANY) -> tuple[t
     lowering = Lowering(part)
     nodes = given_nodes(placing, made, part)
     parts = computed(part, nodes)
-    items = [_item(lowering, g, parts.get(g, ()), placing.order) for g in part.groups.all if g.stores]
+    items = [item for g in part.groups.all if g.stores for item in _items(lowering, g, parts.get(g, {}), placing.order)]
     items += lowering.copies.values()
     for u in part.order:
       if u.op is Ops.COPY and ix.elements(u.shape):
@@ -54,10 +54,10 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = ANY) -> tuple[t
       stage |= c.effects
 
 
-def _item(lowering: Lowering, g: Group, given: tuple[UOp, ...], order: Sequence[UOp]) -> ScheduleItem:
-  try: return lowering.item(g, given)
+def _items(lowering: Lowering, g: Group, given: Mapping[UOp, UOp], order: Sequence[UOp]) -> list[ScheduleItem]:
+  try: return lowering.items(g, given)
   except NtgradError as e:
-    blame(e, given, order)
+    blame(e, worth_naming(given), order)
     raise
 
 
@@ -90,13 +90,13 @@ def given_nodes(placing: Placing, made: Mapping[UOp, UOp], part: Partition) -> d
   return found
 
 
-def computed(part: Partition, given: Mapping[UOp, UOp]) -> dict[Group, tuple[UOp, ...]]:
-  """The given nodes that each kernel computes, sources first."""
-  out: dict[Group, dict[UOp, None]] = {}
+def computed(part: Partition, given: Mapping[UOp, UOp]) -> dict[Group, dict[UOp, UOp]]:
+  """The given nodes that each group computes, sources first, with what stands for them."""
+  out: dict[Group, dict[UOp, UOp]] = {}
   for u in part.order:
     if (source := given.get(u)) is None: continue
-    for g, _, _ in part.uses[u]: out.setdefault(g, {})[source] = None
-  return {g: tuple(worth_naming(nodes)) for g, nodes in out.items()}
+    for g, _, _ in part.uses[u]: out.setdefault(g, {})[source] = u
+  return out
 
 
 def create_schedule(outputs: Any) -> Schedule:

@@ -17,7 +17,7 @@ from ntgrad.codegen.size_text import shape_text
 from ntgrad.codegen.tile_source import tile_source
 from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, repeated, toposort
 from ntgrad.codegen.view import pull
-from ntgrad.origins import Origin, lines
+from ntgrad.origins import Origin, lines, worth_naming
 
 from .chosen import read_chosen
 from .factors import copy_factors
@@ -29,6 +29,8 @@ from .runs import RUNS
 from .scan import scan_value
 from .sort import sorted_value
 from .writes import Idx, load, stand_in, storage, storage_index
+
+LARGE = 1 << 20   # bytes of a value, from which on sums of it do not wait for sums of others
 
 
 @dataclass(frozen=True)
@@ -135,8 +137,9 @@ class Lowering:
     if u.op in (Ops.CONTIGUOUS, Ops.DETACH): return self.get(u.src[0], g, idx, valid)
     return UOp(u.op, u.dtype, tuple(self.get(s, g, idx, valid) for s in u.src), u.arg)
 
-  def item(self, g: Group, given: tuple[UOp, ...] = ()) -> ScheduleItem:
-    """The kernel of a group, which computes the ``given`` nodes."""
+  def items(self, g: Group, given: Mapping[UOp, UOp]) -> list[ScheduleItem]:
+    """The kernels of a group: one, or several where it has sums that share nothing large. ``given`` are the nodes of the graph
+    that they compute, each with what stands for it here."""
     body: list[UOp] = []
     for root, node, asked, at, gate in g.stores:
       value = self.get(node, g, asked, ix.TRUE)
@@ -158,10 +161,42 @@ class Lowering:
     if self.part.blocks:
       final, more = copy_factors(final, versions, self.part.target)
       copies |= more
+    named = tuple(worth_naming(given))
     for copy, (version, copy_body) in copies.items():
-      self.copies.setdefault(copy, make_item(copy_body, (copy,), frozenset((version,)), given))
+      self.copies.setdefault(copy, make_item(copy_body, (copy,), frozenset((version,)), named))
       reads.add(copy)
-    return make_item(final, tuple(dict.fromkeys(root for root, *_ in g.stores)), frozenset(reads), given)
+    parts = apart(final)
+    if len(parts) == 1: return [make_item(final, tuple(dict.fromkeys(root for root, *_ in g.stores)), frozenset(reads), named)]
+    out, every = [], loaded(final)
+    for part in parts:
+      statements = tuple([final[i] for i in part])
+      mine, roots = loaded(statements), tuple(dict.fromkeys([g.stores[i][0] for i in part]))
+      own = frozenset([r for r in reads if storage(r) in mine or storage(r) not in every])
+      within = set(toposort([g.stores[i][1] for i in part]))
+      out.append(make_item(statements, roots, own, tuple(worth_naming([n for n, u in given.items() if u in within]))))
+    return out
+
+
+def loaded(body: Sequence[UOp]) -> set[UOp]:
+  """The storage of all that statements read."""
+  return {u.src[0].arg for u in toposort(body) if u.op is Ops.LOAD}
+
+
+def apart(body: Sequence[UOp]) -> list[list[int]]:
+  """The statements of a kernel, by number, that are better made by kernels of their own: sums of LARGE values that no other one
+  reads. Together they would be as few programs as one of them, and keep all that they read until the last of it is made."""
+  if len(body) < 2 or any([s.arg is not None for s in body]): return [list(range(len(body)))]
+  groups: list[tuple[list[int], set[UOp], bool]] = []   # statements, the large buffers that they read, whether all are sums
+  for i, s in enumerate(body):
+    reads = {n for n in loaded([s]) if ix.elements(n.shape) * n.dtype.itemsize >= LARGE}
+    numbers, sums = [i], any([u.op is Ops.REDUCE for u in toposort((s,))])
+    for other in [o for o in groups if o[1] & reads]:
+      groups.remove(other)
+      numbers, reads, sums = [*other[0], *numbers], other[1] | reads, sums and other[2]
+    groups.append((numbers, reads, sums))
+  alone = [numbers for numbers, reads, sums in groups if reads and sums]
+  rest = sorted([i for numbers, reads, sums in groups if not (reads and sums) for i in numbers])
+  return sorted([*alone, *([rest] if rest else [])])
 
 
 def _in_order(root: UOp, g: Group, at: Idx) -> tuple[UOp, ...]:

@@ -37,7 +37,8 @@ REUSED_CHEAP = 2     # the same beneath a reduction that uses each value many ti
 FACTOR_USES, FACTOR_PRODUCTS = 512, 1 << 29
 # products of a sum from which on it shares a kernel with no other sum where a target multiplies blocks
 LARGE_PRODUCT = 1 << 20
-TINY = 256           # elements up to which kernels over the same space are joined even if they share nothing
+TINY = 256           # elements up to which kernels over the same space are joined even if they share nothing,
+MUCH = 1 << 18       # and of what they sum
 INDEX_NODES = 24     # of the graph, that an index is computed with where it is used
 NEVER = 1 << 40
 ROWS = frozenset({Ops.SCAN_AXIS, Ops.SORT_AXIS})   # what needs whole rows, and keeps them
@@ -393,7 +394,8 @@ class Partition:
     store ``u`` as well.
 
     ``u`` waits for nothing that the kernel stores: nodes are visited consumers first."""
-    small = ix.elements(u.shape) <= TINY and u.op is not Ops.REDUCE_AXIS
+    mine = reduction(u)[0]   # sums of much would be no more programs together than one of them, and wait for what others read
+    small = ix.elements(u.shape) <= TINY and (mine is None or u is not mine and ix.elements(mine.src[0].shape) <= MUCH)
     for g in self.groups.candidates(u, None if small else near):
       if any(r.device != u.device for r in g.roots) or g.alu + min(self.cost[u], MAX_ALU) > MAX_ALU or not self._alike(u, g):
         continue

@@ -22,6 +22,22 @@ from support.work import events, most_bytes
 E = Tensor.empty
 
 
+def test_sums_that_share_nothing_large_are_kernels_of_their_own() -> None:
+  """Each of them reads what the other does not, and need not wait for it; small ones are one kernel."""
+  def sums(n: int) -> tuple[list[int], np.ndarray, np.ndarray]:
+    x, y, z = (Tensor(np.random.default_rng(i).standard_normal((n, 64), np.float32)) for i in range(3))
+    a = (x + y).contiguous()
+    b = (a + z).contiguous()
+    found = [a.sum(0), b.sum(0)]
+    kernels = [item.ast for item in create_schedule(found) if item.ast is not None]
+    want = np.stack([(v := x.numpy() + y.numpy()).sum(0), (v + z.numpy()).sum(0)])
+    return [sum(s.op is Ops.STORE for s in k.body) for k in kernels if k.reduces], Tensor.stack(*found).numpy(), want
+  for n, stores in ((8192, [1, 1]), (64, [2])):
+    kernels, got, want = sums(n)
+    assert sorted(kernels) == stores
+    np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-3)
+
+
 def items(*tensors: Tensor, cores: int = 2) -> list[ScheduleItem]:
   return schedule_graph([sink_of(t) for t in tensors], Target("opencl", cores=cores))[1]
 def kernels(*tensors: Tensor, cores: int = 2) -> list[Kernel]:
