@@ -66,10 +66,9 @@ def result_type(*tensors: Any) -> DType:
 
 
 def can_cast(from_: Any, to: Any) -> bool:
-  """Whether a dtype may become another in a write: not floats ints, nor anything but bools bools, nor what has a sign what has
-  none. Raises DTypeError."""
-  a, b = dtypes.of(from_), dtypes.of(to)
-  return "buif".index(a.kind) <= "buif".index(b.kind)
+  """Whether a dtype may become another in a write: not floats ints, nor anything but bools bools. Raises DTypeError."""
+  a, b = [{"b": 0, "u": 1, "i": 1}.get(dtypes.of(d).kind, 2) for d in (from_, to)]
+  return a <= b
 
 
 # ---- devices, shapes

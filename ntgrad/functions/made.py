@@ -29,7 +29,7 @@ def function(name: str, parameters: str, of: str | None = None) -> Callable[...,
   called = method(of or name)
   definition: Any = ast.parse(f"def {name}({parameters}): pass").body[0]
   given = definition.args
-  if not isinstance(inspect.getattr_static(Tensor, of or name), _STATIC): given.args[0].annotation = ast.Name("Tensor")
+  if next(iter(inspect.signature(called).parameters)) == "self": given.args[0].annotation = ast.Name("Tensor")
   arguments = [a.arg for a in given.args]
   named = [f"{a.arg}={a.arg}" for a in given.kwonlyargs]
   scope: dict[str, Any] = {"Tensor": Tensor, "_method": called, "__name__": __name__}

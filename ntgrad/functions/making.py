@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.checks import Operand, checked
+from ntgrad.checks import Operand, checked, operand
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.tensor import Tensor
@@ -88,14 +88,14 @@ LongTensor, BoolTensor = _typed("LongTensor", dtypes.int64), _typed("BoolTensor"
 
 # ---- random numbers
 @checked
-def normal(mean: Operand, std: Operand = 1.0, size: Any = None, *, generator: Generator | None = None, dtype: Any = None,
+def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, dtype: Any = None,
            device: Any = None, requires_grad: Any = None) -> Tensor:
   """Normal with a mean and a standard deviation: numbers and a ``size``, or tensors, whose shapes broadcast. Raises ArgumentError,
   ShapeError, DTypeError."""
   if size is None:
-    like = mean + std * 0 if isinstance(mean, Tensor) else mean + std * 0
-    return like.randn_like(generator=generator) * std + mean
-  mean, std = [t.item() for t in (mean, std)]
+    one = next((t for t in (mean, std) if isinstance(t, Tensor)), Tensor)
+    mean, std = [operand("normal", t, one) for t in (mean, std)]
+    return (mean + std).randn_like(generator=generator) * std + mean
   return Tensor.normal(size, mean=mean, std=std, generator=generator, dtype=dtype, device=device, requires_grad=requires_grad)
 
 

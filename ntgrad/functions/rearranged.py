@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ntgrad.checks import Operand, checked
+from ntgrad.checks import Operand, checked, operand
 from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.elementwise import broadcast_shape
@@ -19,11 +19,11 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
   return condition.where(input, other)
 
 
-@checked
-def pow(input: Operand, exponent: Operand) -> Tensor:
-  """``input ** exponent``; one of both may be a number. Raises ShapeError."""
-  if not isinstance(input, Tensor): return exponent.pow(input, reverse=True)
-  return input.pow(exponent)
+def pow(input: Any, exponent: Any) -> Tensor:
+  """``input ** exponent``; one of both may be a number. Raises ShapeError, ArgumentError."""
+  if isinstance(input, Tensor): return input.pow(exponent)
+  if isinstance(exponent, Tensor): return exponent.pow(input, reverse=True)
+  return operand("pow", input, Tensor).pow(exponent)
 
 
 @checked
@@ -95,11 +95,10 @@ def scatter(input: Tensor, dim: Any, index: Any, src: Any = None, *, value: Any 
 
 
 # ---- sets and orders
-@checked
-def isin(elements: Operand, test_elements: Operand, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
-  """Whether each element is one of ``test_elements``. Raises ShapeError, DTypeError."""
-  x = elements if isinstance(elements, Tensor) else Tensor(elements)
-  return x.isin(test_elements, assume_unique, invert)
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
+  """Whether each element is one of ``test_elements``; one of both may be a number. Raises ShapeError, DTypeError, ArgumentError."""
+  like = test_elements if isinstance(test_elements, Tensor) else Tensor
+  return operand("isin", elements, like).isin(test_elements, assume_unique, invert)
 
 
 @checked
