@@ -13,7 +13,8 @@ def _name(device: Any) -> str:
   if device is None: return Device.DEFAULT if Device.DEFAULT.startswith("CUDA") else "CUDA"
   if isinstance(device, int) and not isinstance(device, bool):
     return Device.canonicalize(f"CUDA:{device}" if device >= 0 else str(device))
-  if not isinstance(device, str): raise ArgumentError(f"cuda: device {shown(device)}; it takes a number or a name such as 'cuda:0'")
+  if not isinstance(device, str):
+    raise ArgumentError(f"cuda: device {shown(device)}; it takes a number, or a name such as 'cuda:0'")
   name = Device.canonicalize(device)
   if not name.startswith("CUDA"): raise DeviceError(f"cuda: device {device!r} is no NVIDIA GPU; names are CUDA, CUDA:1, ..")
   return name
@@ -61,8 +62,14 @@ def get_device_capability(device: Any = None) -> tuple[int, int]:
   return divmod(_opened(device).capability, 10)
 
 
-def is_bf16_supported() -> bool: return is_available()   # kernels need sm_80, which has it
-def is_initialized() -> bool: return is_available()
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+  """Whether there is a GPU: kernels need sm_80, which has bfloat16."""
+  return is_available()
+
+
+def is_initialized() -> bool:
+  """Whether there is a GPU: it is opened when it is used first."""
+  return is_available()
 
 
 # ---- work and memory

@@ -26,14 +26,14 @@ def listed(name: str, what: str, tensors: Any) -> list[Any]:
 def _one(name: str, outputs: Any, weights: Any) -> Any:
   """A number whose gradient is that of several tensors, each multiplied by the gradient from above."""
   outputs = listed(name, "outputs", outputs)
-  given = [weights] if isinstance(weights, Tensor) or weights is None else list(weights) if isinstance(weights, (tuple, list)) else weights
-  if given == [None]: given = given * len(outputs)
-  if not isinstance(given, list) or len(given) != len(outputs):
-    raise ArgumentError(f"{name}: gradients {shown(weights)} for {len(outputs)} tensors; give one for each, None for that of one number")
+  given = [None] * len(outputs) if weights is None else list(weights) if isinstance(weights, (tuple, list)) else [weights]
+  if len(given) != len(outputs):
+    raise ArgumentError(f"{name}: {len(given)} gradients from above for {len(outputs)} tensors; give one for each, or None")
   terms = []
   for i, (y, g) in enumerate(zip(outputs, given)):
     if g is None and y.numel() != 1:
-      raise GradientError(f"{name}: output {i} of shape {y.shape} is not one number; reduce it (.sum(), .mean()) or give its gradient")
+      raise GradientError(f"{name}: output {i} of shape {y.shape} is not one number; "
+                          "reduce it (.sum(), .mean()) or give its gradient from above")
     if g is not None and (not isinstance(g, Tensor) or g.shape != y.shape):
       raise ArgumentError(f"{name}: the gradient of output {i}, {shown(g)}; it has its shape {y.shape}")
     if y.dtype.kind != "f": raise GradientError(f"{name}: output {i} is of {y.dtype.name}; gradients are those of floats")
@@ -44,7 +44,8 @@ def _one(name: str, outputs: Any, weights: Any) -> Any:
 
 
 def grad(outputs: Several, inputs: Several, grad_outputs: Any = None, retain_graph: Any = None, create_graph: bool = False,
-         allow_unused: bool | None = None, is_grads_batched: bool = False, materialize_grads: bool = False) -> tuple[Any, ...]:
+         only_inputs: bool = True, allow_unused: bool | None = None, is_grads_batched: bool = False,
+         materialize_grads: bool = False) -> tuple[Any, ...]:
   """The gradients of outputs, summed, with respect to each input; nothing is stored.
 
   ``grad_outputs`` are the gradients from above, needed of what is not one number. With ``create_graph`` the gradients have

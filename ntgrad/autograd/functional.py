@@ -31,8 +31,8 @@ def _rows(y: Any, xs: list[Any], keep: bool) -> list[Any]:
   """The derivatives of each element of y with respect to each x: shape y.shape + x.shape."""
   flat = y.reshape(-1)
   each = [grad(flat[i], xs, create_graph=keep, materialize_grads=True) for i in range(flat.shape[0])]
-  return [Tensor.stack([e[k] for e in each]).reshape(*y.shape, *x.shape) if each else x.zeros(*y.shape, *x.shape, dtype=x.dtype, device=x.device)
-          for k, x in enumerate(xs)]
+  if not each: return [x.new_zeros(*y.shape, *x.shape) for x in xs]
+  return [Tensor.stack([e[k] for e in each]).reshape(*y.shape, *x.shape) for k, x in enumerate(xs)]
 
 
 def _shaped(rows: list[Any], one: bool) -> Any: return rows[0] if one else tuple(rows)
@@ -48,8 +48,8 @@ def jacobian(func: Fn, inputs: Any, create_graph: bool = False, strict: bool = F
 
 def hessian(func: Fn, inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
             outer_jacobian_strategy: str = "reverse-mode") -> Any:
-  """The second derivatives of a function that gives one number: for each two inputs a tensor of both shapes. Raises ArgumentError,
-  GradientError."""
+  """The second derivatives of a function that gives one number: for each two inputs a tensor of both shapes. Raises
+  ArgumentError, GradientError."""
   one = isinstance(inputs, Tensor)
   def slopes(*xs: Any) -> Any: return grad(_number("hessian", func(*xs)), xs, create_graph=True, materialize_grads=True)
   found = jacobian(slopes, inputs, create_graph)
@@ -70,8 +70,8 @@ def vjp(func: Fn, inputs: Any, v: Any = None, create_graph: bool = False, strict
 
 
 def jvp(func: Fn, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
-  """``(func(*inputs), its derivatives times v)``; v has the inputs' shapes. By two gradients: that of the gradient with respect to
-  what comes from above. Raises ArgumentError, GradientError."""
+  """``(func(*inputs), its derivatives times v)``; v has the inputs' shapes. By two gradients: that of the gradient with
+  respect to what comes from above. Raises ArgumentError, GradientError."""
   xs, ys, _, one_out = _called("jvp", func, inputs, create_graph)
   vs = [x.ones_like() for x in xs] if v is None else listed("jvp", "v", v)
   above = [Tensor.zeros(*y.shape, dtype=y.dtype, device=y.device, requires_grad=True) for y in ys]

@@ -45,7 +45,8 @@ class DeviceName(str):
   @property
   def type(self) -> str: return self.partition(":")[0].lower()
   @property
-  def index(self) -> int | None: return int(self.partition(":")[2] or 0) if self.type in ("cl", "cuda") else None
+  def index(self) -> int | None:  # type: ignore[override]
+    return int(self.partition(":")[2] or 0) if self.type in ("cl", "cuda") else None
 
 
 device_name = lru_cache(maxsize=256)(DeviceName)   # of a canonical name

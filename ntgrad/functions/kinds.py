@@ -15,7 +15,7 @@ from ntgrad.tensor.elementwise import broadcast_shape
 
 e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
 dtype = DType
-Size = tuple   # what shapes are
+Size: Any = tuple   # what shapes are
 
 
 # ---- dtypes
@@ -36,7 +36,8 @@ class finfo:
     self.tiny = self.smallest_normal
 
   def __repr__(self) -> str:
-    return f"finfo(resolution={self.resolution}, min={self.min}, max={self.max}, eps={self.eps}, tiny={self.tiny}, dtype={self.dtype.name})"
+    names = ("resolution", "min", "max", "eps", "tiny")
+    return f"finfo({', '.join([f'{n}={getattr(self, n)}' for n in names])}, dtype={self.dtype.name})"
 
 
 class iinfo:
@@ -103,7 +104,7 @@ def is_storage(obj: Any) -> bool: return False
 def typename(obj: Any) -> str:
   """The name of an object's class, with its module."""
   kind = type(obj)
-  return f"ntgrad.{kind.__name__}" if isinstance(obj, Tensor) else f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+  return "ntgrad.Tensor" if kind is Tensor else f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
 
 
 @checked
@@ -149,6 +150,6 @@ def isreal(input: Tensor) -> Tensor:
   return input.full_like(True, dtype="bool")
 
 
-__all__ = ["Size", "broadcast_shapes", "can_cast", "conj", "device", "dtype", "e", "finfo", "iinfo", "inf", "is_complex", "is_conj",
-           "is_neg", "is_nonzero", "is_same_size", "is_signed", "is_storage", "is_tensor", "isreal", "nan", "newaxis", "pi",
-           "promote_types", "real", "resolve_conj", "resolve_neg", "result_type", "typename"]
+__all__ = ["Size", "broadcast_shapes", "can_cast", "conj", "device", "dtype", "e", "finfo", "iinfo", "inf", "is_complex",
+           "is_conj", "is_neg", "is_nonzero", "is_same_size", "is_signed", "is_storage", "is_tensor", "isreal", "nan", "newaxis",
+           "pi", "promote_types", "real", "resolve_conj", "resolve_neg", "result_type", "typename"]

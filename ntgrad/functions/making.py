@@ -90,8 +90,8 @@ LongTensor, BoolTensor = _typed("LongTensor", dtypes.int64), _typed("BoolTensor"
 @checked
 def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, dtype: Any = None,
            device: Any = None, requires_grad: Any = None) -> Tensor:
-  """Normal with a mean and a standard deviation: numbers and a ``size``, or tensors, whose shapes broadcast. Raises ArgumentError,
-  ShapeError, DTypeError."""
+  """Normal with a mean and a standard deviation: numbers and a ``size``, or tensors, whose shapes broadcast. Raises
+  ArgumentError, ShapeError, DTypeError."""
   if size is None:
     one = next((t for t in (mean, std) if isinstance(t, Tensor)), Tensor)
     mean, std = [operand("normal", t, one) for t in (mean, std)]

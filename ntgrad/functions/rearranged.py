@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from ntgrad.checks import Operand, checked, operand
-from ntgrad.codegen.errors import ArgumentError, ShapeError
+from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.elementwise import broadcast_shape
 
@@ -39,11 +39,18 @@ def fill(input: Tensor, value: Any) -> Tensor:
 
 
 # ---- shapes
+@checked
+def adjoint(input: Tensor) -> Tensor:
+  """The last two dims the other way round: numbers are real. Raises ShapeError."""
+  return input.mT
+
+
 def _each(name: str, tensors: tuple[Any, ...]) -> Any:
   several = len(tensors) == 1 and isinstance(tensors[0], (list, tuple))
   found = list(tensors[0] if several else tensors)
   wrong = [t for t in found if not isinstance(t, Tensor)]
-  if wrong or not found: raise ArgumentError(f"{name}: {wrong[0]!r} is no Tensor" if wrong else f"{name}: no tensors; give at least one")
+  if not found: raise ArgumentError(f"{name}: no tensors; give at least one")
+  if wrong: raise ArgumentError(f"{name}: {shown(wrong[0])} is no Tensor")
   out = tuple([getattr(t, name)() for t in found])
   return out if several or len(out) > 1 else out[0]
 
@@ -96,7 +103,8 @@ def scatter(input: Tensor, dim: Any, index: Any, src: Any = None, *, value: Any 
 
 # ---- sets and orders
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
-  """Whether each element is one of ``test_elements``; one of both may be a number. Raises ShapeError, DTypeError, ArgumentError."""
+  """Whether each element is one of ``test_elements``; one of both may be a number. Raises ShapeError, DTypeError,
+  ArgumentError."""
   like = test_elements if isinstance(test_elements, Tensor) else Tensor
   return operand("isin", elements, like).isin(test_elements, assume_unique, invert)
 
@@ -110,7 +118,8 @@ def msort(input: Tensor) -> Tensor:
 @checked
 def searchsorted(sorted_sequence: Tensor, input: Operand, *, out_int32: bool = False, right: bool = False,
                  side: str | None = None, sorter: Tensor | None = None) -> Tensor:
-  """Where elements go in a rising sequence (with ``sorter`` in the order that it says), int32; see :meth:`Tensor.searchsorted`."""
+  """Where elements go in a rising sequence (with ``sorter`` in the order that it says), int32; see
+  :meth:`Tensor.searchsorted`."""
   x = sorted_sequence if sorter is None else sorted_sequence.gather(-1, sorter)
   return x.searchsorted(input, right=right, side=side)
 
@@ -140,5 +149,5 @@ def instance_norm(input: Tensor, weight: Operand | None, bias: Operand | None, r
   return made(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
 
 
-__all__ = ["atleast_1d", "atleast_2d", "atleast_3d", "batch_norm", "broadcast_tensors", "column_stack", "cross", "fill",
-           "instance_norm", "isin", "msort", "pow", "repeat_interleave", "rsub", "scatter", "searchsorted", "where"]
+__all__ = ["adjoint", "atleast_1d", "atleast_2d", "atleast_3d", "batch_norm", "broadcast_tensors", "column_stack", "cross",
+           "fill", "instance_norm", "isin", "msort", "pow", "repeat_interleave", "rsub", "scatter", "searchsorted", "where"]

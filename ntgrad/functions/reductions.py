@@ -155,7 +155,8 @@ def _list(x: Any) -> list[Any]: return list(x) if isinstance(x, (list, tuple)) e
 def _slope(x: Tensor, d: int, h: Any, order: int) -> Tensor:
   n = x.shape[d]
   if n <= order: raise ArgumentError(f"gradient: {n} samples along dim {d}; edge_order {order} needs {order + 1}")
-  at = h if isinstance(h, Tensor) and h.ndim else Tensor.arange(n, dtype=x.dtype if x.dtype.kind == "f" else None, device=x.device) * h
+  floats = x.dtype if x.dtype.kind == "f" else None
+  at = h if isinstance(h, Tensor) and h.ndim else Tensor.arange(n, dtype=floats, device=x.device) * h
   if at.shape != (n,): raise ArgumentError(f"gradient: places of shape {at.shape} for {n} samples along dim {d}")
   def part(t: Any, a: int, b: int) -> Any: return t.narrow(d if t is x else 0, a, b - a)
   def along(t: Any) -> Any: return t.reshape(*[-1 if i == d else 1 for i in builtin_range(x.ndim)])

@@ -2,7 +2,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any, Callable
+
+import numpy as np
 
 from ntgrad.checks import checked
 from ntgrad.codegen.config import config
@@ -46,7 +49,8 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomne
 
 def _stacked(results: list[Any], dims: Any) -> Any:
   if isinstance(results[0], Tensor): return Tensor.stack(results, dim=dims)
-  if not isinstance(results[0], (tuple, list)): raise ArgumentError(f"vmap: a function gives {shown(results[0])}; it gives Tensors")
+  if not isinstance(results[0], (tuple, list)):
+    raise ArgumentError(f"vmap: a function gives {shown(results[0])}; it gives Tensors")
   every = list(dims) if isinstance(dims, (tuple, list)) else [dims] * len(results[0])
   return tuple([_stacked([r[i] for r in results], d) for i, d in enumerate(every)])
 
@@ -88,6 +92,22 @@ def get_float32_matmul_precision() -> str: return "high" if config.allow_tf32 el
 def is_inference_mode_enabled() -> bool: return not current.grad
 
 
+@checked
+def set_printoptions(precision: int | None = None, threshold: float | None = None, edgeitems: int | None = None,
+                     linewidth: int | None = None, profile: str | None = None, sci_mode: bool | None = None) -> None:
+  """How numpy prints arrays, ``print(x.numpy())``; a Tensor is printed without values. Raises ArgumentError."""
+  known: dict[str, dict[str, Any]] = {"default": {"precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 80},
+                                      "short": {"precision": 2, "threshold": 1000, "edgeitems": 2, "linewidth": 80},
+                                      "full": {"precision": 4, "threshold": sys.maxsize, "edgeitems": 3, "linewidth": 80}}
+  if profile is not None and profile not in known:
+    raise ArgumentError(f"set_printoptions: profile {profile!r}; it takes {', '.join(map(repr, known))}")
+  given = {"precision": precision, "threshold": sys.maxsize if threshold == float("inf") else threshold, "edgeitems": edgeitems,
+           "linewidth": linewidth, "suppress": None if sci_mode is None else not sci_mode}
+  said = {**known.get(profile or "", {}), **{k: v for k, v in given.items() if v is not None}}
+  try: np.set_printoptions(**said)
+  except (TypeError, ValueError) as error: raise ArgumentError(f"set_printoptions: {said}: {error}") from None
+
+
 __all__ = ["are_deterministic_algorithms_enabled", "compile", "get_default_device", "get_float32_matmul_precision",
            "get_num_threads", "is_inference_mode_enabled", "set_default_device", "set_float32_matmul_precision",
-           "use_deterministic_algorithms", "vmap"]
+           "set_printoptions", "use_deterministic_algorithms", "vmap"]

@@ -459,7 +459,8 @@ def backward(loss: Any, gradient: Any = None, inputs: Sequence[Any] | None = Non
 
 
 def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None, unused: bool = False) -> list[Any]:
-  """The gradients with respect to targets; see ``Tensor.gradient``. ``unused``: None for targets that the value is not made of."""
+  """The gradients with respect to targets; see ``Tensor.gradient``; with ``unused`` None for those that are not in
+  the graph."""
   start = _start("gradient", loss, cotangent)
   order = walk(loss.lazydata)
   nodes = set(order)
@@ -485,7 +486,7 @@ def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None, unused: b
   _refuse_gone("gradient", loss, found.values())
   # of a value that requires a gradient so do its gradients: they can be differentiated again
   make = loss._wrap if loss._state > 0 else loss._from_node
-  out = []
+  out: list[Any] = []
   for t, at in zip(targets, wanted):
     if not at:
       out.append(None)

@@ -1,9 +1,9 @@
 """Kernels of connectionist temporal classification in the tile language: each program has one sample of a batch, and goes through
 its steps.
 
-A *state* is a place in the labels with blanks before, between and behind them, 2 * labels + 1 of them: a step stays in its state or
-goes on to the next one, or from a label to the next label where these differ. Steps, samples and classes are any number; states are
-a block, of a power of two.
+A *state* is a place in the labels with blanks before, between and behind them, 2 * labels + 1 of them: a step stays in its
+state or goes on to the next one, or from a label to the next label where these differ. Steps, samples and classes are any number;
+states are a block, of a power of two.
 """
 from __future__ import annotations
 
@@ -80,14 +80,17 @@ def _backward(x: Any, sizes: Any, blank: Any, said: Any, alpha: Any, total: Any,
 
 @functools.lru_cache(64)
 def _made(states: int) -> tuple[Function, Function]:
-  x, sizes, said, steps, total = ("steps", "samples", "classes"), ("samples", 2), ("samples", states), ("steps", "samples", states), ("samples", 1)
+  x, sizes, said, total = ("steps", "samples", "classes"), ("samples", 2), ("samples", states), ("samples", 1)
+  steps = ("steps", "samples", states)
   def kernel(application: Any, name: str, *shapes: Any) -> Any:
     tensors = [Tensor(0, constexpr=True) if s is None else Tensor(shape=s) for s in shapes]
     return tile.make(_arranged, application, tensors, kernel_name=name, num_warps=4 if states <= 512 else 8)
   def like(x: Any, *others: Any) -> Any: return (x.shape[0], x.shape[1], states), x.dtype
-  forward = tile.function(kernel(_forward, "ctc", x, ("samples", "labels"), sizes, None, said, steps, total), outputs={
-    "said": lambda x, *others: ((x.shape[1], states), "int32"), "alpha": like, "total": lambda x, *others: ((x.shape[1], 1), x.dtype)})
-  return forward, tile.function(kernel(_backward, "ctc_backward", x, sizes, None, said, steps, total, steps), outputs={"share": like})
+  forward = kernel(_forward, "ctc", x, ("samples", "labels"), sizes, None, said, steps, total)
+  backward = kernel(_backward, "ctc_backward", x, sizes, None, said, steps, total, steps)
+  return tile.function(forward, outputs={
+    "said": lambda x, *others: ((x.shape[1], states), "int32"), "alpha": like,
+    "total": lambda x, *others: ((x.shape[1], 1), x.dtype)}), tile.function(backward, outputs={"share": like})
 
 
 def forward(states: int) -> Function: return _made(states)[0]

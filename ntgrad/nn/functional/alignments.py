@@ -26,8 +26,8 @@ def ctc_loss(log_probs: Tensor, targets: Operand, input_lengths: Operand, target
   Targets are (n, most labels), or all labels one after the other (their lengths are read then); the lengths are (n,), or numbers
   for one sample. "mean" divides each loss by its number of labels first. A sequence too short for its labels costs inf, or 0
   with ``zero_infinity``, without gradient. Small floats are computed in float32. The gradient is that of the loss as a function
-  of ``log_probs``: PyTorch's adds what vanishes behind ``log_softmax``; it has none itself. Raises ShapeError, DTypeError, ArgumentError; GradientError for the gradient of a
-  gradient, IndexOutOfRangeError for a label that is no class.
+  of ``log_probs``: PyTorch's adds what vanishes behind ``log_softmax``; it has none itself. Raises ShapeError,
+  DTypeError, ArgumentError; GradientError for the gradient of a gradient, IndexOutOfRangeError for a label that is no class.
   """
   one = log_probs.ndim == 2
   if log_probs.ndim not in (2, 3):
