@@ -58,9 +58,10 @@ def test_every_name_of_the_tables_has_a_case() -> None:
   without = [n for n in NAMES if f"torch.{n}(" not in used and f"torch.{n} " not in used and n not in elsewhere and n[-1] != "_"]
   plain = {n for n, (parameters, _) in functions(TABLE).items() if parameters in ("input", "input, other")} | FUNCTIONAL
   alike = set("BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor HalfTensor IntTensor ShortTensor adjoint conj "
-              "is_conj is_neg is_storage resolve_conj resolve_neg dtype nan e inf pi fill divide subtract multiply nonzero_static "
-              "swapdims moveaxis unsafe_chunk unsafe_split split_with_sizes unsafe_split_with_sizes dsplit put diagonal_scatter "
-              "histogram nanquantile clamp_max clamp_min cholesky_inverse cholesky_solve pinverse empty_like addr".split())
+              "is_conj is_neg is_storage resolve_conj resolve_neg dtype nan e inf pi fill divide subtract multiply "
+              "nonzero_static swapdims moveaxis unsafe_chunk unsafe_split split_with_sizes unsafe_split_with_sizes dsplit "
+              "put diagonal_scatter histogram nanquantile clamp_max clamp_min cholesky_inverse cholesky_solve pinverse "
+              "empty_like addr".split())
   assert set(without) - plain - alike == set()
 
 
