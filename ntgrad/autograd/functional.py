@@ -9,6 +9,7 @@ from typing import Any
 
 from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.core import mode
+from ntgrad.custom import Function
 from ntgrad.modes import enable_grad
 from ntgrad.tensor import Tensor
 
@@ -17,12 +18,24 @@ from . import grad, listed
 Fn = Callable[..., Any]
 
 
+class _Apart(Function):
+  """The same value, as another tensor."""
+  @staticmethod
+  def forward(ctx: Any, x: Any) -> Any: return x
+  @staticmethod
+  def backward(ctx: Any, *gradients: Any) -> Any: return gradients
+
+
+def apart(x: Any, keep: bool = True) -> Any:
+  """An input that derivatives are found for, whatever else it is given for; with ``keep`` gradients go on to what it
+  is made of."""
+  if not keep or not x.requires_grad: return x.detach().requires_grad_()
+  with enable_grad(): return _Apart.apply(x)
+
+
 def _called(name: str, func: Fn, inputs: Any, keep: bool) -> tuple[list[Any], list[Any], bool, bool]:
   """Inputs that outputs depend on, the outputs, and whether each was one Tensor by itself."""
-  given = listed(name, "inputs", inputs)
-  xs = [x if keep and x.requires_grad else x.detach() for x in given]
-  for x in xs:
-    if not x.requires_grad: x.requires_grad = True
+  xs = [apart(x, keep) for x in listed(name, "inputs", inputs)]
   with enable_grad(): out = func(*xs)
   return xs, listed(name, "the function's result", out), isinstance(inputs, Tensor), isinstance(out, Tensor)
 

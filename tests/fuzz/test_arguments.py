@@ -449,7 +449,7 @@ mish nbytes neg nelement numel numpy quick_gelu ravel reciprocal relu relu6 rsqr
 slogdet softsign sqrt square swish t tan tanh tolist trunc""".split() + calls_numeric.PLAIN  # no parameters
 PLAIN_DATA = {"datasets.Digits", "datasets.Images", "datasets.Table", "data.Sampler", "tile.Config", "tile.TileKernel",
               "tile.Library"}   # what functions of the table make
-VALUES = "T cuda device dtype grad is_cuda is_leaf lazydata mT names ndim requires_grad shape".split()
+VALUES = "T cuda device dtype grad grad_fn is_cuda is_leaf lazydata mT names ndim requires_grad shape".split()
 
 
 def _backward(gradient: Any) -> Any:

@@ -5,6 +5,7 @@ floats that require gradients; ``i`` (3, 4) ints from 0 to 3, ``k`` (5,) ints fr
 """
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,11 @@ autograd.functional.jacobian(lambda a: a ** 2, v) | autograd.functional.jacobian
 autograd.functional.hessian(lambda a: (a ** 3).sum(), v) | autograd.functional.hessian(lambda a, c: (a * c ** 2).sum(), (v, v))
 autograd.functional.vjp(lambda a: a ** 2, v, v) | autograd.functional.jvp(lambda a: a.exp() * a, v, v)
 autograd.functional.vhp(lambda a: (a ** 3).sum(), v, v) | autograd.functional.hvp(lambda a: (a ** 3).sum(), v, v)
+func.grad(lambda a: (a ** 3).sum())(v) | func.grad(lambda a, c: (a * c ** 2).sum(), argnums=(0, 1))(v, v)
+func.grad_and_value(lambda a: (a ** 3).sum())(v.detach()) | func.grad(func.grad(lambda a: a ** 3))(v[0].detach())
+func.jacrev(lambda a: a ** 2)(v.detach()) | func.hessian(lambda a: (a ** 3).sum())(v.detach())
+func.vjp(lambda a: a ** 2, v)[1](v)
+func.grad(lambda a: (func.grad(lambda c: (c ** 3).sum())(a) ** 2).sum())(v.detach())
 vmap(lambda a: a.sum())(x) | vmap(lambda a, c: a @ c, in_dims=(0, None))(x, v) | vmap(lambda a: (a, a * 2), out_dims=(1, 0))(x)
 vmap(lambda a: a * 2, in_dims=1, out_dims=1)(x) | compile(lambda a: a * 2)(x)
 """
@@ -172,7 +178,8 @@ def computed(torch: Any, case: str) -> tuple[list[Any], list[Any]]:
   """What an expression gives in one of both, as arrays and numbers in a row, and the gradients of the sum of its floats, each
   times its place, with respect to the inputs."""
   given = {n: torch.tensor(a, requires_grad=True) if n in FLOATS else torch.tensor(a) for n, a in inputs().items()}
-  result = eval(f"torch.{case}".replace("(autograd.", "(torch.autograd."), {"torch": torch, **given})
+  inner = re.sub(r"(?<=[(\[ ])(autograd|func)\.", r"torch.\1.", case)   # functions in arguments of functions
+  result = eval(f"torch.{inner}", {"torch": torch, **given})
   flat = list(_flat(result))
   total: Any = None
   for t in flat:

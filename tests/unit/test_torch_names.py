@@ -23,7 +23,7 @@ from support.name_cases import cases, computed, inputs
 
 torch: Any = ntgrad
 NAMES = [*_FILE_OF, *functions(TABLE), *FUNCTIONAL]
-MODULES = ("autograd autograd.functional cuda linalg optim optim.lr_scheduler optim.swa_utils random special utils.data "
+MODULES = ("autograd autograd.functional cuda func linalg optim optim.lr_scheduler optim.swa_utils random special utils.data "
            "utils.checkpoint")
 CASES = cases()
 
