@@ -282,11 +282,6 @@ class Base(Valued):
     """Whether ``backward`` sets ``grad`` here: ``requires_grad=True`` was set on it, it is not the result of an operation."""
     return self._state != 1
 
-  @property
-  def grad_fn(self) -> UOp | None:
-    """What made a tensor that gradients go through: its node of the graph; None for a leaf, and for one without gradients."""
-    return self.lazydata if self._state == 1 else None
-
   def numel(self) -> int:
     """The number of elements."""
     n = 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ntgrad.autograd import functional, grad as gradients
+from ntgrad.autograd import functional, grad as gradients, listed
+from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.core import mode
 from ntgrad.functions.settings import vmap
@@ -32,6 +33,7 @@ def _value_and_slopes(name: str, func: Fn, argnums: Any, has_aux: bool, args: tu
   return found[0] if isinstance(argnums, int) else found, value, aux
 
 
+@checked
 def grad(func: Fn, argnums: Any = 0, has_aux: bool = False) -> Fn:
   """A function that gives the gradient of one that gives a number, with respect to an argument, or a tuple for several; with
   ``has_aux`` the function gives ``(number, anything)`` and this one ``(gradient, anything)``. Raises ArgumentError."""
@@ -41,6 +43,7 @@ def grad(func: Fn, argnums: Any = 0, has_aux: bool = False) -> Fn:
   return slopes
 
 
+@checked
 def grad_and_value(func: Fn, argnums: Any = 0, has_aux: bool = False) -> Fn:
   """A function that gives ``(gradient, value)``, with ``has_aux`` ``(gradient, (value, anything))``; see :func:`grad`."""
   def both(*args: Any, **kwargs: Any) -> Any:
@@ -58,6 +61,7 @@ def _of_one(make: Fn, name: str, func: Fn, argnums: int) -> Fn:
   return derivative
 
 
+@checked
 def jacrev(func: Fn, argnums: int = 0) -> Fn:
   """A function that gives the derivatives of another with respect to an argument: see :func:`autograd.functional.jacobian`."""
   return _of_one(functional.jacobian, "jacrev", func, argnums)
@@ -66,15 +70,17 @@ def jacrev(func: Fn, argnums: int = 0) -> Fn:
 jacfwd = jacrev
 
 
+@checked
 def hessian(func: Fn, argnums: int = 0) -> Fn:
   """A function that gives the second derivatives of one that gives a number: see :func:`autograd.functional.hessian`."""
   return _of_one(functional.hessian, "hessian", func, argnums)
 
 
+@checked
 def vjp(func: Fn, *primals: Any, has_aux: bool = False) -> Any:
   """``(func(*primals), fn)``, where ``fn(v)`` gives v times the derivatives, one tensor for each primal in a tuple; with
   ``has_aux`` what else the function gives comes third. Raises ArgumentError, GradientError."""
-  xs = [functional.apart(x) for x in primals]
+  xs = [functional.apart(x) for x in listed("vjp", "primals", primals)]
   with enable_grad(): out = func(*xs)
   value, aux = out if has_aux else (out, None)
   def pulled(*v: Any) -> Any:
@@ -82,6 +88,7 @@ def vjp(func: Fn, *primals: Any, has_aux: bool = False) -> Any:
   return (value, pulled, aux) if has_aux else (value, pulled)
 
 
+@checked
 def jvp(func: Fn, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
   """``(func(*primals), its derivatives times tangents)``: see :func:`autograd.functional.jvp`."""
   return functional.jvp(func, primals, tangents)
@@ -92,8 +99,13 @@ def functional_call(module: Any, parameter_and_buffer_dicts: Any, args: Any = No
   """A module's result with other tensors in place of its own, by their names in its state dict; the module stays as it is.
   Raises ArgumentError for a name that it does not have."""
   given: dict[str, Any] = {}
-  for d in [parameter_and_buffer_dicts] if isinstance(parameter_and_buffer_dicts, Mapping) else parameter_and_buffer_dicts:
+  several = parameter_and_buffer_dicts if isinstance(parameter_and_buffer_dicts, (tuple, list)) else [parameter_and_buffer_dicts]
+  for d in several:
+    if not isinstance(d, Mapping) or not all([isinstance(k, str) and isinstance(t, Tensor) for k, t in d.items()]):
+      raise ArgumentError(f"functional_call: {shown(d)}; it takes a dict of names and Tensors, or several")
     given.update(d)
+  if kwargs is not None and not isinstance(kwargs, Mapping):
+    raise ArgumentError(f"functional_call: kwargs {shown(kwargs)}; it takes a dict")
   before = []
   try:
     for name, value in given.items():

@@ -55,9 +55,9 @@ def norm(input: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False,
 def cond(A: Tensor, p: Any = None) -> Tensor:
   """The condition of matrices (.., m, n): the greatest singular value over the least (p None or 2; -2: the other way round), or
   the norms p of the matrix and of its inverse, multiplied. Raises ShapeError, ArgumentError."""
-  if p in (None, 2, -2):
+  if p is None or isinstance(p, (int, float)) and abs(p) == 2:
     s = A.svdvals()
-    return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
+    return s[..., 0] / s[..., -1] if p is None or p > 0 else s[..., -1] / s[..., 0]
   return A.matrix_norm(p) * A.inv().matrix_norm(p)
 
 

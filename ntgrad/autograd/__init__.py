@@ -1,18 +1,16 @@
 """``torch.autograd``: gradients of tensors with respect to others, and ``Function``, whose gradient is written by hand."""
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, GradientError, shown
 from ntgrad.core import no_grad
 from ntgrad.custom import Function
 from ntgrad.modes import enable_grad, inference_mode, set_grad_enabled
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.gradient import gradient
-
-Several = Tensor | Sequence[Tensor]
 
 
 def listed(name: str, what: str, tensors: Any) -> list[Any]:
@@ -43,7 +41,8 @@ def _one(name: str, outputs: Any, weights: Any) -> Any:
   return out
 
 
-def grad(outputs: Several, inputs: Several, grad_outputs: Any = None, retain_graph: Any = None, create_graph: bool = False,
+@checked
+def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: Any = None, create_graph: bool = False,
          only_inputs: bool = True, allow_unused: bool | None = None, is_grads_batched: bool = False,
          materialize_grads: bool = False) -> tuple[Any, ...]:
   """The gradients of outputs, summed, with respect to each input; nothing is stored.
@@ -59,7 +58,8 @@ def grad(outputs: Several, inputs: Several, grad_outputs: Any = None, retain_gra
   return tuple([g if g is None or create_graph else g.detach() for g in found])
 
 
-def backward(tensors: Several, grad_tensors: Any = None, retain_graph: Any = None, create_graph: bool = False,
+@checked
+def backward(tensors: Any, grad_tensors: Any = None, retain_graph: Any = None, create_graph: bool = False,
              grad_variables: Any = None, inputs: Any = None) -> None:
   """Add the gradients of tensors, summed, to ``grad`` of the leaves beneath them (of ``inputs`` alone); see
   :meth:`Tensor.backward`. Raises GradientError, ArgumentError."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.core import mode
 from ntgrad.custom import Function
@@ -51,6 +52,7 @@ def _rows(y: Any, xs: list[Any], keep: bool) -> list[Any]:
 def _shaped(rows: list[Any], one: bool) -> Any: return rows[0] if one else tuple(rows)
 
 
+@checked
 def jacobian(func: Fn, inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
              strategy: str = "reverse-mode") -> Any:
   """The derivatives of a function's results: for each result (one, or a tuple) and each input (one, or a tuple) a tensor of the
@@ -59,6 +61,7 @@ def jacobian(func: Fn, inputs: Any, create_graph: bool = False, strict: bool = F
   return _shaped([_shaped(_rows(y, xs, create_graph), one_in) for y in ys], one_out)
 
 
+@checked
 def hessian(func: Fn, inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False,
             outer_jacobian_strategy: str = "reverse-mode") -> Any:
   """The second derivatives of a function that gives one number: for each two inputs a tensor of both shapes. Raises
@@ -74,6 +77,7 @@ def _number(name: str, y: Any) -> Any:
   return y.reshape(())
 
 
+@checked
 def vjp(func: Fn, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
   """``(func(*inputs), v times its derivatives)``; v has the results' shapes, and may be left out for one number. Raises
   ArgumentError, GradientError."""
@@ -82,6 +86,7 @@ def vjp(func: Fn, inputs: Any, v: Any = None, create_graph: bool = False, strict
   return _shaped(ys if create_graph else [y.detach() for y in ys], one_out), _shaped(found, one_in)
 
 
+@checked
 def jvp(func: Fn, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
   """``(func(*inputs), its derivatives times v)``; v has the inputs' shapes. By two gradients: that of the gradient with
   respect to what comes from above. Raises ArgumentError, GradientError."""
@@ -93,6 +98,7 @@ def jvp(func: Fn, inputs: Any, v: Any = None, create_graph: bool = False, strict
   return _shaped(ys if create_graph else [y.detach() for y in ys], one_out), _shaped(found, one_out)
 
 
+@checked
 def vhp(func: Fn, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
   """``(func(*inputs), v times its second derivatives)`` of a function that gives one number. Raises ArgumentError,
   GradientError."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import ml_dtypes
 
-from ntgrad.checks import checked
+from ntgrad.checks import Ints, checked, whole_number
 from ntgrad.codegen.dtype import DType, dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, DTypeError
+from ntgrad.codegen.errors import ArgumentError, DTypeError, shown
 from ntgrad.engine.device import Device, DeviceName
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.elementwise import broadcast_shape
@@ -78,9 +78,12 @@ class device(DeviceName):
   wherever a device is named; in a ``with`` the default device. Raises DeviceError for a name that no device has."""
 
   def __new__(cls, type: Any, index: int | None = None) -> device:
-    name = f"cuda:{type}" if isinstance(type, int) and not isinstance(type, bool) else type
-    if index is not None and isinstance(name, str): name = f"{name}:{index}"
-    return super().__new__(cls, Device.canonicalize(name))
+    number = index if isinstance(type, str) else type
+    if number is None: return super().__new__(cls, Device.canonicalize(type))
+    kind = type if isinstance(type, str) else "cuda"
+    if whole_number("device", "index", number, 0) >= 2 ** 31:
+      raise ArgumentError(f"device: index {shown(number)}; it is beneath 2**31")
+    return super().__new__(cls, Device.canonicalize(f"{kind}:{number}"))
 
   before: str | None
 
@@ -91,7 +94,8 @@ class device(DeviceName):
   def __exit__(self, *error: Any) -> None: Device.DEFAULT = self.before
 
 
-def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+@checked
+def broadcast_shapes(*shapes: Ints) -> tuple[int, ...]:
   """The shape that all (numbers are shapes of one dim) broadcast to. Raises ShapeError."""
   return broadcast_shape("broadcast_shapes", *[(s,) if isinstance(s, int) else tuple(s) for s in shapes]) if shapes else ()
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.checks import Operand, checked, operand
+from ntgrad.checks import checked, operand, real_number
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.tensor import Tensor
@@ -25,7 +25,8 @@ def arange(start: float | None = None, end: float | None = None, step: float = 1
 def range(start: float, end: float | None = None, step: float = 1, *, dtype: Any = None, device: Any = None,
           requires_grad: Any = None) -> Tensor:
   """start, start + step, .. up to end, that included; floats unless told otherwise. Raises ArgumentError, DTypeError."""
-  first, last = (0.0, start) if end is None else (start, end)
+  first, last = [real_number("range", "start or end", x) for x in ((0.0, start) if end is None else (start, end))]
+  step = real_number("range", "step", step)
   if step == 0: raise ArgumentError("range: step is 0; the numbers would never reach the end")
   n = int((last - first) / step + 1e-9) + 1
   if (last - first) / step < 0: raise ArgumentError(f"range: from {first} to {last} by {step}; step has the wrong sign")
@@ -40,16 +41,16 @@ def range(start: float, end: float | None = None, step: float = 1, *, dtype: Any
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
   """Data as a tensor; a tensor of that dtype, on that device, as it is. Raises as :class:`Tensor`."""
   if not isinstance(data, Tensor): return Tensor(data, dtype=dtype, device=device)
-  return data.to(device=device or data.device, dtype=dtype or data.dtype)
+  return data.to(device=data.device if device is None else device, dtype=data.dtype if dtype is None else dtype)
 
 
 @checked
-def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: Any = None, requires_grad: bool = False) -> Tensor:
+def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None,
+            requires_grad: bool | None = None) -> Tensor:
   """:func:`as_tensor`; with ``copy`` a tensor of its own. Raises as :class:`Tensor`."""
   out = as_tensor(obj, dtype, device)
   if copy: out = out.detach().clone()
-  if requires_grad: out = out.detach().requires_grad_()
-  return out
+  return out if requires_grad is None else out.detach().requires_grad_(requires_grad)
 
 
 @checked
@@ -110,7 +111,7 @@ def randint_like(input: Tensor, low: int = 0, high: int | None = None, *, genera
                  device: Any = None) -> Tensor:
   """Ints from low to high - 1, of one number: from 0 below it, in a tensor's shape, dtype and device. Raises ArgumentError."""
   low, high = (0, low) if high is None else (low, high)
-  return input.randint_like(low, high, generator=generator, dtype=dtype or input.dtype, device=device)
+  return input.randint_like(low, high, generator=generator, dtype=input.dtype if dtype is None else dtype, device=device)
 
 
 @checked
@@ -124,8 +125,7 @@ def initial_seed() -> int: return default_generator.initial_seed()
 def get_rng_state() -> Any: return default_generator.get_state()
 
 
-@checked
-def set_rng_state(new_state: Operand) -> None:
+def set_rng_state(new_state: Any) -> None:
   """Go on with the random numbers where :func:`get_rng_state` was called. Raises ShapeError, DTypeError."""
   default_generator.set_state(new_state)
 

@@ -89,7 +89,7 @@ def column_stack(tensors: Any) -> Tensor:
 def repeat_interleave(input: Tensor, repeats: Any = None, dim: Any = None, *, output_size: int | None = None) -> Tensor:
   """Each element along a dim (None: of all, flattened) so often; repeats alone give the places, 0 as often as the first says, and
   so on. Raises AxisError, ShapeError, ArgumentError."""
-  if repeats is not None: return input.repeat_interleave(repeats, dim, output_size)
+  if repeats is not None: return input.atleast_1d().repeat_interleave(repeats, dim, output_size)
   if input.ndim != 1: raise ShapeError(f"repeat_interleave: repeats of shape {input.shape}; give one for each place")
   return Tensor.arange(input.shape[0], dtype=input.dtype, device=input.device).repeat_interleave(input, 0, output_size)
 

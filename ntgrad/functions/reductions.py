@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ntgrad.checks import Operand, checked
+from ntgrad.checks import Operand, checked, flag
 from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.core import axis_of
 from ntgrad.tensor import Tensor
@@ -15,6 +15,7 @@ Dims = Any
 
 # ---- extremes
 def _extreme(name: str, x: Tensor, dim: Any, keepdim: Any, other: Any) -> Any:
+  keepdim = flag(f"{name}: keepdim", keepdim)
   if other is None and isinstance(dim, Tensor): dim, other = None, dim
   if other is not None:
     if dim is not None: raise ArgumentError(f"{name}: dim={shown(dim)} and another tensor; give one of them")
@@ -101,11 +102,11 @@ def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, 
   """The norm of the elements along dims (None: all): (sum |x|^p)^(1/p); "fro" is 2, "nuc" the sum of the singular values of the
   matrices in two dims. Raises AxisError, ArgumentError."""
   x = input if dtype is None else input.cast(dtype)
-  if p == "nuc":
+  if isinstance(p, str) and p == "nuc":
     if dim is None and x.ndim != 2: raise ArgumentError(f"norm: p='nuc' for shape {x.shape}; give the two dims of its matrices")
     return x.matrix_norm("nuc", (-2, -1) if dim is None else dim, keepdim)
   if isinstance(p, str) and p != "fro": raise ArgumentError(f"norm: p is {p!r}; it takes a number, 'fro' or 'nuc'")
-  return x.norm(2 if p == "fro" or p is None else p, dim, keepdim)
+  return x.norm(2 if isinstance(p, str) or p is None else p, dim, keepdim)
 
 
 # ---- factorisations of before torch.linalg

@@ -176,6 +176,11 @@ class Tensor(Protocols, Writing, Selecting, Sampling, Attention, Losses, Linalg,
     from ntgrad.engine import interchange
     return interchange.cuda_array(self)
 
+  @property
+  def grad_fn(self) -> UOp | None:
+    """What made a tensor that gradients go through: its node of the graph; None for a leaf, and for one without gradients."""
+    return self.lazydata if self._state == 1 else None
+
   def backward(self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False,
                inputs: Tensor | Sequence[Tensor] | None = None) -> Tensor:
     """Add the gradient of this tensor (one element, or with ``gradient`` given) to ``grad`` of every leaf beneath it, or of the

@@ -40,16 +40,18 @@ def calls(call: Any, f: Any, i: Any, b: Any) -> dict[str, Callable[[], Any]]:
   def leaf(*shape: int) -> Any: return f(*shape).requires_grad_()
   def eye() -> Any: return torch.eye(2) * 2
   def total(t: Any) -> Any: return (t * t).sum()
+  def first(t: Any, *more: Any) -> Any: return (t * t).sum()
   def graph(fn: Any, *more: Any, **named: Any) -> Any:
     w = leaf(2)
     return call(fn, (w * 2).sum(), w, *more, **named)
-  spread = {n: lambda n=n: call(getattr(torch, n), f(2, 3), 1, None, True, correction=1) for n in ("std", "var", "std_mean", "var_mean")}
+  spread = {n: lambda n=n: call(getattr(torch, n), f(2, 3), 1, None, True, correction=1)
+            for n in ("std", "var", "std_mean", "var_mean")}
   typed = {n: lambda n=n: call(getattr(torch, n), [1, 0]) for n in _FILE_OF if n.endswith("Tensor")}
   same = {n: lambda n=n: call(getattr(torch, n), f(2)) for n in """is_complex is_conj is_neg is_signed real conj resolve_conj
           resolve_neg isreal msort""".split()}
   found = {
-    **{n: lambda n=n: call(getattr(torch, n), f(2, 3), 1, True) for n in ("max", "min", "median", "nanmedian")}, **spread, **typed,
-    **same, **{f"atleast_{k}d": lambda k=k: call(getattr(torch, f"atleast_{k}d"), f(2)) for k in (1, 2, 3)},
+    **{n: lambda n=n: call(getattr(torch, n), f(2, 3), 1, True) for n in ("max", "min", "median", "nanmedian")},
+    **spread, **typed, **same, **{f"atleast_{k}d": lambda k=k: call(getattr(torch, f"atleast_{k}d"), f(2)) for k in (1, 2, 3)},
     **{n: lambda n=n: call(getattr(torch, n), f(2)) for n in ("is_tensor", "is_storage", "typename")},
     "gradient": lambda: call(torch.gradient, f(3, 3), spacing=1.0, dim=1, edge_order=1),
     "norm": lambda: call(torch.norm, f(2, 3), 2, 1, True, dtype="float32"), "svd": lambda: call(torch.svd, eye(), True, True),
@@ -75,12 +77,14 @@ def calls(call: Any, f: Any, i: Any, b: Any) -> dict[str, Callable[[], Any]]:
     "poisson": lambda: call(torch.poisson, f(2), torch.Generator(1)),
     "randint_like": lambda: call(torch.randint_like, i(2), 0, 5, generator=torch.Generator(1), dtype="int32", device="NUMPY"),
     "manual_seed": lambda: call(torch.manual_seed, 1), "set_rng_state": lambda: call(torch.set_rng_state, torch.get_rng_state()),
-    "broadcast_shapes": lambda: call(torch.broadcast_shapes, (2, 1), (3,)), "can_cast": lambda: call(torch.can_cast, "int8", "int32"),
+    "broadcast_shapes": lambda: call(torch.broadcast_shapes, (2, 1), (3,)),
+    "can_cast": lambda: call(torch.can_cast, "int8", "int32"),
     "device": lambda: call(torch.device, "cpu", 0), "finfo": lambda: call(torch.finfo, "float32"),
     "iinfo": lambda: call(torch.iinfo, "int32"), "is_nonzero": lambda: call(torch.is_nonzero, f(1)),
     "is_same_size": lambda: call(torch.is_same_size, f(1), f(2)),
-    "promote_types": lambda: call(torch.promote_types, "int8", "float32"), "result_type": lambda: call(torch.result_type, f(2), 1.5),
-    "compile": lambda: call(torch.compile, abs), "vmap": lambda: call(torch.vmap(total, 0, 0, "error", chunk_size=1), f(2, 3)),
+    "promote_types": lambda: call(torch.promote_types, "int8", "float32"),
+    "result_type": lambda: call(torch.result_type, f(2), 1.5),
+    "compile": lambda: call(torch.compile, abs), "vmap": lambda: call(torch.vmap, total, 0, 0, "error", chunk_size=1),
     "set_default_device": lambda: call(torch.set_default_device, "NUMPY"),
     "set_float32_matmul_precision": lambda: call(torch.set_float32_matmul_precision, "highest"),
     "use_deterministic_algorithms": lambda: call(torch.use_deterministic_algorithms, True, warn_only=True),
@@ -97,25 +101,32 @@ def calls(call: Any, f: Any, i: Any, b: Any) -> dict[str, Callable[[], Any]]:
     "linalg.lstsq": lambda: call(torch.linalg.lstsq, eye(), f(2, 1), 0.1, driver="gels"),
     "linalg.svd": lambda: call(torch.linalg.svd, eye(), False, driver="gesvd"),
     "linalg.svdvals": lambda: call(torch.linalg.svdvals, eye(), driver="gesvd"),
-    "linalg.vecdot": lambda: call(torch.linalg.vecdot, f(2, 3), f(3), dim=1), "linalg.vander": lambda: call(torch.linalg.vander, f(2), 3),
+    "linalg.vecdot": lambda: call(torch.linalg.vecdot, f(2, 3), f(3), dim=1),
+    "linalg.vander": lambda: call(torch.linalg.vander, f(2), 3),
     **{f"special.{n}": lambda n=n: call(getattr(torch.special, n), f(2)) for n in ("entr", "log_ndtr", "ndtr", "ndtri")},
     "special.xlog1py": lambda: call(torch.special.xlog1py, f(2), f(2)),
     "special.multigammaln": lambda: call(torch.special.multigammaln, f(2) * 3, 2),
     "autograd.grad": lambda: graph(torch.autograd.grad, f(), True, True, True, True, False, True),
-    "autograd.backward": lambda: call(torch.autograd.backward, (leaf(2) * 2).sum() + _KEPT[0].sum(), f(), True, False, None, _KEPT[:1]),
-    "autograd.functional.jacobian": lambda: call(x.jacobian, total, f(2), False, False, False, "reverse-mode"),
-    "autograd.functional.hessian": lambda: call(x.hessian, total, f(2), False, False, False, "reverse-mode"),
-    **{f"autograd.functional.{n}": lambda n=n: call(getattr(x, n), total, f(2), None, False, False) for n in ("vjp",)},
-    **{f"autograd.functional.{n}": lambda n=n: call(getattr(x, n), total, f(2), f(2), False, False) for n in ("jvp", "vhp", "hvp")},
-    **{f"func.{n}": lambda n=n: call(getattr(torch.func, n)(total), f(2)) for n in ("grad", "grad_and_value", "jacrev", "jacfwd",
-                                                                                   "hessian")},
-    "func.vmap": lambda: call(torch.func.vmap(total), f(2, 3)), "func.vjp": lambda: call(torch.func.vjp, total, f(2)),
-    "func.jvp": lambda: call(torch.func.jvp, total, (f(2),), (f(2),)),
-    "func.functional_call": lambda: call(torch.func.functional_call, nn.Linear(2, 2), {"bias": f(2)}, (f(1, 2),), {}),
+    "autograd.backward": lambda: call(torch.autograd.backward, _KEPT[0].sum() * 2, f(), True, False, None, _KEPT[:1]),
+    "autograd.functional.jacobian": lambda: call(x.jacobian, first, f(2), False, False, False, "reverse-mode"),
+    "autograd.functional.hessian": lambda: call(x.hessian, first, f(2), False, False, False, "reverse-mode"),
+    **{f"autograd.functional.{n}": lambda n=n: call(getattr(x, n), first, f(2), None, False, False) for n in ("vjp",)},
+    **{f"autograd.functional.{n}": lambda n=n: call(getattr(x, n), first, f(2), f(2), False, False)
+       for n in ("jvp", "vhp", "hvp")},
+    **{f"func.{n}": lambda n=n: call(getattr(torch.func, n), total, 0, False) for n in ("grad", "grad_and_value")},
+    **{f"func.{n}": lambda n=n: call(getattr(torch.func, n), total, 0) for n in ("jacrev", "jacfwd", "hessian")},
+    "func.vmap": lambda: call(torch.func.vmap, total), "func.vjp": lambda: call(torch.func.vjp, first, f(2), has_aux=False),
+    "func.jvp": lambda: call(torch.func.jvp, first, (f(2),), (f(2),)),
+    "func.functional_call": lambda: call(torch.func.functional_call, _Own(), {"bias": f(2)}, (f(1, 2),), {}),
     "cuda.manual_seed": lambda: call(torch.cuda.manual_seed, 1), "random.fork_rng": lambda: call(_forked, [], True),
     "random.manual_seed": lambda: call(torch.random.manual_seed, 1),
     "random.set_rng_state": lambda: call(torch.random.set_rng_state, torch.get_rng_state()),
   }
+
+
+class _Own(nn.Module):
+  def __init__(self) -> None: self.bias = ntgrad.Tensor.ones(2, device="NUMPY")
+  def __call__(self, *args: Any, **kwargs: Any) -> Any: return self.bias * 2
 
 
 def _forked(devices: Any, enabled: Any) -> None:
