@@ -34,7 +34,6 @@ Tensor._array_api = staticmethod(lambda: import_module("ntgrad.array_api"))
 __version__ = "0.1.0"
 
 _LAZY = {"jit": ("ntgrad.capture.jit", "jit"), "TinyJit": ("ntgrad.capture.jit", "TinyJit"), "nn": ("ntgrad.nn", None),
-         "save": ("ntgrad.nn.state", "torch_save"), "load": ("ntgrad.nn.state", "torch_load"),
          "Function": ("ntgrad.custom", "Function"), "profile": ("ntgrad.profiling", "profile"),
          "override": ("ntgrad.ejecting", "override"),
          "errors": ("ntgrad.errors", None), "helpers": ("ntgrad.helpers", None),

@@ -1,8 +1,9 @@
 """``torch``'s own functions: its names with its parameters, in its order, with its defaults.
 
-Most are methods of ``Tensor`` whose parameters stand in the same order (``table.py``; ``made.py`` makes the functions), or are
-functions of ``nn.functional``. The rest is written out by kind: ``reductions.py``, ``rearranged.py``, ``making.py``, ``kinds.py``
-of dtypes and devices, ``settings.py``. Methods that PyTorch has no function for are functions with their own parameters.
+Most are methods of ``Tensor`` whose parameters stand in the same order (``table.py``; ``made.py`` makes the functions), or
+are functions of ``nn.functional``. The rest is written out by kind: ``reductions.py``, ``rearranged.py``, ``making.py``,
+``kinds.py`` of dtypes and devices, ``files.py``, ``settings.py``. Methods that PyTorch has no function for are functions with
+their own parameters.
 """
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from importlib import import_module
 from typing import Any
 
 _NAMES = {   # by file
+  "files": "load save",
   "reductions": "gradient max median min nanmedian norm qr std std_mean svd var var_mean",
   "rearranged": "adjoint atleast_1d atleast_2d atleast_3d batch_norm broadcast_tensors column_stack cross fill instance_norm "
     "isin msort pow repeat_interleave rsub scatter searchsorted where",

@@ -53,6 +53,8 @@ def calls(call: Any, f: Any, i: Any, b: Any) -> dict[str, Callable[[], Any]]:
     **{n: lambda n=n: call(getattr(torch, n), f(2, 3), 1, True) for n in ("max", "min", "median", "nanmedian")},
     **spread, **typed, **same, **{f"atleast_{k}d": lambda k=k: call(getattr(torch, f"atleast_{k}d"), f(2)) for k in (1, 2, 3)},
     **{n: lambda n=n: call(getattr(torch, n), f(2)) for n in ("is_tensor", "is_storage", "typename")},
+    "save": lambda: call(torch.save, {"a": f(2)}, "good", None, 2, True),
+    "load": lambda: call(torch.load, _saved(), "NUMPY", None, weights_only=True, mmap=False),
     "gradient": lambda: call(torch.gradient, f(3, 3), spacing=1.0, dim=1, edge_order=1),
     "norm": lambda: call(torch.norm, f(2, 3), 2, 1, True, dtype="float32"), "svd": lambda: call(torch.svd, eye(), True, True),
     "qr": lambda: call(torch.qr, eye(), True), "adjoint": lambda: call(torch.adjoint, f(2, 3)),
@@ -122,6 +124,11 @@ def calls(call: Any, f: Any, i: Any, b: Any) -> dict[str, Callable[[], Any]]:
     "random.manual_seed": lambda: call(torch.random.manual_seed, 1),
     "random.set_rng_state": lambda: call(torch.random.set_rng_state, torch.get_rng_state()),
   }
+
+
+def _saved() -> str:
+  ntgrad.save({"a": ntgrad.Tensor.ones(2, device="NUMPY")}, "good")
+  return "good"
 
 
 class _Own(nn.Module):

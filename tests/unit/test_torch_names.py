@@ -3,10 +3,12 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import io
 import math
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,7 +56,7 @@ def test_every_name_of_the_tables_has_a_case() -> None:
   elsewhere = set("bernoulli multinomial rand_like randn_like normal poisson randint_like manual_seed seed initial_seed "
                   "get_rng_state set_rng_state set_default_device get_default_device set_float32_matmul_precision "
                   "get_float32_matmul_precision get_num_threads use_deterministic_algorithms is_inference_mode_enabled "
-                  "are_deterministic_algorithms_enabled set_printoptions frombuffer".split())
+                  "are_deterministic_algorithms_enabled set_printoptions frombuffer save load".split())
   without = [n for n in NAMES if f"torch.{n}(" not in used and f"torch.{n} " not in used and n not in elsewhere and n[-1] != "_"]
   plain = {n for n, (parameters, _) in functions(TABLE).items() if parameters in ("input", "input, other")} | FUNCTIONAL
   alike = set("BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor HalfTensor IntTensor ShortTensor adjoint conj "
@@ -196,6 +198,16 @@ def test_tables() -> None:
     assert given == list(inspect.signature(eval(f"lambda {parameters}: 0")).parameters.values()), name
   for name in NAMES: assert getattr(torch, name) is find(name) or callable(getattr(torch, name)), name
   for name in FUNCTIONAL: assert getattr(torch, name) is getattr(nn.functional, name)
+
+
+def test_files(tmp_path: Path) -> None:
+  b, path = io.BytesIO(), tmp_path / "saved.pt"
+  for to in (b, path): torch.save({"a": torch.arange(3), "b": [torch.ones(2, 2)], "n": 3}, to)
+  b.seek(0)
+  for at in (b, path):
+    d = torch.load(at, map_location=torch.device("numpy"))
+    assert d["a"].tolist() == [0, 1, 2] and d["b"][0].shape == (2, 2) and d["n"] == 3 and d["a"].device == "NUMPY"
+  with pytest.raises(ArgumentError, match="map_location"): torch.load(path, map_location={"cuda": "cpu"})
 
 
 def test_modules() -> None:
