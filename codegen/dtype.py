@@ -33,6 +33,13 @@ class DType:
   def __reduce__(self) -> tuple[Callable[[str, int], DType], tuple[str, int]]:
     return (_rebuild, (self.name, self.count))
 
+  @property
+  def is_floating_point(self) -> bool: return self.kind == "f"
+  @property
+  def is_signed(self) -> bool: return self.kind in "if"
+  @property
+  def is_complex(self) -> bool: return False
+
   def vec(self, count: int) -> DType:
     """The vector of ``count`` elements of this scalar type (itself for 1)."""
     return self if count == 1 else _vec(self.scalar(), count)

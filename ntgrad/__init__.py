@@ -34,7 +34,6 @@ Tensor._array_api = staticmethod(lambda: import_module("ntgrad.array_api"))
 __version__ = "0.1.0"
 
 _LAZY = {"jit": ("ntgrad.capture.jit", "jit"), "TinyJit": ("ntgrad.capture.jit", "TinyJit"), "nn": ("ntgrad.nn", None),
-         "optim": ("ntgrad.nn.optim", None), "save": ("ntgrad.nn.state", "torch_save"), "load": ("ntgrad.nn.state", "torch_load"),
          "Function": ("ntgrad.custom", "Function"), "profile": ("ntgrad.profiling", "profile"),
          "override": ("ntgrad.ejecting", "override"),
          "errors": ("ntgrad.errors", None), "helpers": ("ntgrad.helpers", None),
@@ -49,9 +48,10 @@ def __getattr__(name: str) -> Any:
     module, attribute = _LAZY[name]
     found = import_module(module) if attribute is None else getattr(import_module(module), attribute)
   else:
-    from ntgrad.namespace import dtype, method, room
-    found = room(name) or dtype(name) or method(name)   # torch.long is a dtype
-    if found is None: raise AttributeError(f"module 'ntgrad' has no attribute {name!r}")
+    from ntgrad.functions import MISSING, find
+    from ntgrad.namespace import dtype, room
+    found = room(name) or dtype(name) or find(name)   # torch.long is a dtype
+    if found is MISSING: raise AttributeError(f"module 'ntgrad' has no attribute {name!r}")
   globals()[name] = found
   return found
 

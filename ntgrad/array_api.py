@@ -9,13 +9,11 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, NamedTuple, Sequence
 
-import numpy as np
-
 from ntgrad.codegen.dtype import DType, dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.engine.device import KINDS, Device
+from ntgrad.functions.kinds import broadcast_shapes, finfo as finfo, iinfo as iinfo, result_type
 from ntgrad.tensor import Tensor
-from ntgrad.tensor.elementwise import broadcast_shape
 
 __array_api_version__ = "2024.12"
 
@@ -161,39 +159,6 @@ def triu(x: Tensor, /, *, k: int = 0) -> Tensor: return x.triu(k)
 
 # ---- dtypes
 
-class finfo_object(NamedTuple):
-  """What a float dtype holds."""
-  bits: int
-  eps: float
-  max: float
-  min: float
-  smallest_normal: float
-  dtype: DType
-
-
-class iinfo_object(NamedTuple):
-  """What an int dtype holds."""
-  bits: int
-  max: int
-  min: int
-  dtype: DType
-
-
-def finfo(type: Any, /) -> finfo_object:
-  """Limits of a float dtype, or of a tensor's. Raises DTypeError for others."""
-  d = type.dtype if isinstance(type, Tensor) else dtypes.of(type)
-  if d.kind != "f": raise DTypeError(f"finfo: {d.name}; it takes floats")
-  i = np.finfo(d.np)
-  return finfo_object(i.bits, float(i.eps), float(i.max), float(i.min), float(i.smallest_normal), d)
-
-
-def iinfo(type: Any, /) -> iinfo_object:
-  """Limits of an int dtype, or of a tensor's. Raises DTypeError for others."""
-  d = type.dtype if isinstance(type, Tensor) else dtypes.of(type)
-  if d.kind not in "iu": raise DTypeError(f"iinfo: {d.name}; it takes ints")
-  return iinfo_object(8 * d.itemsize, int(dtypes.max(d)), int(dtypes.min(d)), d)
-
-
 _KINDS: dict[str, str] = {"bool": "b", "signed integer": "i", "unsigned integer": "u", "integral": "iu", "real floating": "f",
                           "complex floating": "", "numeric": "iuf"}
 
@@ -214,17 +179,6 @@ def any_of(values: Any) -> Any:
   return False
 
 
-def result_type(*arrays_and_dtypes: Any) -> DType:
-  """The dtype that tensors and dtypes have together; Python numbers count by their kind."""
-  known = [x.dtype if isinstance(x, Tensor) else dtypes.of(x) for x in arrays_and_dtypes if not isinstance(x, (int, float))]
-  if not known: raise ArgumentError("result_type: only Python numbers; it takes at least one tensor or dtype")
-  out = known[0]
-  for d in known[1:]: out = promote(out, d)
-  for x in arrays_and_dtypes:
-    if isinstance(x, float) and out.kind != "f": out = dtypes.default_float
-  return out
-
-
 def can_cast(from_: Any, to: Any, /) -> Any:
   """Whether promotion leads from one dtype to the other."""
   d = from_.dtype if isinstance(from_, Tensor) else dtypes.of(from_)
@@ -236,11 +190,6 @@ def astype(x: Tensor, dtype: Any, /, *, copy: Any = True, device: str | None = N
   d = dtypes.of(dtype)
   if d is x.dtype and not copy and device is None: return x
   return x.to(device=device or x.device, dtype=d).clone()
-
-
-def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-  """The shape that all broadcast to. Raises ShapeError."""
-  return broadcast_shape("broadcast_shapes", *shapes) if shapes else ()
 
 
 def broadcast_to(x: Tensor, /, shape: tuple[int, ...]) -> Tensor: return x.broadcast_to(shape)

@@ -1,8 +1,8 @@
 """Arguments of public functions, checked by their annotations before anything is done with them.
 
 ``@checked`` on a class or function reads the annotations once: ``int`` takes whole numbers, ``float`` numbers, ``bool`` flags,
-``Operand`` what a tensor is made of, ``Sequence[int]`` lists, tuples and arrays of whole numbers, and so on. What fits comes in
-as the plain Python value (numpy's numbers as ints and floats, sequences as tuples, operands as tensors); for the rest an
+``Operand`` what a tensor is made of, ``Sequence[int]`` lists, tuples, arrays and tensors of whole numbers, and so on. What fits
+comes in as the plain Python value (numpy's numbers as ints and floats, sequences as tuples, operands as tensors); for the rest an
 ArgumentError names the function, the parameter, the value and what is taken. ``Any`` takes everything: the function checks by
 itself, as it does for ``axis``, ``dim``, ``keepdim``, ``dtype``, ``device`` and ``requires_grad``.
 """
@@ -33,6 +33,7 @@ Operand = Annotated[Any, "operand"]   # a tensor, or what one is made of
 Ints = int | Sequence[int]
 
 _NO: Any = object()
+_ARRAYS: Any = (np.ndarray, Valued)
 # whole numbers; longer ones are a mistake wherever they are given, and Python cannot even print all of them
 _LEAST, _MOST = -2 ** 63, 2 ** 64 - 1
 # what reads these refuses by itself
@@ -114,7 +115,7 @@ def _sequence(item: Kind, count: int | None) -> Callable[[Any, Any], Any]:
   plain, item_take, _, ints = item
   def take(x: Any, me: Any) -> Any:
     if type(x) is not tuple:
-      if isinstance(x, np.ndarray) and x.ndim == 1: x = x.tolist()
+      if isinstance(x, _ARRAYS) and x.ndim == 1: x = x.tolist()
       if not isinstance(x, (list, tuple, range)): return _NO
     if count is not None and count != len(x): return _NO
     out = []

@@ -19,7 +19,7 @@ from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, AssignError, AxisError, DTypeError, GradientError, ShapeError, shown
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp
-from ntgrad.engine.device import Device
+from ntgrad.engine.device import Device, DeviceName, device_name
 from ntgrad.host import host_view, is_host_view
 from ntgrad.names import Names, Places, aligned, at, axis_named, fit_aligned, given, moved, text
 from ntgrad.variable import Bound
@@ -248,9 +248,9 @@ class Base(Valued):
     """The number of dimensions."""
     return len(self.lazydata.shape)
   @property
-  def device(self) -> str:
-    """The canonical name of the device (the default device for constants)."""
-    return self.lazydata.device or Device.DEFAULT
+  def device(self) -> DeviceName:
+    """The canonical name of the device (the default device for constants), a str with a ``type`` and an ``index``."""
+    return device_name(self.lazydata.device or Device.DEFAULT)
 
   @property
   def requires_grad(self) -> bool | None:

@@ -63,6 +63,13 @@ class Context:
     self._zeros = value
 
 
+def _differentiable(u: UOp) -> Tensor:
+  """A tensor of a node, whose gradient is asked for where it is a float: of what ``backward`` makes of it, by a Function too."""
+  t = Tensor._from_node(u)
+  if u.dtype.kind == "f": t._state = 1
+  return t
+
+
 class _Call:
   """A call of a Function. The results' nodes are held weakly: they hold the call."""
 
@@ -75,9 +82,9 @@ class _Call:
     """What was saved: a node, the number of a result, or None."""
     def tensor(x: Any) -> Any:
       if x is None: return None
-      if isinstance(x, UOp): return Tensor._from_node(x)
+      if isinstance(x, UOp): return _differentiable(x)
       at = self.outputs[x]() if x in self.outputs else None
-      return Tensor._from_node(self.like[x] if at is None else at)
+      return _differentiable(self.like[x] if at is None else at)
     return tuple([tensor(x) for x in self.saved])
 
   def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp]) -> Pairs:
@@ -85,7 +92,7 @@ class _Call:
     name, ctx = self.function.__name__, self.ctx
     given: list[Any] = []
     for i, u in sorted(self.like.items()):
-      if i in at: given.append(Tensor._from_node(at[i]))
+      if i in at: given.append(_differentiable(at[i]))
       else: given.append(Tensor._from_node(graph.const(0, u.dtype, u.shape)) if ctx._zeros else None)
     before, mode.grad, ctx._get = mode.grad, True, self._tensors
     try: found = self.function.backward(ctx, *given)

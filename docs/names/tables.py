@@ -27,14 +27,15 @@ from ntgrad import Device, Tensor, dtypes, nn  # noqa: E402
 PLACES: dict[str, list[tuple[Any, str]]] = {
   "Tensor.": [(Tensor, "Tensor.{}")],
   "torch.": [(ntgrad, "ntgrad.{}"), (Tensor, "Tensor.{}"), (dtypes, "dtypes.{}")],
-  "linalg.": [(Tensor, "Tensor.{}")], "special.": [(Tensor, "Tensor.{}")],
   "nn.optim.Optimizer.": [(nn.optim.Optimizer, "nn.optim.Optimizer.{}")], "nn.Module.": [(nn.Module, "nn.Module.{}")],
   "optim.Optimizer.": [(nn.optim.Optimizer, "nn.optim.Optimizer.{}")],
   "dtypes.": [(dtypes, "dtypes.{}")], "Device.": [(Device, "Device.{}")],
   "": [(ntgrad, "ntgrad.{}")]}
 MODULES = {"nn.init.": "ntgrad.nn.init", "nn.functional.": "ntgrad.nn.functional", "nn.utils.": "ntgrad.nn.utils",
            "optim.lr_scheduler.": "ntgrad.nn.optim.lr_scheduler", "optim.": "ntgrad.nn.optim", "nn.optim.": "ntgrad.nn.optim",
-           "utils.data.": "ntgrad.nn.data",
+           "utils.data.": "ntgrad.utils.data", "utils.checkpoint.": "ntgrad.utils.checkpoint", "linalg.": "ntgrad.linalg",
+           "special.": "ntgrad.special", "autograd.": "ntgrad.autograd", "autograd.functional.": "ntgrad.autograd.functional",
+           "func.": "ntgrad.func", "cuda.": "ntgrad.cuda",
            "nn.state.": "ntgrad.nn.state", "nn.datasets.": "ntgrad.nn.datasets", "helpers.": "ntgrad.helpers", "nn.": "ntgrad.nn"}
 TITLES = {"pytorch": "PyTorch", "tinygrad": "tinygrad"}
 # parameters that need no remark: they say where results go, how memory is laid out, or which kernel is taken

@@ -38,6 +38,20 @@ def _canonical(name: str) -> str:
   return kind if m.group(2) is None or int(m.group(2)) == 0 else f"{kind}:{int(m.group(2))}"
 
 
+class DeviceName(str):
+  """The canonical name of a device, a str, with PyTorch's ``type`` ("cpu", "cuda", ..) and ``index`` (None for the CPU)."""
+  __slots__ = ()
+
+  @property
+  def type(self) -> str: return self.partition(":")[0].lower()
+  @property
+  def index(self) -> int | None:  # type: ignore[override]
+    return int(self.partition(":")[2] or 0) if self.type in ("cl", "cuda") else None
+
+
+device_name = lru_cache(maxsize=256)(DeviceName)   # of a canonical name
+
+
 # ---- opened devices
 _open: dict[str, Opened] = {}
 

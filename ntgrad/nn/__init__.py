@@ -49,7 +49,7 @@ _NAMES = {   # by file
   "embedding": "Embedding EmbeddingBag",
   "linear": "Bilinear Linear",
   "losses":
-    "BCELoss BCEWithLogitsLoss CosineEmbeddingLoss CosineSimilarity CrossEntropyLoss GaussianNLLLoss HingeEmbeddingLoss "
+    "BCELoss BCEWithLogitsLoss CTCLoss CosineEmbeddingLoss CosineSimilarity CrossEntropyLoss GaussianNLLLoss HingeEmbeddingLoss "
     "HuberLoss KLDivLoss L1Loss MSELoss MarginRankingLoss MultiLabelMarginLoss MultiLabelSoftMarginLoss MultiMarginLoss NLLLoss "
     "PairwiseDistance PoissonNLLLoss SmoothL1Loss SoftMarginLoss TripletMarginLoss TripletMarginWithDistanceLoss",
   "module": "Module Parameter",

@@ -137,6 +137,22 @@ class PoissonNLLLoss(_Loss):
 
 
 @layer
+class CTCLoss(Module):
+  """What it costs to say labels in sequences of log probabilities (steps, n, classes), over all ways to repeat labels and put
+  ``blank`` between them; "mean" divides by the number of labels first. See :func:`nn.functional.ctc_loss`."""
+  blank: int = 0
+  reduction: str = "mean"
+  zero_infinity: bool = False
+
+  def __post_init__(self) -> None: _known("CTCLoss", self.reduction)
+  def __call__(self, log_probs: Tensor, targets: Any, input_lengths: Any, target_lengths: Any) -> Tensor:
+    """The loss, of targets (n, most labels) or all labels in a row, and lengths (n,). Raises ShapeError, DTypeError,
+    ArgumentError."""
+    from ntgrad.nn.functional import ctc_loss
+    return ctc_loss(log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity)
+
+
+@layer
 class GaussianNLLLoss(_Calls):
   """(log(var) + (x - y)² / var) / 2 for predicted means and variances; ``full`` adds a constant."""
   full: bool = False
@@ -274,7 +290,7 @@ class PairwiseDistance(Module):
     return x1.pairwise_distance(x2, self.p, self.eps, self.keepdim)
 
 
-__all__ = ["BCELoss", "BCEWithLogitsLoss", "CosineEmbeddingLoss", "CosineSimilarity", "CrossEntropyLoss", "GaussianNLLLoss",
-           "HingeEmbeddingLoss", "HuberLoss", "KLDivLoss", "L1Loss", "MSELoss", "MarginRankingLoss", "MultiLabelMarginLoss",
-           "MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss", "PairwiseDistance", "PoissonNLLLoss", "SmoothL1Loss",
-           "SoftMarginLoss", "TripletMarginLoss", "TripletMarginWithDistanceLoss"]
+__all__ = ["BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CosineEmbeddingLoss", "CosineSimilarity", "CrossEntropyLoss",
+           "GaussianNLLLoss", "HingeEmbeddingLoss", "HuberLoss", "KLDivLoss", "L1Loss", "MSELoss", "MarginRankingLoss",
+           "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss", "PairwiseDistance",
+           "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss", "TripletMarginLoss", "TripletMarginWithDistanceLoss"]

@@ -245,11 +245,16 @@ def placed(cls: C) -> C:
   return cls
 
 
-@checked
-def Parameter(data: Any, requires_grad: bool = True) -> Tensor:
+class _Leaves(type):
+  """Makes ``isinstance(x, nn.Parameter)`` say whether x is a leaf that gradients are found for."""
+  def __instancecheck__(cls, x: Any) -> bool: return isinstance(x, Tensor) and x.is_leaf and x.requires_grad is True
+
+
+class Parameter(metaclass=_Leaves):
   """A tensor as a leaf that gradients are found for: ``self.scale = nn.Parameter(Tensor.ones(3))``; or what one is made of.
   Raises GradientError for a dtype that has no gradients."""
-  return (data if isinstance(data, Tensor) else Tensor(data)).detach().clone().requires_grad_(requires_grad)
+  def __new__(cls, data: Any, requires_grad: bool = True) -> Tensor:  # type: ignore[misc]
+    return (data if isinstance(data, Tensor) else Tensor(data)).detach().clone().requires_grad_(requires_grad)
 
 
 def _is_dtype(name: str) -> bool:

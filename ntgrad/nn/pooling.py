@@ -89,7 +89,7 @@ class AvgPool3d(AvgPool2d):
 
 @checked
 class LPPool2d(_Pool):
-  """(Σ |x|^p)^(1/p) of each window, p being ``norm_type``: ``(n, c, h, w)`` or ``(c, h, w)`` ``-> (.., h', w')``."""
+  """(Σ x^p)^(1/p) of each window, p being ``norm_type``: ``(n, c, h, w)`` or ``(c, h, w)`` ``-> (.., h', w')``."""
   _said = ("norm_type", "kernel_size", "stride", "ceil_mode")
 
   def __init__(self, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False):

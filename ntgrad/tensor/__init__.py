@@ -7,6 +7,7 @@ other libraries see of a tensor, and the gradients.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from types import ModuleType, TracebackType
 from typing import Any, ClassVar
 
@@ -175,15 +176,22 @@ class Tensor(Protocols, Writing, Selecting, Sampling, Attention, Losses, Linalg,
     from ntgrad.engine import interchange
     return interchange.cuda_array(self)
 
-  def backward(self, gradient: Tensor | None = None, retain_graph: bool | None = None) -> Tensor:
-    """Add the gradient of this tensor (one element, or with ``gradient`` given) to ``grad`` of every leaf beneath it.
+  @property
+  def grad_fn(self) -> UOp | None:
+    """What made a tensor that gradients go through: its node of the graph; None for a leaf, and for one without gradients."""
+    return self.lazydata if self._state == 1 else None
+
+  def backward(self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False,
+               inputs: Tensor | Sequence[Tensor] | None = None) -> Tensor:
+    """Add the gradient of this tensor (one element, or with ``gradient`` given) to ``grad`` of every leaf beneath it, or of the
+    leaves ``inputs`` alone. With ``create_graph`` it has a gradient itself.
 
     The graph stays as long as a tensor holds it, whatever ``retain_graph`` says: it may be gone through again.
 
     Raises GradientError where there is no graph to a leaf, or the tensor has several elements and no gradient is given.
     """
     from ntgrad.tensor.gradient import backward
-    backward(self, gradient)
+    backward(self, gradient, [inputs] if isinstance(inputs, Tensor) else inputs, create_graph)
     return self
 
   def gradient(self, *targets: Tensor, gradient: Tensor | None = None) -> list[Tensor]:

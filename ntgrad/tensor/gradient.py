@@ -434,8 +434,8 @@ def _refuse_gone(name: str, loss: Any, found: Iterable[UOp]) -> None:
 
 
 @alone
-def backward(loss: Any, gradient: Any = None) -> None:
-  """Add to ``grad`` of every live leaf beneath ``loss``; see ``Tensor.backward``."""
+def backward(loss: Any, gradient: Any = None, inputs: Sequence[Any] | None = None, create_graph: bool = False) -> None:
+  """Add to ``grad`` of every live leaf beneath ``loss``, or of ``inputs`` alone; see ``Tensor.backward``."""
   cotangent = _start("backward", loss, gradient)
   if loss._state <= 0:
     raise GradientError(f"backward: a tensor of shape {loss.shape} that no leaf leads to; "
@@ -445,17 +445,22 @@ def backward(loss: Any, gradient: Any = None) -> None:
   if not leaves:
     raise GradientError("backward: no leaf that requires a gradient is in the graph and alive; "
                         "keep the leaf tensors, use them in the computation")
+  if inputs is not None:
+    wrong = [i for i, t in enumerate(inputs) if not any([t is leaf for leaf, _ in leaves])]
+    if wrong: raise GradientError(f"backward: inputs[{wrong[0]}] is no leaf beneath the tensor; autograd.grad takes any tensor")
+    leaves = [(t, n) for t, n in leaves if any([t is x for x in inputs])]
   found = gradients(order, {order[-1]: cotangent}, [n for _, n in leaves])
   _refuse_gone("backward", loss, found.values())
   for t, n in leaves:
     g = found.get(n)
-    if g is not None: t.grad = t._detached(_add(None if t.grad is None else t.grad.lazydata, g))
+    if g is not None: t.grad = (loss._wrap if create_graph else t._detached)(_add(None if t.grad is None else t.grad.lazydata, g))
   for t, n in leaves:   # used, but without slope
     if t.grad is None: t.grad = t._detached(graph.const(0.0, n.dtype, n.shape))
 
 
-def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None) -> list[Any]:
-  """The gradients with respect to targets; see ``Tensor.gradient``."""
+def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None, unused: bool = False) -> list[Any]:
+  """The gradients with respect to targets; see ``Tensor.gradient``; with ``unused`` None for those that are not in
+  the graph."""
   start = _start("gradient", loss, cotangent)
   order = walk(loss.lazydata)
   nodes = set(order)
@@ -473,7 +478,7 @@ def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None) -> list[A
     else:   # realised after the graph was made
       if memory is None: memory = {_memory(n): n for n in order if n in values or n.op in MOVEMENT}
       at = [memory[u]] if u in memory else []
-    if not at:
+    if not at and not unused:
       raise GradientError(f"gradient: target {i} of shape {t.shape} is not in the graph of the value; use it in the computation, "
                           "with requires_grad=True set before")
     wanted.append(at)
@@ -481,8 +486,11 @@ def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None) -> list[A
   _refuse_gone("gradient", loss, found.values())
   # of a value that requires a gradient so do its gradients: they can be differentiated again
   make = loss._wrap if loss._state > 0 else loss._from_node
-  out = []
+  out: list[Any] = []
   for t, at in zip(targets, wanted):
+    if not at:
+      out.append(None)
+      continue
     g: UOp | None = None
     for n in at: g = _add(g, found[n]) if n in found else g
     out.append(make(graph.const(0.0, at[0].dtype, at[0].shape) if g is None else g))

@@ -37,6 +37,31 @@ def _dtype(*tensors: Any) -> DType:
   return d if d.kind == "f" else dtypes.default_float
 
 
+class SignAndLogarithm(NamedTuple):
+  """What ``slogdet`` gives."""
+  sign: Any
+  logabsdet: Any
+
+
+class Eigen(NamedTuple):
+  """What ``eigh`` gives."""
+  eigenvalues: Any
+  eigenvectors: Any
+
+
+class QR(NamedTuple):
+  """What ``qr`` gives."""
+  Q: Any
+  R: Any
+
+
+class SVD(NamedTuple):
+  """What ``svd`` gives."""
+  U: Any
+  S: Any
+  Vh: Any
+
+
 @checked
 class Linalg(Functional, Reduction, Creation):
   """Linear algebra: factorisations, solutions, determinants."""
@@ -203,12 +228,12 @@ class Linalg(Functional, Reduction, Creation):
     a, batch, d = self._batch("det", True)
     return _shaped(factors.det(a), batch, d)
 
-  def slogdet(self) -> tuple[Self, Self]:
+  def slogdet(self) -> SignAndLogarithm:
     """The sign of determinants (1, -1, or 0), and the logarithm of their size (-inf for 0), each (..). Raises ShapeError."""
     from ntgrad.tensor import factors
     a, batch, d = self._batch("slogdet", True)
     sign, log = factors.slogdet(a)
-    return _shaped(sign, batch, d), _shaped(log, batch, d)
+    return SignAndLogarithm(_shaped(sign, batch, d), _shaped(log, batch, d))
 
   def logdet(self) -> Self:
     """Logarithms of determinants (..) of (.., n, n): -inf for 0, NaN for one beneath it. Raises ShapeError."""
@@ -227,7 +252,7 @@ class Linalg(Functional, Reduction, Creation):
     l = factors.cholesky(a)
     return _shaped(l.mT if upper else l, (*batch, *a.shape[1:]), d)
 
-  def qr(self, mode: str = "reduced") -> tuple[Self, Self]:
+  def qr(self, mode: str = "reduced") -> QR:
     """Q with orthonormal columns and R, a triangle, ``Q @ R = self``: (.., m, n) -> (.., m, k), (.., k, n), where k is the less
     of m and n, or, in mode "complete", m; by Householder's reflections.
 
@@ -238,9 +263,9 @@ class Linalg(Functional, Reduction, Creation):
     if mode not in ("reduced", "complete"): raise ArgumentError(f"qr: mode {shown(mode)}; it takes 'reduced' or 'complete'")
     a, batch, d = self._batch("qr")
     q, r = factors.qr(a, mode == "complete")
-    return _shaped(q, (*batch, *q.shape[1:]), d), _shaped(r, (*batch, *r.shape[1:]), d)
+    return QR(_shaped(q, (*batch, *q.shape[1:]), d), _shaped(r, (*batch, *r.shape[1:]), d))
 
-  def eigh(self, UPLO: str = "L") -> tuple[Self, Self]:
+  def eigh(self, UPLO: str = "L") -> Eigen:
     """Eigenvalues (.., n), rising, and eigenvectors (.., n, n), the columns, of symmetric matrices (.., n, n); by Jacobi's
     rotations.
 
@@ -251,9 +276,9 @@ class Linalg(Functional, Reduction, Creation):
     if UPLO not in ("L", "U"): raise ArgumentError(f"eigh: UPLO {shown(UPLO)}; it takes 'L' or 'U'")
     a, batch, d = (self if UPLO == "L" or self.ndim < 2 else self.mT)._batch("eigh", True)
     w, v = factors.eigh(a)
-    return _shaped(w, (*batch, a.shape[1]), d), _shaped(v, (*batch, *a.shape[1:]), d)
+    return Eigen(_shaped(w, (*batch, a.shape[1]), d), _shaped(v, (*batch, *a.shape[1:]), d))
 
-  def svd(self, full_matrices: bool = True) -> tuple[Self, Self, Self]:
+  def svd(self, full_matrices: bool = True) -> SVD:
     """U, the singular values S, falling, and the transposed V, ``U[.., :k] * S @ Vh[.., :k, :] = self``: (.., m, n) ->
     (.., m, m), (.., k), (.., n, n), k being the less of m and n; without ``full_matrices`` (.., m, k), (.., k), (.., k, n). By
     rotations of columns (Hestenes, 1958).
@@ -272,7 +297,7 @@ class Linalg(Functional, Reduction, Creation):
       more = factors.refuse("svd", "columns beyond the singular values have no gradient; take full_matrices=False", more, a)
       tall = tall.cat(more, dim=2)
       u, vt = (tall, vt) if m > n else (u, tall.mT)
-    return _shaped(u, (*batch, *u.shape[1:]), d), _shaped(s, (*batch, s.shape[1]), d), _shaped(vt, (*batch, *vt.shape[1:]), d)
+    return SVD(*[_shaped(x, (*batch, *x.shape[1:]), d) for x in (u, s, vt)])
 
   def _values(self, name: str) -> Any:
     """Singular values in float32 or float64."""
@@ -283,11 +308,11 @@ class Linalg(Functional, Reduction, Creation):
 
   def svdvals(self) -> Self:
     """The singular values (.., k) of (.., m, n), the greatest first, where k is the less of m and n. Raises ShapeError."""
-    return self.svd(False)[1]
+    return self.svd(False).S
 
   def eigvalsh(self, UPLO: str = "L") -> Self:
     """The eigenvalues (.., n) of symmetric matrices, rising; see :meth:`eigh`. Raises ShapeError, ArgumentError."""
-    return self.eigh(UPLO)[0]
+    return self.eigh(UPLO).eigenvalues
 
   def matrix_rank(self, tol: float | None = None) -> Self:
     """How many singular values are greater than ``tol`` (None: max(m, n) times the dtype's eps times the greatest one), int32:
@@ -342,4 +367,4 @@ def _shaped(x: Any, shape: tuple[int, ...], dtype: DType) -> Any: return x.resha
 def _count(s: Any, relative: float) -> Any: return (s > s[..., :1] * relative).sum(-1) if s.shape[-1] else s.sum(-1).cast("int32")
 
 
-__all__ = ["LeastSquares", "Linalg"]
+__all__ = ["SVD", "Eigen", "LeastSquares", "Linalg", "QR", "SignAndLogarithm"]

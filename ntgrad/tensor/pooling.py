@@ -198,22 +198,28 @@ class Pooling(Scattering, Reduction, Creation):
     )
 
   def _lp_pool(self, name: str, n: int, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Self:
+    if abs(norm_type) == math.inf:
+      sign = 1 if norm_type > 0 else -1
+      return (self.abs() * sign)._max_pool(name, n, kernel_size, stride, 1, 0, ceil_mode, False) * sign
     p = real_number(name, "norm_type", norm_type)
-    if p <= 0: raise ArgumentError(f"{name}: norm_type {p}; it must be greater than 0")
+    if not p: raise ArgumentError(f"{name}: norm_type 0; it must be another number")
     if self.dtype.kind != "f": raise DTypeError(f"{name}: a tensor of {self.dtype.name}; it takes floats (cast it first)")
     x = self.cast(graph.acc_dtype(self.dtype))
-    mean = (x.square() if p == 2 else x.abs() if p == 1 else x.abs().pow(p))._avg_pool(
-      name, n, kernel_size, stride, 1, 0, ceil_mode, True, None)
-    return (mean * math.prod(numbers(name, "kernel_size", kernel_size, n, 1)))._root(1 / p).cast(self.dtype)
+    powers = x.square() if p == 2 else x if p == 1 else x.pow(p)
+    mean = powers._avg_pool(name, n, kernel_size, stride, 1, 0, ceil_mode, True, None)
+    total = mean * math.prod(numbers(name, "kernel_size", kernel_size, n, 1))
+    even = p > 0 and p % 2 == 0
+    return (total if p == 1 else total._root(1 / p) if even else total.pow(1 / p)).cast(self.dtype)
 
   def lp_pool1d(self, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False) -> Self:
     """:meth:`lp_pool2d` over the last dimension: (.., l) -> (.., l')."""
     return self._lp_pool("lp_pool1d", 1, norm_type, kernel_size, stride, ceil_mode)
 
   def lp_pool2d(self, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False) -> Self:
-    """sum(abs(x)^p)^(1/p) of each window of the last two dimensions, p being ``norm_type``; no slope where it is 0.
+    """sum(x^p)^(1/p) of each window of the last two dimensions, p being ``norm_type``; of even p no slope where it is 0.
 
-    With ``ceil_mode`` a window that ends outside counts as if it went on with its mean, as in PyTorch. Raises ShapeError,
+    As in PyTorch without abs: 1 is the sum, and of numbers beneath 0 the root of an odd power may be NaN. inf is the greatest
+    size, -inf the least. With ``ceil_mode`` a window that ends outside counts as if it went on with its mean. Raises ShapeError,
     ArgumentError, DTypeError.
     """
     return self._lp_pool("lp_pool2d", 2, norm_type, kernel_size, stride, ceil_mode)

@@ -30,12 +30,12 @@ class Generator:
   """A sequence of random numbers of its own: ``Tensor.rand(3, generator=ntgrad.Generator(1))``.
 
   Numbers are those that ``Tensor.manual_seed`` with the same seed gives, on every device. Calls captured by a jit draw the next
-  ones at every replay. ``seed`` is an int from 0 to 2**64 - 1, None for one from the operating system. Raises ArgumentError;
-  CaptureError where a sequence begins while a jit records, here and in the methods that set it.
+  ones at every replay. ``seed`` is an int from 0 to 2**64 - 1, None for one from the operating system; ``device`` says nothing.
+  Raises ArgumentError; CaptureError where a sequence begins while a jit records, here and in the methods that set it.
   """
   __slots__ = ("_seed", "_counter", "__weakref__")
 
-  def __init__(self, seed: int | None = None):
+  def __init__(self, seed: int | None = None, device: str | None = None):
     self._seed = self._counter = 0
     self._begin("Generator", _entropy() if seed is None else seed)
 

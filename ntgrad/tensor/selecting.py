@@ -22,7 +22,7 @@ from ntgrad.tensor.elementwise import common_device
 from ntgrad.tensor.indexing import added, host_values
 from ntgrad.tensor.rearranging import Rearranging
 from ntgrad.tensor.reduction import Reduction
-from ntgrad.tensor.sorting import Sorting, at_places
+from ntgrad.tensor.sorting import Picked, Sorting, at_places
 
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 _WAYS = 16  # elements that a search compares with at once
@@ -62,14 +62,14 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     if not x.shape[d]: raise ArgumentError(f"{name}: shape {self.shape} has no elements along {dim}; it takes at least one")
     return x, d
 
-  def _chosen_along(self, x: Self, d: int, values: UOp, places: UOp, dim: Any, keepdim: bool) -> tuple[Self, Self]:
+  def _chosen_along(self, x: Self, d: int, values: UOp, places: UOp, dim: Any, keepdim: bool) -> Picked:
     """Values and where they stood, given with a dim of 1, as results along a dim of this tensor."""
     s = values.shape if flag("keepdim", keepdim) else values.shape[:d] + values.shape[d + 1:]
     if not self.ndim: s = ()
     elif dim is None and keepdim: s = (1,) * self.ndim
     v, p = x._wrap(graph.reshape(values, s)), self._from_node(graph.reshape(graph.detach(places), s))
     v._names = p._names = None if dim is None or self._names is None else self._names if keepdim else without(self._names, (d,))
-    return v, p
+    return Picked(v, p)
 
   def _kth(self, d: int, k: int) -> tuple[UOp, UOp]:
     """The k-th of each row along a dim when sorted, from 0, and where it stood."""
@@ -77,7 +77,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     box = [(k, k + 1) if i == d else (0, n) for i, n in enumerate(values.shape)]
     return graph.shrink(values, box), graph.shrink(places, box)
 
-  def kthvalue(self, k: int, dim: int | str = -1, keepdim: bool = False) -> tuple[Self, Self]:
+  def kthvalue(self, k: int, dim: int | str = -1, keepdim: bool = False) -> Picked:
     """``(values, indices)`` of the k-th least along a dim, counted from 1; NaN is greater than everything.
 
     Raises AxisError, ArgumentError for a k that is not from 1 to the size of the dim.
@@ -114,7 +114,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     """How many along a dim are not NaN, with a dim of 1."""
     return self.detach().isnan().logical_not().sum(d, keepdim=True)
 
-  def mode(self, dim: int | str = -1, keepdim: bool = False) -> tuple[Self, Self]:
+  def mode(self, dim: int | str = -1, keepdim: bool = False) -> Picked:
     """``(values, indices)``: what occurs most often along a dim, the least of several, and where it stands last. Raises
     AxisError, ArgumentError."""
     x, d = self._in_one_dim("mode", dim)

@@ -6,7 +6,7 @@ stable way, and gives the places. Values are then read at their places, so their
 from __future__ import annotations
 
 import math
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 from ntgrad import graph
 from ntgrad.checks import checked, flag
@@ -77,6 +77,12 @@ def at_places(u: UOp, places: UOp, axis: int) -> UOp:
   return graph.gather(graph.reshape(u, (step,)), graph.const(0, work, places.shape) if flat is None else flat)
 
 
+class Picked(NamedTuple):
+  """Elements of a tensor, and where they stood (int32)."""
+  values: Any
+  indices: Any
+
+
 @checked
 class Sorting(Elementwise):
   """Sorts."""
@@ -93,22 +99,21 @@ class Sorting(Elementwise):
     places = places_of(key, dim, bits, keep)
     return at_places(u, places, dim), places
 
-  def sort(self, dim: int | str = -1, descending: bool = False, stable: bool = False) -> tuple[Self, Self]:
+  def sort(self, dim: int | str = -1, descending: bool = False, stable: bool = False) -> Picked:
     """``(values, indices)``: the elements along a dim in rising (``descending``: falling) order, and where they stood (int32).
 
     Equal ones, as 0 and -0 are, keep their order whatever ``stable`` says; NaN is greater than everything. Raises AxisError.
     """
     d = axis_of("sort", dim, self.ndim, self._names)
     values, places = self._sorted(d, self.shape[d] if self.ndim else 1, flag("descending", descending))
-    return self._wrap(values), self._detached(places)
+    return Picked(self._wrap(values), self._detached(places))
 
   def argsort(self, dim: int | str = -1, descending: bool = False, stable: bool = False) -> Self:
     """The indices (int32) of what stands along a dim in rising order; see :meth:`sort`. Raises AxisError."""
     d = axis_of("argsort", dim, self.ndim, self._names)
     return self._detached(self._sorted(d, self.shape[d] if self.ndim else 1, flag("descending", descending))[1])
 
-  def topk(self, k: int, dim: int | str = -1, largest: bool = True, sorted_: bool = True, *,
-           sorted: bool = True) -> tuple[Self, Self]:
+  def topk(self, k: int, dim: int | str = -1, largest: bool = True, sorted_: bool = True, *, sorted: bool = True) -> Picked:
     """``(values, indices)`` of the k greatest along a dim (``largest=False``: the least), the greatest (least) first; of equal
     ones those that stand first. They are in order whatever ``sorted`` (or ``sorted_``) says.
 
@@ -120,9 +125,9 @@ class Sorting(Elementwise):
     if k > n: raise ArgumentError(f"topk: k = {k} of the {n} elements along dim {dim} of shape {self.shape}; it takes up to {n}")
     if not k and self.ndim:
       none = graph.shrink(self.lazydata, [(0, 0 if a == d else s) for a, s in enumerate(self.shape)])
-      return self._wrap(none), self._detached(graph.const(0, dtypes.int32, none.shape))
+      return Picked(self._wrap(none), self._detached(graph.const(0, dtypes.int32, none.shape)))
     values, places = self._sorted(d, k, flag("largest", largest))
-    return self._wrap(values), self._detached(places)
+    return Picked(self._wrap(values), self._detached(places))
 
 
-__all__ = ["Sorting", "at_places", "bits_of", "places_of"]
+__all__ = ["Picked", "Sorting", "at_places", "bits_of", "places_of"]

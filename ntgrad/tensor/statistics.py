@@ -14,6 +14,7 @@ from ntgrad.tensor.functional import Functional
 from ntgrad.tensor.indexing import Indexing
 from ntgrad.tensor.numeric import Numeric
 from ntgrad.tensor.reduction import Axis
+from ntgrad.tensor.sorting import Picked
 
 _CHUNK = 32   # logcumsumexp: elements of a row that are looked at together
 
@@ -22,12 +23,6 @@ class MinMax(NamedTuple):
   """What ``aminmax`` gives."""
   min: Any
   max: Any
-
-
-class Extremes(NamedTuple):
-  """What ``cummax`` and ``cummin`` give."""
-  values: Any
-  indices: Any
 
 
 @checked
@@ -92,24 +87,24 @@ class Statistics(Functional, Indexing, Numeric):
     wide = graph.acc_dtype(out)
     return self._wrap(graph.cast(graph.scan(BinaryOps.MUL, graph.cast(u, wide), a), out))
 
-  def cummax(self, dim: int | str = 0) -> Extremes:
+  def cummax(self, dim: int | str = 0) -> Picked:
     """The greatest so far along a dim and where it is (of equal ones the last), int32; a NaN stays. Raises AxisError."""
     return self._running("cummax", BinaryOps.MAX, dim)
-  def cummin(self, dim: int | str = 0) -> Extremes:
+  def cummin(self, dim: int | str = 0) -> Picked:
     """The least so far along a dim and where it is (of equal ones the last), int32; a NaN stays. Raises AxisError."""
     return self._running("cummin", BinaryOps.MIN, dim)
-  def _running(self, name: str, fn: BinaryOps, dim: int | str) -> Extremes:
+  def _running(self, name: str, fn: BinaryOps, dim: int | str) -> Picked:
     a = axis_of(name, dim, self.ndim, self._names)
     u = self.lazydata
     s = u.shape
-    if not s or not s[a]: return Extremes(self._own(), self._detached(graph.const(0, dtypes.int32, s)))
+    if not s or not s[a]: return Picked(self._own(), self._detached(graph.const(0, dtypes.int32, s)))
     if u.dtype.kind == "b": u = graph.cast(u, dtypes.int32)
     best = graph.scan(fn, u, a)
     new = graph.binary(BinaryOps.CMPEQ, u, best)
     if u.dtype.kind == "f": new = graph.binary(BinaryOps.OR, new, graph.unary(UnaryOps.ISNAN, u))
     at = graph.broadcast(graph.reshape(graph.iota(s[a]), (s[a],) + (1,) * (len(s) - a - 1)), s)
     where = graph.scan(BinaryOps.MAX, graph.where(new, at, graph.const(0, dtypes.int32, s)), a)
-    return Extremes(self._wrap(graph.cast(best, self.dtype)), self._detached(where))
+    return Picked(self._wrap(graph.cast(best, self.dtype)), self._detached(where))
 
   def logcumsumexp(self, dim: int | str) -> Self:
     """log(cumsum(exp(x))) along a dim, without overflow or loss of what is far beneath the greatest. Raises AxisError."""

@@ -24,7 +24,7 @@ from ntgrad import Device, Tensor, nn, no_grad, tile
 from ntgrad.errors import NtgradError
 from ntgrad.nn import optim, state
 from ntgrad.schedule import create_schedule
-from support import calls_numeric, gguf
+from support import calls_names, calls_numeric, gguf
 from support.torch_pickle import zipped
 
 
@@ -449,7 +449,7 @@ mish nbytes neg nelement numel numpy quick_gelu ravel reciprocal relu relu6 rsqr
 slogdet softsign sqrt square swish t tan tanh tolist trunc""".split() + calls_numeric.PLAIN  # no parameters
 PLAIN_DATA = {"datasets.Digits", "datasets.Images", "datasets.Table", "data.Sampler", "tile.Config", "tile.TileKernel",
               "tile.Library"}   # what functions of the table make
-VALUES = "T cuda device dtype grad is_cuda is_leaf lazydata mT names ndim requires_grad shape".split()
+VALUES = "T cuda device dtype grad grad_fn is_cuda is_leaf lazydata mT names ndim requires_grad shape".split()
 
 
 def _backward(gradient: Any) -> Any:
@@ -695,6 +695,7 @@ LAYERS: dict[str, tuple[tuple[Any, ...], Callable[[], tuple[Any, ...]]]] = {
   **{name: ((*given, "mean"), lambda k=k: tuple(f(2, 3) for _ in range(k))) for name, given, k in (
     ("PoissonNLLLoss", (False, True, 1e-8), 2), ("GaussianNLLLoss", (True, 1e-6), 3), ("HingeEmbeddingLoss", (1.0,), 2),
     ("SoftMarginLoss", (), 2), ("MarginRankingLoss", (0.1,), 3), ("TripletMarginLoss", (1.0, 2.0, 1e-6, True), 3))},
+  "CTCLoss": ((0, "mean", False), lambda: (f(4, 1, 3), i(1, 2) + 1, i(1) + 4, i(1) + 2)),
   "MultiMarginLoss": ((1, 1.0, f(3), "mean"), lambda: (f(2, 3), i(2))),
   "MultiLabelMarginLoss": (("mean",), lambda: (f(2, 3), i(2, 3))),
   "MultiLabelSoftMarginLoss": ((f(3), "mean"), lambda: (f(2, 3), f(2, 3))),
@@ -847,7 +848,7 @@ OTHERS |= {
   "datasets.ImageFolder[]": lambda: call(nn.datasets.ImageFolder(_pictures()).__getitem__, 0),
   "datasets.image_folder": lambda: call(nn.datasets.image_folder, _pictures(), None, 3),
 }
-GOOD = {f"Tensor.{name}": make for name, make in TENSOR.items()} | OTHERS
+GOOD = {f"Tensor.{name}": make for name, make in TENSOR.items()} | OTHERS | calls_names.calls(call, f, i, b)
 
 
 def _premade() -> Any: return _softmax, _twice, (tile.Tensor(2), tile.Tensor(2))
@@ -1006,5 +1007,6 @@ def test_every_public_name_has_a_good_call() -> None:
   for at, module in (("nn", nn), ("optim", optim), ("state", state), ("data", nn.data), ("datasets", nn.datasets),
                      ("init", nn.init), ("tile", tile)):
     public |= {f"{at}.{n}" for n in module.__all__ if callable(getattr(module, n))}
+  public |= calls_names.names()
   assert sorted(public - set(GOOD) - PLAIN_DATA) == [], "give a good call for each of these"
   assert not [n for n in PLAIN if inspect.signature(getattr(f(2), n)).parameters], "PLAIN is for methods without parameters"

@@ -178,7 +178,7 @@ for n in (1, 2, 3):
   of(f"avg_pool{n}d", X(*s), 2); of(f"avg_pool{n}d", X(*s), 3, 2, 1); of(f"avg_pool{n}d", X(*s), 3, 2, 1, True, False)
   of(f"avg_pool{n}d", X(*s[1:]), (2,) * n, (1,) * n, (1,) * n, False, False); of(f"avg_pool{n}d", X(*s), 3, 2, 1, True)
   if n > 1: of(f"avg_pool{n}d", X(*s), 3, 2, 1, False, True, 5)
-  for p in (1, 2, 4.0, math.inf, -math.inf): of(f"lp_pool{n}d", X(*s), p, 2); of(f"lp_pool{n}d", X(*s), p, 3, 2)
+  for p in (1, 2, 4.0, 3, math.inf, -math.inf): of(f"lp_pool{n}d", X(*s), p, 2); of(f"lp_pool{n}d", X(*s), p, 3, 2)
   of(f"lp_pool{n}d", P(*s), 3, 2, 1); of(f"lp_pool{n}d", P(*s), 2.5, 2); of(f"lp_pool{n}d", X(*s), 2, 3, 2, True)
   for name in (f"adaptive_max_pool{n}d", f"adaptive_max_pool{n}d_with_indices", f"adaptive_avg_pool{n}d"):
     of(name, X(*s), 3); of(name, X(*s[1:]), (2, 3, 4)[:n])

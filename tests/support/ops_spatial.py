@@ -114,8 +114,12 @@ rows(
   ("avg_pool1d", lambda x: x.avg_pool1d(3, 2), lambda x: R.avg_pool(x, (1, 3), (1, 2))),
   ("avg_pool3d", lambda x: x.avg_pool3d(2, 1, divisor_override=3),
    lambda x: R.windows(x, (2,) * 3, (1,) * 3, (1,) * 3).sum((-3, -2, -1)) / 3),
-  ("lp_pool2d", lambda x: x.lp_pool2d(3, 2),
+  ("lp_pool2d", lambda x: x.lp_pool2d(4, 2),
+   lambda x: R.windows(x ** 4, (2, 2), (2, 2), (1, 1)).sum((-2, -1)) ** (1 / 4), {"tol": 32}),
+  ("lp_pool2d of abs", lambda x: x.abs().lp_pool2d(3, 2),
    lambda x: R.windows(np.abs(x) ** 3, (2, 2), (2, 2), (1, 1)).sum((-2, -1)) ** (1 / 3), {"tol": 32}),
+  ("lp_pool2d odd", lambda x: x.lp_pool2d(3, 2),
+   lambda x: R.windows(x ** 3, (2, 2), (2, 2), (1, 1)).sum((-2, -1)) ** (1 / 3), {"tol": 32, "grad": False}),
   ("unpool", lambda x: x.max_pool2d(2, return_indices=True)[0].max_unpool2d(
      x.max_pool2d(2, return_indices=True)[1], 2, output_size=(6, 7)), unpooled, {"tol": 0}),
   ("adaptive_avg", lambda x: x.adaptive_avg_pool2d((3, 3)), lambda x: adaptive(x, (3, 3), np.mean)),

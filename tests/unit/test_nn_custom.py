@@ -37,6 +37,25 @@ class Exp(ntgrad.Function):
     return gradient * y
 
 
+def test_a_function_in_the_gradient_of_a_function() -> None:
+  """Gradients of gradients go through it too."""
+  class Squared(ntgrad.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+      ctx.save_for_backward(x)
+      return x * x
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor: return gradient * Doubled.apply(ctx.saved_tensors[0])
+  class Doubled(ntgrad.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor: return x * 2
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor: return gradient * 2
+  x = Tensor([1.0, 3.0], requires_grad=True)
+  first, = Squared.apply(x).sum().gradient(x)
+  assert first.tolist() == [2, 6] and first.sum().gradient(x)[0].tolist() == [2, 2]
+
+
 class MulDiv(ntgrad.Function):
   """Two results, a number among the arguments, the gradient of which is wrong on purpose by ``scale``."""
   @staticmethod

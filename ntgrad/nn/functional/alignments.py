@@ -7,13 +7,14 @@ import numpy as np
 
 from ntgrad.checks import Operand, checked
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.codegen.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from ntgrad.custom import Function
 from ntgrad.graph import acc_dtype
 from ntgrad.names import text
+from ntgrad.nn.functional import alignment_kernels as kernels
 from ntgrad.tensor import Tensor
 
 _NAME = "ctc_loss"
-_NEVER = -1e30   # the logarithm of no probability: finite, so that gradients are numbers
 
 
 @checked
@@ -25,9 +26,8 @@ def ctc_loss(log_probs: Tensor, targets: Operand, input_lengths: Operand, target
   Targets are (n, most labels), or all labels one after the other (their lengths are read then); the lengths are (n,), or numbers
   for one sample. "mean" divides each loss by its number of labels first. A sequence too short for its labels costs inf, or 0
   with ``zero_infinity``, without gradient. Small floats are computed in float32. The gradient is that of the loss as a function
-  of ``log_probs``: PyTorch's adds what vanishes behind ``log_softmax``. One step follows the other: what is compiled, at the
-  first call, grows with the sequence. Raises ShapeError, DTypeError, ArgumentError; IndexOutOfRangeError for a label that is no
-  class.
+  of ``log_probs``: PyTorch's adds what vanishes behind ``log_softmax``; it has none itself. Raises ShapeError,
+  DTypeError, ArgumentError; GradientError for the gradient of a gradient, IndexOutOfRangeError for a label that is no class.
   """
   one = log_probs.ndim == 2
   if log_probs.ndim not in (2, 3):
@@ -42,8 +42,8 @@ def ctc_loss(log_probs: Tensor, targets: Operand, input_lengths: Operand, target
   input_lengths, target_lengths = [_lengths(what, t, n) for what, t in (
     ("input_lengths", input_lengths), ("target_lengths", target_lengths))]
   labels = _labels(targets, target_lengths, n)
-  last = _forward(x, labels, input_lengths, target_lengths, blank)
-  impossible = last < 0.5 * _NEVER
+  last = _likelihood(x, labels, input_lengths, target_lengths, blank)
+  impossible = last < 0.5 * kernels.NEVER
   loss = impossible.where(0.0 if zero_infinity else float("inf"), -last)
   if reduction == "mean": loss = loss / target_lengths.maximum(1).cast(loss.dtype)
   loss = loss._reduced(_NAME, reduction).cast(log_probs.dtype)
@@ -75,42 +75,44 @@ def _labels(targets: Any, lengths: Any, n: int) -> Any:
   return targets[Tensor(np.minimum(place, targets.shape[0] - 1).astype(np.int32), device=targets.device)]
 
 
-def _forward(x: Any, labels: Any, input_lengths: Any, target_lengths: Any, blank: int) -> Any:
-  """The log likelihood of each sample.
+class _Shares(Function):
+  """Which part of all ways to say the labels is in each state after each step: (steps, n, states)."""
 
-  ``between[s]`` is that of all ways to say s labels and a blank, ``at[s]`` of those that have just said label s. A step stays, or
-  goes on; from one label to the next without a blank between, where they differ.
-  """
-  steps, n, _ = x.shape
+  @staticmethod
+  def forward(ctx: Any, x: Any, *others: Any) -> Any: return kernels.backward(others[-2].shape[2])(x, *others)
+  @staticmethod
+  def backward(ctx: Any, *gradients: Any) -> Any: raise GradientError(f"{_NAME}: its gradient has no gradient itself")
+
+
+class _Likelihood(Function):
+  """The log likelihood of each sample's labels, (n,)."""
+
+  @staticmethod
+  def forward(ctx: Any, x: Any, labels: Any, sizes: Any, blank: int) -> Any:
+    states = max(16, 1 << (2 * labels.shape[1]).bit_length())
+    said, alpha, total = kernels.forward(states)(x, labels, sizes, blank)
+    ctx.save_for_backward(x, sizes, said, alpha, total)
+    ctx.blank = blank
+    return total.squeeze(1)
+
+  @staticmethod
+  def backward(ctx: Any, *gradients: Any) -> Any:
+    x, sizes, said, alpha, total = ctx.saved_tensors
+    share = _Shares.apply(x, sizes, ctx.blank, said, alpha, total) * gradients[0].reshape(1, -1, 1)
+    return x.zeros_like().scatter_add(2, said.unsqueeze(0).expand(share.shape), share), None, None, None
+
+
+def _likelihood(x: Any, labels: Any, input_lengths: Any, target_lengths: Any, blank: int) -> Any:
+  """The log likelihood of each sample."""
+  steps, n, classes = x.shape
+  if 0 in x.shape: x = x.zeros(max(steps, 1), n, classes, dtype=x.dtype, device=x.device) + x.sum()
+  if not n: return x.sum((0, 2))
+  if not labels.shape[1]: labels = labels.zeros(n, 1, dtype=labels.dtype, device=x.device)
   most = labels.shape[1]
-  number = Tensor.arange(most + 1, device=x.device).unsqueeze(0)
-  ends = target_lengths.unsqueeze(1)
-  labels = (number[:, :most] < ends).where(labels, blank)
-  say = x.gather(2, labels.unsqueeze(0).expand(steps, n, most))
-  rest = x[:, :, blank:blank + 1]
-  before = labels.pad((1, -1), value=-1) if most else labels
-  fresh = labels != before
-  between = (number == 0).where(0.0, _NEVER).expand(n, most + 1).cast(x.dtype)
-  at = Tensor.full((n, most), _NEVER, dtype=x.dtype, device=x.device)
-  for t in range(steps):
-    goes = input_lengths.unsqueeze(1) > t
-    last = at.pad((1, 0), value=_NEVER)
-    stay = _either(between, last) + rest[t]
-    at = goes.where(_either(at, between[:, :most], fresh.where(last[:, :most], _NEVER)) + say[t], at)
-    between = goes.where(stay, between)
-  ended = (number == ends).where(between, _NEVER)
-  said = (number == ends).where(at.pad((1, 0), value=_NEVER), _NEVER)
-  return _either(ended.max(1), said.max(1))
-
-
-def _either(*terms: Any) -> Any:
-  """log(exp(a) + exp(b) + ..)."""
-  top = terms[0]
-  for t in terms[1:]: top = top.maximum(t)
-  top = top.detach()
-  total: Any = 0
-  for t in terms: total = total + (t - top).exp()
-  return top + total.log()
+  said = Tensor.arange(most, device=x.device) < target_lengths.unsqueeze(1)
+  # the place of each label among classes: what is none of them is found
+  labels = Tensor.arange(classes, device=x.device).gather(0, said.where(labels, blank).reshape(-1)).reshape(n, most)
+  return _Likelihood.apply(x, labels, Tensor.stack([input_lengths, target_lengths], dim=1), blank)
 
 
 __all__ = ["ctc_loss"]

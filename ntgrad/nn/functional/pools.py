@@ -1,7 +1,6 @@
 """Pooling: the greatest, the mean or a norm of windows, and what takes the greatest back."""
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -117,20 +116,10 @@ def avg_pool3d(input: Tensor, kernel_size: Ints, stride: Ints | None = None, pad
   return _avg_pool("avg_pool3d", 3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-def _lp_pool(name: str, n: int, x: Tensor, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Tensor:
-  if norm_type == math.inf: return _max_pool(name, n, x.abs(), kernel_size, stride, 0, 1, ceil_mode, False)
-  if norm_type == -math.inf: return -_max_pool(name, n, -x.abs(), kernel_size, stride, 0, 1, ceil_mode, False)
-  if norm_type > 0 and norm_type % 2 == 0: return x._lp_pool(name, n, norm_type, kernel_size, stride, ceil_mode)
-  elements = math.prod(numbers(name, "kernel_size", kernel_size, n, 1))
-  powers = x if norm_type == 1 else x.pow(norm_type)
-  total = _avg_pool(name, n, powers, kernel_size, stride, 0, ceil_mode, True, None) * elements
-  return total if norm_type == 1 else total.pow(1 / norm_type)
-
-
 @checked
 def lp_pool1d(input: Tensor, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False) -> Tensor:
   """The norm of each window: (.., l) -> (.., l'); see :func:`lp_pool2d`."""
-  return _lp_pool("lp_pool1d", 1, input, norm_type, kernel_size, stride, ceil_mode)
+  return input.lp_pool1d(norm_type, kernel_size, stride, ceil_mode)
 
 
 @checked
@@ -140,13 +129,13 @@ def lp_pool2d(input: Tensor, norm_type: float, kernel_size: Ints, stride: Ints |
   As in PyTorch without abs: 1 is the sum, and of numbers beneath 0 the root of an odd power may be NaN. inf is the greatest
   size. Raises ShapeError, ArgumentError, DTypeError.
   """
-  return _lp_pool("lp_pool2d", 2, input, norm_type, kernel_size, stride, ceil_mode)
+  return input.lp_pool2d(norm_type, kernel_size, stride, ceil_mode)
 
 
 @checked
 def lp_pool3d(input: Tensor, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False) -> Tensor:
   """The norm of each window: (.., d, h, w) -> (.., d', h', w'); see :func:`lp_pool2d`."""
-  return _lp_pool("lp_pool3d", 3, input, norm_type, kernel_size, stride, ceil_mode)
+  return input.lp_pool3d(norm_type, kernel_size, stride, ceil_mode)
 
 
 # ---- as many windows as the result has elements

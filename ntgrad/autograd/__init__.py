@@ -1,0 +1,76 @@
+"""``torch.autograd``: gradients of tensors with respect to others, and ``Function``, whose gradient is written by hand."""
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from ntgrad.checks import checked
+from ntgrad.codegen.errors import ArgumentError, GradientError, shown
+from ntgrad.core import no_grad
+from ntgrad.custom import Function
+from ntgrad.modes import enable_grad, inference_mode, set_grad_enabled
+from ntgrad.tensor import Tensor
+from ntgrad.tensor.gradient import gradient
+
+
+def listed(name: str, what: str, tensors: Any) -> list[Any]:
+  """One tensor or several as a list. Raises ArgumentError for others."""
+  found = [tensors] if isinstance(tensors, Tensor) else list(tensors) if isinstance(tensors, (tuple, list)) else None
+  wrong = [tensors] if found is None else [t for t in found if not isinstance(t, Tensor)]
+  if wrong or not found: raise ArgumentError(f"{name}: {what} {shown(tensors)}; give a Tensor, or several in a tuple")
+  return found
+
+
+def _one(name: str, outputs: Any, weights: Any) -> Any:
+  """A number whose gradient is that of several tensors, each multiplied by the gradient from above."""
+  outputs = listed(name, "outputs", outputs)
+  given = [None] * len(outputs) if weights is None else list(weights) if isinstance(weights, (tuple, list)) else [weights]
+  if len(given) != len(outputs):
+    raise ArgumentError(f"{name}: {len(given)} gradients from above for {len(outputs)} tensors; give one for each, or None")
+  terms = []
+  for i, (y, g) in enumerate(zip(outputs, given)):
+    if g is None and y.numel() != 1:
+      raise GradientError(f"{name}: output {i} of shape {y.shape} is not one number; "
+                          "reduce it (.sum(), .mean()) or give its gradient from above")
+    if g is not None and (not isinstance(g, Tensor) or g.shape != y.shape):
+      raise ArgumentError(f"{name}: the gradient of output {i}, {shown(g)}; it has its shape {y.shape}")
+    if y.dtype.kind != "f": raise GradientError(f"{name}: output {i} is of {y.dtype.name}; gradients are those of floats")
+    terms.append((y if g is None else y * g).sum())
+  out = terms[0]
+  for t in terms[1:]: out = out + t
+  return out
+
+
+@checked
+def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: Any = None, create_graph: bool = False,
+         only_inputs: bool = True, allow_unused: bool | None = None, is_grads_batched: bool = False,
+         materialize_grads: bool = False) -> tuple[Any, ...]:
+  """The gradients of outputs, summed, with respect to each input; nothing is stored.
+
+  ``grad_outputs`` are the gradients from above, needed of what is not one number. With ``create_graph`` the gradients have
+  gradients themselves. For an input that the outputs are not made of: None with ``allow_unused``, zeros with
+  ``materialize_grads``. The graph stays in any case. Raises GradientError, ArgumentError.
+  """
+  if is_grads_batched: raise ArgumentError("grad: is_grads_batched; call it once for each gradient from above")
+  wanted = listed("grad", "inputs", inputs)
+  found = gradient(_one("grad", outputs, grad_outputs), wanted, None, bool(allow_unused or materialize_grads))
+  if materialize_grads: found = [x.zeros_like() if g is None else g for g, x in zip(found, wanted)]
+  return tuple([g if g is None or create_graph else g.detach() for g in found])
+
+
+@checked
+def backward(tensors: Any, grad_tensors: Any = None, retain_graph: Any = None, create_graph: bool = False,
+             grad_variables: Any = None, inputs: Any = None) -> None:
+  """Add the gradients of tensors, summed, to ``grad`` of the leaves beneath them (of ``inputs`` alone); see
+  :meth:`Tensor.backward`. Raises GradientError, ArgumentError."""
+  given = grad_tensors if grad_variables is None else grad_variables
+  _one("backward", tensors, given).backward(create_graph=create_graph,
+                                            inputs=None if inputs is None else listed("backward", "inputs", inputs))
+
+
+def __getattr__(name: str) -> Any:
+  if name != "functional": raise AttributeError(f"module 'ntgrad.autograd' has no attribute {name!r}")
+  return import_module(f"{__name__}.{name}")
+
+
+__all__ = ["Function", "backward", "enable_grad", "grad", "inference_mode", "no_grad", "set_grad_enabled"]

@@ -1,0 +1,41 @@
+"""``torch``'s own functions: its names with its parameters, in its order, with its defaults.
+
+Most are methods of ``Tensor`` whose parameters stand in the same order (``table.py``; ``made.py`` makes the functions), or
+are functions of ``nn.functional``. The rest is written out by kind: ``reductions.py``, ``rearranged.py``, ``making.py``,
+``kinds.py`` of dtypes and devices, ``files.py``, ``settings.py``. Methods that PyTorch has no function for are functions with
+their own parameters.
+"""
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_NAMES = {   # by file
+  "files": "load save",
+  "reductions": "gradient max median min nanmedian norm qr std std_mean svd var var_mean",
+  "rearranged": "adjoint atleast_1d atleast_2d atleast_3d batch_norm broadcast_tensors column_stack cross fill instance_norm "
+    "isin msort pow repeat_interleave rsub scatter searchsorted where",
+  "making": "BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor "
+    "ShortTensor arange as_tensor asarray frombuffer get_rng_state initial_seed manual_seed normal poisson randint_like range "
+    "scalar_tensor seed set_rng_state",
+  "kinds": "Size broadcast_shapes can_cast conj device dtype e finfo iinfo inf is_complex is_conj is_neg is_nonzero is_same_size "
+    "is_signed is_storage is_tensor isreal nan newaxis pi promote_types real resolve_conj resolve_neg result_type typename",
+  "settings": "are_deterministic_algorithms_enabled compile get_default_device get_float32_matmul_precision get_num_threads "
+    "is_inference_mode_enabled set_default_device set_float32_matmul_precision set_printoptions "
+    "use_deterministic_algorithms vmap"}
+_FILE_OF = {name: file for file, names in _NAMES.items() for name in names.split()}
+MISSING: Any = object()
+
+
+def find(name: str) -> Any:
+  """What PyTorch has under this name; MISSING where it is not here."""
+  from .made import function, functions, method
+  from .table import FUNCTIONAL, TABLE
+  if name in _FILE_OF: return getattr(import_module(f"{__name__}.{_FILE_OF[name]}"), name)
+  if name in FUNCTIONAL: return getattr(import_module("ntgrad.nn.functional"), name)
+  known = functions(TABLE)
+  if name in known: return function(name, *known[name])
+  return method(name) or MISSING
+
+
+__all__ = ["MISSING", "find"]

@@ -1,0 +1,135 @@
+"""Tensors made of numbers and data, and the state of the random numbers."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ntgrad.checks import checked, operand, real_number
+from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.errors import ArgumentError, shown
+from ntgrad.tensor import Tensor
+from ntgrad.tensor.random import Generator, default_generator
+
+
+# ---- numbers in a row
+@checked
+def arange(start: float | None = None, end: float | None = None, step: float = 1, *, dtype: Any = None, device: Any = None,
+           requires_grad: Any = None) -> Tensor:
+  """start, start + step, .. below end; of one number: from 0 below it. Raises ArgumentError, DTypeError."""
+  if start is None and end is None: raise ArgumentError("arange: no end; give where it ends")
+  return Tensor.arange(0 if start is None else start, end, step, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+@checked
+def range(start: float, end: float | None = None, step: float = 1, *, dtype: Any = None, device: Any = None,
+          requires_grad: Any = None) -> Tensor:
+  """start, start + step, .. up to end, that included; floats unless told otherwise. Raises ArgumentError, DTypeError."""
+  first, last = [real_number("range", "start or end", x) for x in ((0.0, start) if end is None else (start, end))]
+  step = real_number("range", "step", step)
+  if step == 0: raise ArgumentError("range: step is 0; the numbers would never reach the end")
+  n = int((last - first) / step + 1e-9) + 1
+  if (last - first) / step < 0: raise ArgumentError(f"range: from {first} to {last} by {step}; step has the wrong sign")
+  out = Tensor.arange(n, dtype="float64", device=device) * step + first
+  made = out.cast(dtypes.default_float if dtype is None else dtype)
+  if requires_grad is not None: made.requires_grad = requires_grad
+  return made
+
+
+# ---- data
+@checked
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+  """Data as a tensor; a tensor of that dtype, on that device, as it is. Raises as :class:`Tensor`."""
+  if not isinstance(data, Tensor): return Tensor(data, dtype=dtype, device=device)
+  return data.to(device=data.device if device is None else device, dtype=data.dtype if dtype is None else dtype)
+
+
+@checked
+def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None,
+            requires_grad: bool | None = None) -> Tensor:
+  """:func:`as_tensor`; with ``copy`` a tensor of its own. Raises as :class:`Tensor`."""
+  out = as_tensor(obj, dtype, device)
+  if copy: out = out.detach().clone()
+  return out if requires_grad is None else out.detach().requires_grad_(requires_grad)
+
+
+@checked
+def scalar_tensor(s: float, *, dtype: Any = None, device: Any = None, requires_grad: Any = None) -> Tensor:
+  """A number as a tensor of shape (), of the default float unless told otherwise."""
+  return Tensor(s, dtype=dtypes.default_float if dtype is None else dtype, device=device, requires_grad=requires_grad)
+
+
+@checked
+def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, requires_grad: Any = None) -> Tensor:
+  """The numbers in an object's bytes, from byte ``offset``, ``count`` of them (-1: all), copied. Raises ArgumentError,
+  DTypeError."""
+  d = dtypes.of(dtype)
+  try: array = np.frombuffer(buffer, d.np, count, offset)
+  except (TypeError, ValueError, OverflowError, AttributeError) as error:
+    raise ArgumentError(f"frombuffer: {shown(buffer)} as {d.name}, count {count}, offset {offset}: {error}") from None
+  return Tensor(array.copy(), requires_grad=requires_grad)
+
+
+def _typed(name: str, dtype: Any) -> Any:
+  """What makes tensors of one dtype, by PyTorch's name of before dtypes."""
+  def make(*data: Any) -> Tensor:
+    if len(data) == 1 and not isinstance(data[0], int): return Tensor(data[0], dtype=dtype)
+    return Tensor.empty(*data, dtype=dtype) if data else Tensor.zeros(0, dtype=dtype)
+  make.__name__ = make.__qualname__ = name
+  make.__doc__ = f"A tensor of {dtype.name} of data, or of sizes. Raises as :class:`Tensor`."
+  return make
+
+
+BFloat16Tensor, HalfTensor = _typed("BFloat16Tensor", dtypes.bfloat16), _typed("HalfTensor", dtypes.float16)
+FloatTensor, DoubleTensor = _typed("FloatTensor", dtypes.float32), _typed("DoubleTensor", dtypes.float64)
+ByteTensor, CharTensor = _typed("ByteTensor", dtypes.uint8), _typed("CharTensor", dtypes.int8)
+ShortTensor, IntTensor = _typed("ShortTensor", dtypes.int16), _typed("IntTensor", dtypes.int32)
+LongTensor, BoolTensor = _typed("LongTensor", dtypes.int64), _typed("BoolTensor", dtypes.bool)
+
+
+# ---- random numbers
+@checked
+def normal(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, dtype: Any = None,
+           device: Any = None, requires_grad: Any = None) -> Tensor:
+  """Normal with a mean and a standard deviation: numbers and a ``size``, or tensors, whose shapes broadcast. Raises
+  ArgumentError, ShapeError, DTypeError."""
+  if size is None:
+    one = next((t for t in (mean, std) if isinstance(t, Tensor)), Tensor)
+    mean, std = [operand("normal", t, one) for t in (mean, std)]
+    return (mean + std).randn_like(generator=generator) * std + mean
+  return Tensor.normal(size, mean=mean, std=std, generator=generator, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+@checked
+def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
+  """Of each element as a rate, a number of the Poisson distribution. Raises DTypeError."""
+  return input.poisson(generator=generator)
+
+
+@checked
+def randint_like(input: Tensor, low: int = 0, high: int | None = None, *, generator: Generator | None = None, dtype: Any = None,
+                 device: Any = None) -> Tensor:
+  """Ints from low to high - 1, of one number: from 0 below it, in a tensor's shape, dtype and device. Raises ArgumentError."""
+  low, high = (0, low) if high is None else (low, high)
+  return input.randint_like(low, high, generator=generator, dtype=input.dtype if dtype is None else dtype, device=device)
+
+
+@checked
+def manual_seed(seed: int) -> Generator:
+  """Start the sequence of random numbers over; gives its generator. A seed beneath 0 counts from 2**64. Raises ArgumentError."""
+  return default_generator.manual_seed(seed % 2 ** 64)
+
+
+def seed() -> int: return default_generator.seed()
+def initial_seed() -> int: return default_generator.initial_seed()
+def get_rng_state() -> Any: return default_generator.get_state()
+
+
+def set_rng_state(new_state: Any) -> None:
+  """Go on with the random numbers where :func:`get_rng_state` was called. Raises ShapeError, DTypeError."""
+  default_generator.set_state(new_state)
+
+
+__all__ = ["BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor",
+           "LongTensor", "ShortTensor", "arange", "as_tensor", "asarray", "frombuffer", "get_rng_state", "initial_seed",
+           "manual_seed", "normal", "poisson", "randint_like", "range", "scalar_tensor", "seed", "set_rng_state"]

@@ -1,0 +1,179 @@
+"""Reductions and factorisations whose functions take or give something else than the methods, which are tinygrad's."""
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ntgrad.checks import Operand, checked, flag
+from ntgrad.codegen.errors import ArgumentError, shown
+from ntgrad.core import axis_of
+from ntgrad.tensor import Tensor
+from ntgrad.tensor.linalg import QR
+from ntgrad.tensor.sorting import Picked
+
+Dims = Any
+
+
+# ---- extremes
+def _extreme(name: str, x: Tensor, dim: Any, keepdim: Any, other: Any) -> Any:
+  keepdim = flag(f"{name}: keepdim", keepdim)
+  if other is None and isinstance(dim, Tensor): dim, other = None, dim
+  if other is not None:
+    if dim is not None: raise ArgumentError(f"{name}: dim={shown(dim)} and another tensor; give one of them")
+    return x.maximum(other) if name == "max" else x.minimum(other)
+  if dim is None: return getattr(x, name)()
+  if not x.ndim: axis_of(name, dim, 1)
+  at = getattr(x, f"arg{name}")(dim, True)
+  values = x.gather(dim, at) if x.ndim else x
+  return Picked(values, at) if keepdim or not x.ndim else Picked(values.squeeze(dim), at.squeeze(dim))
+
+
+@checked
+def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Operand | None = None) -> Any:
+  """The greatest element; along a dim ``(values, indices)``, the first of equal ones; of two tensors, ``max(a, b)``, the greater
+  of each two elements.
+
+  ``x.max(dim)`` has the values alone, and ``x.amax(dim)`` shares the gradient among equal ones. Raises AxisError, ShapeError;
+  ArgumentError for no elements.
+  """
+  return _extreme("max", input, dim, keepdim, other)
+
+
+@checked
+def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Operand | None = None) -> Any:
+  """The least element; along a dim ``(values, indices)``; of two tensors the lesser of each two elements. See :func:`max`."""
+  return _extreme("min", input, dim, keepdim, other)
+
+
+@checked
+def median(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
+  """The median of all elements, or along a dim ``(values, indices)``; see :meth:`Tensor.median`."""
+  return input.median(dim, keepdim)
+
+
+@checked
+def nanmedian(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
+  """:func:`median` of what is not NaN."""
+  return input.nanmedian(dim, keepdim)
+
+
+# ---- variances
+def _spread(name: str, x: Tensor, dim: Any, unbiased: Any, keepdim: Any, correction: Any) -> Any:
+  if isinstance(dim, bool):   # the only argument of one of PyTorch's overloads
+    if unbiased is not None or correction is not None:
+      raise ArgumentError(f"{name}: dim is {dim}, which says unbiased= already; give a dim or None")
+    dim, unbiased = None, dim
+  if unbiased is not None and correction is not None:
+    raise ArgumentError(f"{name}: unbiased= and correction= say the same; give one of them")
+  if correction is None: correction = 1 if unbiased is None else int(unbiased)
+  return getattr(x, name)(dim, keepdim, correction)
+
+
+@checked
+def std(input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+        correction: float | None = None) -> Tensor:
+  """The standard deviation along dims (None: all), of n elements divided by n - ``correction`` (1; 0 where ``unbiased`` is
+  False). Raises AxisError, ArgumentError."""
+  return _spread("std", input, dim, unbiased, keepdim, correction)
+
+
+@checked
+def var(input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+        correction: float | None = None) -> Tensor:
+  """The variance along dims; see :func:`std`."""
+  return _spread("var", input, dim, unbiased, keepdim, correction)
+
+
+@checked
+def std_mean(input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+             correction: float | None = None) -> tuple[Tensor, Tensor]:
+  """``(std, mean)`` along dims; see :func:`std`."""
+  return _spread("std_mean", input, dim, unbiased, keepdim, correction)
+
+
+@checked
+def var_mean(input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+             correction: float | None = None) -> tuple[Tensor, Tensor]:
+  """``(var, mean)`` along dims; see :func:`std`."""
+  return _spread("var_mean", input, dim, unbiased, keepdim, correction)
+
+
+@checked
+def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+  """The norm of the elements along dims (None: all): (sum |x|^p)^(1/p); "fro" is 2, "nuc" the sum of the singular values of the
+  matrices in two dims. Raises AxisError, ArgumentError."""
+  x = input if dtype is None else input.cast(dtype)
+  if isinstance(p, str) and p == "nuc":
+    if dim is None and x.ndim != 2: raise ArgumentError(f"norm: p='nuc' for shape {x.shape}; give the two dims of its matrices")
+    return x.matrix_norm("nuc", (-2, -1) if dim is None else dim, keepdim)
+  if isinstance(p, str) and p != "fro": raise ArgumentError(f"norm: p is {p!r}; it takes a number, 'fro' or 'nuc'")
+  return x.norm(2 if isinstance(p, str) or p is None else p, dim, keepdim)
+
+
+# ---- factorisations of before torch.linalg
+class SVD(NamedTuple):
+  """What :func:`svd` gives: ``U @ diag(S) @ V.mT``."""
+  U: Any
+  S: Any
+  V: Any
+
+
+@checked
+def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> SVD:
+  """``(U, S, V)`` of matrices (.., m, n), V not transposed (``linalg.svd`` has it so); without ``some`` U and V are square.
+  Without ``compute_uv`` they are zeros. Raises ShapeError, DTypeError."""
+  u, s, vh = input.svd(not some)
+  return SVD(u, s, vh.mT) if compute_uv else SVD(u.zeros_like(), s, vh.mT.zeros_like())
+
+
+@checked
+def qr(input: Tensor, some: bool = True) -> QR:
+  """``(Q, R)`` of matrices (.., m, n); without ``some`` Q is square. Raises ShapeError, DTypeError."""
+  return input.qr("reduced" if some else "complete")
+
+
+# ---- slopes of samples
+@checked
+def gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order: int = 1) -> list[Tensor]:
+  """The slopes of samples along dims (None: each), one tensor a dim: second order inside, ``edge_order`` (1 or 2) at the ends.
+
+  ``spacing`` is the distance of samples, one for all dims or a list; a tensor in the list has the places along a dim. What a
+  value depends on is another thing: ``loss.gradient(x)``, ``ntgrad.autograd.grad``. Raises AxisError, ArgumentError.
+  """
+  if edge_order not in (1, 2): raise ArgumentError(f"gradient: edge_order {edge_order}; it takes 1 or 2")
+  dims = [*builtin_range(input.ndim)] if dim is None else [axis_of("gradient", d, input.ndim) for d in _list(dim)]
+  steps = _list(1.0 if spacing is None else spacing)
+  if len(steps) == 1 and not isinstance(spacing, (list, tuple)): steps = steps * len(dims)
+  if len(steps) != len(dims): raise ArgumentError(f"gradient: {len(steps)} spacings for {len(dims)} dims; give one for each")
+  return [_slope(input, d, h, edge_order) for d, h in zip(dims, steps)]
+
+
+builtin_range = range
+
+
+def _list(x: Any) -> list[Any]: return list(x) if isinstance(x, (list, tuple)) else [x]
+
+
+def _slope(x: Tensor, d: int, h: Any, order: int) -> Tensor:
+  n = x.shape[d]
+  if n <= order: raise ArgumentError(f"gradient: {n} samples along dim {d}; edge_order {order} needs {order + 1}")
+  floats = x.dtype if x.dtype.kind == "f" else None
+  at = h if isinstance(h, Tensor) and h.ndim else Tensor.arange(n, dtype=floats, device=x.device) * h
+  if at.shape != (n,): raise ArgumentError(f"gradient: places of shape {at.shape} for {n} samples along dim {d}")
+  def part(t: Any, a: int, b: int) -> Any: return t.narrow(d if t is x else 0, a, b - a)
+  def along(t: Any) -> Any: return t.reshape(*[-1 if i == d else 1 for i in builtin_range(x.ndim)])
+  gap = (at[1:] - at[:-1])
+  left, right = along(gap[:-1]), along(gap[1:])
+  inner = [] if n < 3 else [
+    (left / right * part(x, 2, n) + (right / left - left / right) * part(x, 1, n - 1) - right / left * part(x, 0, n - 2))
+    / (left + right)]
+  def end(i: int, sign: int) -> Any:
+    """A slope at an end, from the two or three samples there."""
+    def sample(k: int) -> Any: return part(x, i + sign * k, i + sign * k + 1)
+    def step(k: int) -> Any: return along(at[i + sign * k:i + sign * k + 1] - at[i:i + 1])
+    if order == 1: return (sample(1) - sample(0)) / step(1)
+    a, b = step(1), step(2)
+    return (b / a * (sample(1) - sample(0)) - a / b * (sample(2) - sample(0))) / (b - a)
+  return Tensor.cat([end(0, 1), *inner, end(n - 1, -1)], dim=d)
+
+
+__all__ = ["SVD", "gradient", "max", "median", "min", "nanmedian", "norm", "qr", "std", "std_mean", "svd", "var", "var_mean"]

@@ -1,0 +1,113 @@
+"""Settings that scripts make, and what takes functions."""
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Callable
+
+import numpy as np
+
+from ntgrad.checks import checked
+from ntgrad.codegen.config import config
+from ntgrad.codegen.errors import ArgumentError, shown
+from ntgrad.core import mode as current
+from ntgrad.engine.device import Device
+from ntgrad.tensor import Tensor
+
+from .kinds import device as _device
+
+
+# ---- functions of functions
+def compile(model: Any = None, **options: Any) -> Any:
+  """The model or function as it is: what it computes becomes fused kernels anyway. ``ntgrad.jit`` of a whole step leaves out its
+  Python too, where that means the same. Raises ArgumentError for what cannot be called."""
+  if model is None: return lambda fn: compile(fn, **options)
+  if not callable(model): raise ArgumentError(f"compile: {shown(model)}; it takes a model or a function")
+  return model
+
+
+@checked
+def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error", *,
+         chunk_size: int | None = None) -> Callable[..., Any]:
+  """A function of batches from one of their entries: called once for each entry along ``in_dims`` (one for all arguments, or one
+  for each; None: the same for all entries), its results stacked along ``out_dims``.
+
+  Kernels grow with the number of entries: what broadcasts by itself is better written so. Raises ArgumentError for batches of
+  different sizes, or none.
+  """
+  def mapped(*args: Any, **kwargs: Any) -> Any:
+    dims = [in_dims] * len(args) if in_dims is None or isinstance(in_dims, int) else list(in_dims)
+    if len(dims) != len(args): raise ArgumentError(f"vmap: {len(dims)} in_dims for {len(args)} arguments; give one for each")
+    split = [a.unbind(d) if isinstance(a, Tensor) and d is not None else None for a, d in zip(args, dims)]
+    sizes = {len(s) for s in split if s is not None}
+    if len(sizes) != 1: raise ArgumentError(f"vmap: batches of sizes {sorted(sizes)}; give tensors of one size along in_dims")
+    each = [func(*[a if s is None else s[i] for a, s in zip(args, split)], **kwargs) for i in range(sizes.pop())]
+    if not each: raise ArgumentError("vmap: a batch without entries")
+    return _stacked(each, out_dims)
+  return mapped
+
+
+def _stacked(results: list[Any], dims: Any) -> Any:
+  if isinstance(results[0], Tensor): return Tensor.stack(results, dim=dims)
+  if not isinstance(results[0], (tuple, list)):
+    raise ArgumentError(f"vmap: a function gives {shown(results[0])}; it gives Tensors")
+  every = list(dims) if isinstance(dims, (tuple, list)) else [dims] * len(results[0])
+  return tuple([_stacked([r[i] for r in results], d) for i, d in enumerate(every)])
+
+
+# ---- devices and threads
+def get_default_device() -> _device: return _device(Device.DEFAULT)
+
+
+def set_default_device(device: Any) -> None:
+  """Make new tensors on a device where none is named; None: the machine's best one. Raises DeviceError."""
+  Device.DEFAULT = None if device is None else _device(device)
+
+
+def get_num_threads() -> int:
+  """How many cores kernels of the CPU run on."""
+  return config.cores or len(os.sched_getaffinity(0))
+
+
+# ---- numbers
+def use_deterministic_algorithms(mode: Any, *, warn_only: Any = False) -> None:
+  """Nothing: the same program gives the same bits on the same device, always."""
+
+
+def are_deterministic_algorithms_enabled() -> bool: return True
+
+
+@checked
+def set_float32_matmul_precision(precision: str) -> None:
+  """Whether CUDA rounds the factors of float32 products to tf32: "highest" does not, "high" and "medium" do. Raises
+  ArgumentError."""
+  if precision not in ("highest", "high", "medium"):
+    raise ArgumentError(f"set_float32_matmul_precision: {precision!r}; it takes 'highest', 'high' or 'medium'")
+  config.allow_tf32 = precision != "highest"
+
+
+def get_float32_matmul_precision() -> str: return "high" if config.allow_tf32 else "highest"
+
+
+def is_inference_mode_enabled() -> bool: return not current.grad
+
+
+@checked
+def set_printoptions(precision: int | None = None, threshold: float | None = None, edgeitems: int | None = None,
+                     linewidth: int | None = None, profile: str | None = None, sci_mode: bool | None = None) -> None:
+  """How numpy prints arrays, ``print(x.numpy())``; a Tensor is printed without values. Raises ArgumentError."""
+  known: dict[str, dict[str, Any]] = {"default": {"precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 80},
+                                      "short": {"precision": 2, "threshold": 1000, "edgeitems": 2, "linewidth": 80},
+                                      "full": {"precision": 4, "threshold": sys.maxsize, "edgeitems": 3, "linewidth": 80}}
+  if profile is not None and profile not in known:
+    raise ArgumentError(f"set_printoptions: profile {profile!r}; it takes {', '.join(map(repr, known))}")
+  given = {"precision": precision, "threshold": sys.maxsize if threshold == float("inf") else threshold, "edgeitems": edgeitems,
+           "linewidth": linewidth, "suppress": None if sci_mode is None else not sci_mode}
+  said = {**known.get(profile or "", {}), **{k: v for k, v in given.items() if v is not None}}
+  try: np.set_printoptions(**said)
+  except (TypeError, ValueError) as error: raise ArgumentError(f"set_printoptions: {said}: {error}") from None
+
+
+__all__ = ["are_deterministic_algorithms_enabled", "compile", "get_default_device", "get_float32_matmul_precision",
+           "get_num_threads", "is_inference_mode_enabled", "set_default_device", "set_float32_matmul_precision",
+           "set_printoptions", "use_deterministic_algorithms", "vmap"]

@@ -1,0 +1,126 @@
+"""``torch.linalg``: methods of ``Tensor`` with PyTorch's parameters, and what is made of them in a line."""
+from __future__ import annotations
+
+from typing import Any
+
+from ntgrad.checks import Operand, checked
+from ntgrad.codegen.errors import ArgumentError, ShapeError
+from ntgrad.functions.made import function, functions
+from ntgrad.tensor import Tensor
+from ntgrad.tensor.linalg import SVD
+
+_TABLE = functions({
+  "A": "det inv slogdet",
+  "A, *, upper=False": "cholesky",
+  "A, n": "matrix_power",
+  "A, mode='reduced'": "qr",
+  "A, UPLO='L'": "eigh eigvalsh",
+  "A, B, *, left=True": "solve",
+  "A, B, *, upper, left=True, unitriangular=False": "solve_triangular",
+  "A, B, dims=None": "tensorsolve",
+  "A, ind=2": "tensorinv",
+  "A, *, offset=0, dim1=-2, dim2=-1": "diagonal",
+  "input, other": "matmul",
+  "input, other, *, dim=-1": "cross",
+  "tensors": "multi_dot"})
+_OWN = ["cond", "lstsq", "matrix_norm", "matrix_rank", "norm", "pinv", "svd", "svdvals", "vander", "vecdot", "vector_norm"]
+
+
+# ---- norms
+@checked
+def vector_norm(x: Tensor, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+  """See :meth:`Tensor.vector_norm`; with ``dtype`` elements are cast first."""
+  return (x if dtype is None else x.cast(dtype)).vector_norm(ord, dim, keepdim)
+
+
+@checked
+def matrix_norm(A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+  """See :meth:`Tensor.matrix_norm`; with ``dtype`` elements are cast first."""
+  return (A if dtype is None else A.cast(dtype)).matrix_norm(ord, dim, keepdim)
+
+
+@checked
+def norm(input: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+  """Without ``ord`` the root of the sum of squares along dims (None: all). With it, of vectors along one dim, or of matrices
+  along two; without dims the tensor is a vector or a matrix. Raises ShapeError, AxisError, ArgumentError."""
+  if ord is None: return vector_norm(input, 2, dim, keepdim, dtype=dtype)
+  many = input.ndim if dim is None else len(dim) if isinstance(dim, (tuple, list)) else 1
+  if many not in (1, 2):
+    raise ShapeError(f"norm: ord {ord!r} along {many} dims of shape {input.shape}; it takes one (vectors) or two (matrices)")
+  if many == 1 and not isinstance(ord, str): return vector_norm(input, ord, dim, keepdim, dtype=dtype)
+  return matrix_norm(input, ord, (-2, -1) if dim is None else dim, keepdim, dtype=dtype)
+
+
+@checked
+def cond(A: Tensor, p: Any = None) -> Tensor:
+  """The condition of matrices (.., m, n): the greatest singular value over the least (p None or 2; -2: the other way round), or
+  the norms p of the matrix and of its inverse, multiplied. Raises ShapeError, ArgumentError."""
+  if p is None or isinstance(p, (int, float)) and abs(p) == 2:
+    s = A.svdvals()
+    return s[..., 0] / s[..., -1] if p is None or p > 0 else s[..., -1] / s[..., 0]
+  return A.matrix_norm(p) * A.inv().matrix_norm(p)
+
+
+# ---- rank and inverses
+def _relative(name: str, A: Tensor, atol: Any, rtol: Any) -> Any:
+  """The part of the greatest singular value up to which one counts as 0; None for the usual one."""
+  if atol is None: return rtol
+  if A.ndim != 2: raise ArgumentError(f"{name}: atol= for shape {A.shape}; of several matrices only rtol= is taken")
+  greatest = float(A.detach().svdvals().max().item()) if 0 not in A.shape else 1.0
+  return max(0.0 if rtol is None else rtol, atol / greatest if greatest else 0.0)
+
+
+@checked
+def matrix_rank(A: Tensor, tol: float | None = None, hermitian: bool = False, *, atol: float | None = None,
+                rtol: float | None = None) -> Tensor:
+  """How many singular values are above ``atol`` (or ``tol``) and above ``rtol`` times the greatest one (both None: max(m, n)
+  times the dtype's eps), int32. Raises ShapeError, ArgumentError."""
+  least = atol if tol is None else tol
+  if least is None and rtol is None: return A.matrix_rank()
+  s = A.detach().svdvals()
+  return (s > (s[..., :1] * (rtol or 0.0)).maximum(least or 0.0)).sum(-1)
+
+
+@checked
+def pinv(A: Tensor, rcond: float | None = None, hermitian: bool = False, *, atol: float | None = None,
+         rtol: float | None = None) -> Tensor:
+  """The pseudo-inverses (.., n, m) of (.., m, n); singular values up to ``rtol`` (or ``rcond``) times the greatest, or up to
+  ``atol``, count as 0. Raises ShapeError, ArgumentError."""
+  return A.pinv(_relative("pinv", A, atol, rcond if rtol is None else rtol))
+
+
+@checked
+def lstsq(A: Tensor, B: Operand, rcond: float | None = None, *, driver: str | None = None) -> Any:
+  """See :meth:`Tensor.lstsq`; there is one way to compute it, whatever ``driver`` says."""
+  return A.lstsq(B, rcond)
+
+
+@checked
+def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> SVD:
+  """See :meth:`Tensor.svd`; there is one way to compute it, whatever ``driver`` says."""
+  return A.svd(full_matrices)
+
+
+@checked
+def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
+  """The singular values, falling: (.., m, n) -> (.., k). Raises ShapeError."""
+  return A.svdvals()
+
+
+# ---- products
+@checked
+def vecdot(x: Tensor, y: Operand, *, dim: Any = -1) -> Tensor:
+  """The sums of products along a dim, broadcast. Raises ShapeError, AxisError."""
+  return (x * y).sum(dim)
+
+
+@checked
+def vander(x: Tensor, N: int | None = None) -> Tensor:
+  """Powers of each number from 0, rising, as rows: (.., n) -> (.., n, N), N being n where it is None. Raises ArgumentError."""
+  n = x.shape[-1] if N is None else N
+  if n < 1: raise ArgumentError(f"vander: N {n}; it takes 1 or more")
+  return x.unsqueeze(-1).pow(Tensor.arange(n, dtype=x.dtype, device=x.device))
+
+
+globals().update({name: function(name, *said) for name, said in _TABLE.items()})
+__all__ = sorted([*_TABLE, *_OWN])  # noqa: PLE0605

@@ -1,0 +1,6 @@
+"""``ntgrad.nn.optim`` under the name that PyTorch has for it."""
+# ruff: noqa: F403, F405 - the names are those of ntgrad.nn.optim
+from ntgrad.nn.optim import *
+from ntgrad.nn.optim import __all__ as __all__
+
+from . import lr_scheduler as lr_scheduler, swa_utils as swa_utils

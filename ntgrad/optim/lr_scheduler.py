@@ -1,0 +1,4 @@
+"""``ntgrad.nn.optim.lr_scheduler`` under the name that PyTorch has for it."""
+# ruff: noqa: F403, F405 - the names are those of ntgrad.nn.optim.lr_scheduler
+from ntgrad.nn.optim.lr_scheduler import *
+from ntgrad.nn.optim.lr_scheduler import __all__ as __all__

@@ -1,0 +1,66 @@
+"""``torch.special``: methods of ``Tensor`` under its names, and what is made of them in a line."""
+from __future__ import annotations
+
+import math
+
+from ntgrad.checks import Operand, checked
+from ntgrad.codegen.errors import ArgumentError
+from ntgrad.functions.made import function, functions
+from ntgrad.tensor import Tensor
+
+_TABLE = functions({
+  "input": "digamma erf erfc erfinv exp2 expit:sigmoid expm1 gammaln:lgamma log1p psi:digamma sinc",
+  "input, *, decimals=0": "round",
+  "input, other": "xlogy",
+  "input, eps=None": "logit",
+  "input, dim, keepdim=False": "logsumexp",
+  "input, dim, dtype=None": "log_softmax softmax"})
+_OWN = ["entr", "log_ndtr", "multigammaln", "ndtr", "ndtri", "xlog1py"]
+_ROOT = math.sqrt(0.5)
+
+
+@checked
+def entr(input: Tensor) -> Tensor:
+  """-x ln(x), 0 for 0, and -inf beneath it."""
+  return (input < 0).where(-math.inf, -input.clamp(0).xlogy(input.clamp(0)))
+
+
+@checked
+def ndtr(input: Tensor) -> Tensor:
+  """The part of a standard normal distribution beneath x."""
+  return (input * -_ROOT).erfc() * 0.5
+
+
+@checked
+def ndtri(input: Tensor) -> Tensor:
+  """The x beneath which this part of a standard normal distribution lies."""
+  return (input * 2 - 1).erfinv() / _ROOT
+
+
+@checked
+def log_ndtr(input: Tensor) -> Tensor:
+  """The logarithm of :func:`ndtr`, of x far beneath 0 by its asymptotic series."""
+  low = input < -5
+  x = low.where(input, -5)
+  t = 1 / x.square()
+  series = 1.0 + t * (-1 + t * (3 + t * (-15 + t * (105 - t * (945 - t * 10395)))))
+  tail = -0.5 * x.square() - (-x).log() - 0.5 * math.log(2 * math.pi) + series.log()
+  return low.where(tail, ndtr(low.where(0, input)).log())
+
+
+@checked
+def xlog1py(input: Tensor, other: Operand) -> Tensor:
+  """x ln(1 + y), 0 where x is 0 and y no NaN. Raises ShapeError."""
+  return ((input == 0) & other.isnan().logical_not()).where(0, input * other.log1p())
+
+
+@checked
+def multigammaln(input: Tensor, p: int) -> Tensor:
+  """The logarithm of the gamma function of dimension p, of numbers above (p - 1) / 2. Raises ArgumentError."""
+  if not 1 <= p <= 1024: raise ArgumentError(f"multigammaln: p {p}; it takes 1 to 1024")
+  halves = Tensor.arange(p, dtype=input.dtype if input.dtype.kind == "f" else "float32", device=input.device) / 2
+  return (input.unsqueeze(-1) - halves).lgamma().sum(-1) + p * (p - 1) / 4 * math.log(math.pi)
+
+
+globals().update({name: function(name, *said) for name, said in _TABLE.items()})
+__all__ = sorted([*_TABLE, *_OWN])  # noqa: PLE0605

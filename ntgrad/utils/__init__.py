@@ -1,0 +1,18 @@
+"""``torch.utils``: ``data``, ``checkpoint``."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+  from ntgrad.utils import checkpoint as checkpoint, data as data
+
+_FILES = ("checkpoint", "data")
+
+
+def __getattr__(name: str) -> Any:
+  if name not in _FILES: raise AttributeError(f"module 'ntgrad.utils' has no attribute {name!r}")
+  from importlib import import_module
+  return import_module(f"ntgrad.utils.{name}")
+
+
+def __dir__() -> list[str]: return list(_FILES)

@@ -1,0 +1,4 @@
+"""``checkpoint`` under the name that PyTorch has for it."""
+from ntgrad.custom import checkpoint
+
+__all__ = ["checkpoint"]

@@ -1,0 +1,4 @@
+"""``ntgrad.nn.data`` under the name that PyTorch has for it."""
+# ruff: noqa: F403, F405 - the names are those of ntgrad.nn.data
+from ntgrad.nn.data import *
+from ntgrad.nn.data import __all__ as __all__
