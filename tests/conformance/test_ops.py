@@ -5,6 +5,7 @@ All rows of a family are realised together, so that they share programs; when th
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from typing import Any, Callable
 
 import ml_dtypes
@@ -13,6 +14,7 @@ import pytest
 
 from ntgrad import Tensor, config, dtypes
 from ntgrad.codegen.dtype import DType
+from ntgrad.engine.device import get_device
 from support import plain_c
 from support.all_ops import COMPOSED, FAMILIES, ROWS, Row, values
 from support.devices import DEVICES, missing
@@ -30,8 +32,12 @@ Array = np.ndarray[Any, Any]
 
 
 @pytest.fixture(autouse=True)
-def device_exists(device: str) -> None:
+def device_exists(device: str) -> Iterator[None]:
   if missing(device): pytest.skip(missing(device))
+  def whole() -> int: return int(get_device("CPU").compiler.whole) if device == "CPU" else 0   # type: ignore[attr-defined]
+  before = whole()
+  yield
+  assert whole() == before, "a kernel calls a function that backends/opencl/declared.py has not"
 
 
 def inputs(row: Row, dtype: DType) -> list[Array]:
