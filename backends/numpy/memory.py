@@ -133,7 +133,8 @@ class Memory:
       for k, v in zip(i, value): self.data[k] = fn(self.data[k].astype(np.float32), v.astype(np.float32)).astype(self.data.dtype)
 
   def _differing(self, i: Array, bad: Array) -> None:
-    if np.count_nonzero(bad): self.fail(f"writes {self.what} at index {self._of(i, bad)} with different values in two programs: a race")
+    if not np.count_nonzero(bad): return
+    self.fail(f"writes {self.what} at index {self._of(i, bad)} with different values in two programs: a race")
 
 
 def _others(last: Array, who: Array) -> Array:
