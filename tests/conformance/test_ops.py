@@ -106,8 +106,8 @@ def report(title: str, wrong: dict[Row, str]) -> None:
   if wrong: pytest.fail(title + "\n" + "\n".join(f"  {r.family} / {r.name}: {w}" for r, w in wrong.items()), pytrace=False)
 
 
-# What is made of other operations is the same graph on every device, and that a device computes a dtype is seen of the others. So
-# all of it is tried on NUMPY; in float16 on the CPU what most often is, on Triton's interpreter one dtype of ints and one of floats.
+# What is made of other operations is the same graph on every device, and that a device computes a dtype is seen of the others.
+# So all of it is tried on NUMPY; in float16 on the CPU what most often is, on Triton's interpreter one dtype of ints, one of floats.
 HALVES = ("attention of groups", "losses", "normalise", "pooling")
 TAKEN = {"NUMPY": FEW, "CPU": tuple(d for d in FEW if d is not dtypes.float16), TRITON: (dtypes.int32, dtypes.float32)}
 WHERE = [(on, d, f) for on in DEVICES for d, f in FORWARD
