@@ -107,7 +107,7 @@ def report(title: str, wrong: dict[Row, str]) -> None:
 
 
 # What is made of other operations is the same graph on every device, and that a device computes a dtype is seen of the others.
-# So all of it is tried on NUMPY; in float16 on the CPU what most often is, on Triton's interpreter one dtype of ints, one of floats.
+# So all of it is tried on NUMPY; in float16 on the CPU what most often is, on Triton's interpreter one of ints, one of floats.
 HALVES = ("attention of groups", "losses", "normalise", "pooling")
 TAKEN = {"NUMPY": FEW, "CPU": tuple(d for d in FEW if d is not dtypes.float16), TRITON: (dtypes.int32, dtypes.float32)}
 WHERE = [(on, d, f) for on in DEVICES for d, f in FORWARD
