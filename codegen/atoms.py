@@ -156,9 +156,9 @@ _LEVELS = 6   # of a node's sources that its place in an order is seen by; what 
 @memoized
 def _keys(u: UOp) -> list[Any]:
   """Sort keys of a node, the first a digest, each of the others with one more level of its sources spelled out."""
-  text, below = str(u.arg), [_keys(s) for s in u.src]
-  digest = blake2b(repr((u.op.value, text, *(keys[0] for keys in below))).encode(), digest_size=16).hexdigest()
-  return [digest, *((u.op.value, text, tuple([keys[i] for keys in below])) for i in range(_LEVELS))]
+  op, text, below = u.op._value_, str(u.arg), [_keys(s) for s in u.src]   # .value is a call of Python code
+  digest = blake2b(repr((op, text, *[keys[0] for keys in below])).encode(), digest_size=16).hexdigest()
+  return [digest, *[(op, text, tuple([keys[i] for keys in below])) for i in range(_LEVELS)]]
 
 
 def key_of(u: UOp) -> Any:

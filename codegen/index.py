@@ -156,17 +156,23 @@ def _polynomial(u: UOp) -> tuple[int, int]:
   0."""
   lo, hi = _interval(u)
   terms, c = linear(u)
-  moved: dict[UOp, UOp] = {}
+  least: dict[UOp, int] = {}
   for f in {f for t, _ in terms for f in factors(t)}:
-    least_f = (_interval if f is u else bounds)(f)[0]
-    if least_f <= -FAR: return lo, hi
-    moved[f] = add(UOp(Ops.SIZE, INT, (), Size(f"{len(moved)}", 0)), least_f)
-  whole: dict[UOp, int] = {}
+    least[f] = (_interval if f is u else bounds)(f)[0]
+    if least[f] <= -FAR: return lo, hi
+  number_of = {f: i for i, f in enumerate(least)}
+  whole: dict[tuple[int, ...], int] = {}   # by the numbers of its factors, each less its least, what a product counts
   for t, k in terms:
-    product = const(k)
-    for f in factors(t): product = mul(product, moved[f])
-    for m, n in linear(product)[0]: whole[m] = whole.get(m, 0) + n
-    c += linear(product)[1]
+    product: dict[tuple[int, ...], int] = {(): k}
+    for f in factors(t):
+      wider: dict[tuple[int, ...], int] = {}
+      for m, n in product.items():
+        wider[m] = wider.get(m, 0) + n * least[f]
+        longer = tuple(sorted((*m, number_of[f])))
+        wider[longer] = wider.get(longer, 0) + n
+      product = wider
+    for m, n in product.items(): whole[m] = whole.get(m, 0) + n
+  c += whole.pop((), 0)
   if all(k >= 0 for k in whole.values()): lo = max(lo, c)
   if all(k <= 0 for k in whole.values()): hi = min(hi, c)
   return lo, hi

@@ -18,6 +18,12 @@ _OWN_CACHE = None
 if "CACHE_DIR" not in os.environ:
   _OWN_CACHE = os.environ["CACHE_DIR"] = tempfile.mkdtemp(prefix="ntgrad-test-cache-")
 
+# The processes that tests start, some hundred, find what the first of them has compiled of Python, where none may leave it beside
+# the sources; xdist's workers are such processes too.
+_PYTHON = None
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None) is not None and "PYTHONPYCACHEPREFIX" not in os.environ:
+  _PYTHON = os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="ntgrad-test-python-")
+
 os.environ.setdefault("WORKERS", "1")  # the cores are busy with tests
 os.environ.setdefault("TUNE", "0")     # one choice of block sizes; the tuner's own tests ask for a search
 os.environ.setdefault("VERIFY", "1")   # every graph, kernel and linear program is checked
@@ -35,7 +41,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-  if _OWN_CACHE is not None: shutil.rmtree(_OWN_CACHE, ignore_errors=True)
+  for folder in (_OWN_CACHE, _PYTHON):
+    if folder is not None: shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True, scope="module")

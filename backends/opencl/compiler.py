@@ -22,6 +22,7 @@ from ntgrad.backends import cache, pool
 from ntgrad.backends.base import ProgramSpec
 from ntgrad.backends.opencl import binaries
 from ntgrad.backends.opencl.cpuname import missing
+from ntgrad.backends.opencl.declared import WITHOUT_HEADER, declared
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError, StateError
 from ntgrad.codegen.recent import Recent
@@ -31,7 +32,7 @@ GROUP = 6                     # kernels in one program at most
 MANY = 8                      # small kernels waiting that are worth starting workers, which takes a second
 QUIET = 1.0                   # seconds without a compile after which programs are saved,
 UNSAVED = 50                  # or when so many wait for it
-FORMAT = 2                    # of programs in the disk cache: greater where kernels have other names inside
+FORMAT = 3                    # of programs in the disk cache: greater where kernels have other names inside, or other sources
 # a kernel whose name tells the width of the vector registers that the compiler uses
 _WIDEST = """
 #if defined(__AVX512F__) || !defined(__x86_64__)
@@ -115,6 +116,7 @@ class Compiler:
     self.queue = pool.Queue(MANY if device.type & cl.device_type.CPU else None)
     self.unsaved: list[tuple[Unit, dict[str, Any]]] = []   # and the settings of the cache where they belong
     self.built = self.found = 0                  # kernels built, kernels read from disk: for tests and DEBUG
+    self.whole = 0                               # programs that needed the whole header, or do not compile
     self.lock, self.saving = threading.Lock(), threading.Lock()
     self.last = 0.0                              # when something was compiled
     self.saver: threading.Thread | None = None
@@ -225,12 +227,19 @@ class Compiler:
         one.done = True
         unit.alone[k] = self.units[k] = one
 
-  def load_source(self, *source: Any) -> Any:
+  def load_source(self, source: str) -> Any:
+    """A program from its source. Raises pyopencl's Error with the compiler's log."""
+    if is_pocl(self.device):
+      try: return self.load_program(f"{OPTIONS} {WITHOUT_HEADER}", declared(source))
+      except self.cl.Error: self.whole += 1
+    return self.load_program(OPTIONS, source)
+
+  def load_program(self, options: str, *source: Any) -> Any:
     """A program from its source, or from a list of devices and one of binaries. Raises pyopencl's Error with the compiler's
     log."""
     program = self.cl._cl._Program(self.context, *source)
     try:
-      program._build(OPTIONS.encode(), [self.device])
+      program._build(options.encode(), [self.device])
     except self.cl.Error as e:
       log = program.get_build_info(self.device, self.cl.program_build_info.LOG)
       raise self.cl.Error(str(log or e)) from None
@@ -240,7 +249,8 @@ class Compiler:
     """A program from what :meth:`pack` gave, and PoCL's files of it; None where this driver does not take it."""
     try:
       source, binary, files = binaries.unpack(packed)
-      return self.load_source(source) if binary is None else self.load_source([self.device], [binary]), files
+      program = self.load_source(source) if binary is None else self.load_program(OPTIONS, [self.device], [binary])
+      return program, files
     except (self.cl.Error, ValueError):
       return None, None
 

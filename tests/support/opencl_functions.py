@@ -105,6 +105,7 @@ def main(name: str) -> int:
   for n in WIDTHS:
     print(f"width {n}", flush=True)   # the last line that a crash leaves
     lines += wrong(device, dtype, n)
+  if device.compiler.whole: lines.append(f"{device.compiler.whole} programs called a function that is not declared")
   print("\n".join(lines))
   return 1 if lines else 0
 

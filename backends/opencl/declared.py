@@ -1,0 +1,52 @@
+"""Declarations of the OpenCL functions that kernels call, to stand before a program in the place of the whole header.
+
+PoCL reads a header with each function for every type before each program: 18,000 lines, 90 of the 105 ms of building a small
+one. What is declared here it has from here; for a name that is missing the program is built again, with the header.
+"""
+from __future__ import annotations
+
+import re
+
+from ntgrad.backends.cstyle.helpers import SIZES
+from ntgrad.backends.opencl.prelude import LIBRARY
+
+WITHOUT_HEADER = "-D_OPENCL_H_"   # the header's guard: it counts as read
+
+_INTEGERS = ("int", "uint", "long", "ulong")
+_SCALARS = [base for base in SIZES if base not in ("bool", "half")]
+_SPACES = ("__global", "__local")
+_WIDTHS = ("", "2", "3", "4", "8", "16")
+
+
+def _all() -> dict[str, list[str]]:
+  """By name the declarations of all types for which kernels may call a function: with some of them left out, a call would convert
+  its arguments to another."""
+  out = {f"get_{what}": [f"size_t C get_{what}(uint)"]
+         for what in ("global_id", "local_id", "group_id", "global_size", "local_size", "num_groups")}
+  out["barrier"] = ["void __attribute__((overloadable, convergent)) barrier(cl_mem_fence_flags)"]
+  vectors = [base + n for base in ("float", "double") for n in _WIDTHS]
+  for name, count in LIBRARY.items(): out[name] = [f"{t} C {name}({', '.join([t]*count)})" for t in vectors]
+  for name in ("min", "max"): out[name] = [f"{t} C {name}({t}, {t})" for t in _SCALARS]
+  for name in ("add", "min", "max", "xchg", "cmpxchg"):
+    # of 32 bits "atomic_", of 64 "atom_"
+    for short, bases in (("atomic", _INTEGERS[:2]), ("atom", _INTEGERS)):
+      out[f"{short}_{name}"] = [f"{t} F {short}_{name}(volatile {space} {t}*, {', '.join([t]*(1 + (name == 'cmpxchg')))})"
+                                for t in bases for space in _SPACES]
+  for n in _WIDTHS[1:]:
+    out[f"vload{n}"] = [f"{base}{n} P vload{n}(size_t, const {space} {base}*)" for base in _SCALARS for space in _SPACES]
+    out[f"vstore{n}"] = [f"void F vstore{n}({base}{n}, size_t, {space} {base}*)" for base in _SCALARS for space in _SPACES]
+  return out
+
+
+_ATTRIBUTES = {"F": "overloadable", "C": "overloadable, const", "P": "overloadable, pure"}
+_DECLARED = {
+  name: " ".join(re.sub(r" ([FCP]) ", lambda m: f" __attribute__(({_ATTRIBUTES[m[1]]})) ", line) + ";" for line in lines)
+  for name, lines in _all().items()
+}
+_CALLS = re.compile(rf"\b({'|'.join(sorted(_DECLARED, key=len, reverse=True))})\s*\(")
+
+
+def declared(source: str) -> str:
+  """A source behind the declarations of the functions that it calls, for a build ``WITHOUT_HEADER``."""
+  names = sorted(set(_CALLS.findall(source)))
+  return "\n".join([*(_DECLARED[name] for name in names), "#line 1", source])
