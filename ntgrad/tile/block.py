@@ -8,7 +8,7 @@ transpose reorders them and costs nothing, and a sum binds one. Where an operati
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence, Union
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.assume import same
@@ -503,27 +503,12 @@ def ranges_of(u: UOp) -> list[UOp]:
 
 
 _ARITHMETIC = (
-  ("add", BinaryOps.ADD),
-  ("sub", BinaryOps.SUB),
-  ("mul", BinaryOps.MUL),
-  ("truediv", BinaryOps.DIV),
-  ("floordiv", BinaryOps.IDIV),
-  ("mod", BinaryOps.MOD),
-  ("pow", BinaryOps.POW),
-  ("and", BinaryOps.AND),
-  ("or", BinaryOps.OR),
-  ("xor", BinaryOps.XOR),
-  ("lshift", BinaryOps.SHL),
-  ("rshift", BinaryOps.SHR),
-)
+  ("add", BinaryOps.ADD), ("sub", BinaryOps.SUB), ("mul", BinaryOps.MUL), ("truediv", BinaryOps.DIV),
+  ("floordiv", BinaryOps.IDIV), ("mod", BinaryOps.MOD), ("pow", BinaryOps.POW), ("and", BinaryOps.AND),
+  ("or", BinaryOps.OR), ("xor", BinaryOps.XOR), ("lshift", BinaryOps.SHL), ("rshift", BinaryOps.SHR))
 _COMPARISONS = (
-  ("lt", BinaryOps.CMPLT, False),
-  ("le", BinaryOps.CMPLE, False),
-  ("gt", BinaryOps.CMPLT, True),
-  ("ge", BinaryOps.CMPLE, True),
-  ("eq", BinaryOps.CMPEQ, False),
-  ("ne", BinaryOps.CMPNE, False),
-)
+  ("lt", BinaryOps.CMPLT, False), ("le", BinaryOps.CMPLE, False), ("gt", BinaryOps.CMPLT, True),
+  ("ge", BinaryOps.CMPLE, True), ("eq", BinaryOps.CMPEQ, False), ("ne", BinaryOps.CMPNE, False))
 
 
 _ONE: dict[str, Callable[..., Any]] = {
@@ -531,13 +516,18 @@ _ONE: dict[str, Callable[..., Any]] = {
   "matmul": lambda x, y: tracer().dot(x, y)}
 
 
+def operators() -> Iterator[tuple[str, Callable[..., Any]]]:
+  """Python's operators for blocks, under the names of their methods."""
+  for name, fn in _ARITHMETIC:
+    yield f"__{name}__", _forward(fn, False)
+    yield f"__r{name}__", _forward(fn, True)
+  for name, fn, swapped in _COMPARISONS: yield f"__{name}__", _forward(fn, swapped)
+  for name, one in _ONE.items(): yield f"__{name}__", one
+
+
 def give_operators(cls: type) -> None:
   """Put arithmetic on a class whose objects stand for blocks."""
-  for name, fn in _ARITHMETIC:
-    setattr(cls, f"__{name}__", _forward(fn, False))
-    setattr(cls, f"__r{name}__", _forward(fn, True))
-  for name, fn, swapped in _COMPARISONS: setattr(cls, f"__{name}__", _forward(fn, swapped))
-  for name, one in _ONE.items(): setattr(cls, f"__{name}__", one)
+  for name, fn in operators(): setattr(cls, name, fn)
 
 
 def _forward(fn: BinaryOps, swapped: bool) -> Callable[[Any, Any], Any]:

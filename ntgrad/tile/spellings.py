@@ -5,39 +5,24 @@ import math
 from typing import Any
 
 from ntgrad.codegen.errors import ShapeError
-from ntgrad.codegen.uop import BinaryOps, UnaryOps
+from ntgrad.codegen.uop import BinaryOps
 
 from . import block as _b
 from .block import Block, block, one
 from .operations import (
-  abs,
-  ceil,
   cos,
-  erf,
   exp,
-  exp2,
   expand_dims,
   fdiv,
-  floor,
-  fma,
-  isnan,
   log,
-  log2,
   max,
   maximum,
   minimum,
-  pow,
   rand,
   randbits,
   reshape,  # noqa: A004
-  round,
-  rsqrt,
-  sin,
   sqrt,
   sum,
-  tan,
-  tanh,
-  trunc,
   uint64,
 )
 
@@ -140,53 +125,3 @@ def assume(condition: Any) -> None:
 
 def debug_barrier() -> None:
   """Nothing: barriers stand where they are needed."""
-
-
-class libdevice:
-  """The functions under the names that CUDA's libdevice has."""
-  exp, exp2, log, log2 = staticmethod(exp), staticmethod(exp2), staticmethod(log), staticmethod(log2)
-  sqrt, rsqrt = staticmethod(sqrt), staticmethod(rsqrt)
-  sin, cos, tan, tanh, erf = staticmethod(sin), staticmethod(cos), staticmethod(tan), staticmethod(tanh), staticmethod(erf)
-  floor, ceil, rint, trunc = staticmethod(floor), staticmethod(ceil), staticmethod(round), staticmethod(trunc)
-  nearbyint = rint
-  div_rn, sqrt_rn = staticmethod(div_rn), staticmethod(sqrt_rn)
-  fabs = abs = staticmethod(abs)
-  fmax, fmin, pow, fma, isnan = (
-    staticmethod(maximum),
-    staticmethod(minimum),
-    staticmethod(pow),
-    staticmethod(fma),
-    staticmethod(isnan),
-  )
-
-  @staticmethod
-  def log10(x: Any) -> Block: return log2(x) * math.log10(2)
-  @staticmethod
-  def log1p(x: Any) -> Block:
-    # exact for small x: log(1 + x) * x / ((1 + x) - 1)
-    b = block(x)
-    u = 1.0 + b
-    return _b.where(u == 1.0, b, log(u) * b / _b.where(u == 1.0, 1.0, u - 1.0))
-  @staticmethod
-  def expm1(x: Any) -> Block:
-    # exact for small x: (e^x - 1) * x / log(e^x)
-    b = block(x)
-    u = exp(b)
-    near = u == 1.0
-    return _b.where(near, b, _b.where(u == 0.0, -1.0, (u - 1.0) * b / _b.where(near, 1.0, log(u))))
-  @staticmethod
-  def exp10(x: Any) -> Block: return exp2(block(x) * math.log2(10))
-  @staticmethod
-  def isinf(x: Any) -> Block: return _b.unary(UnaryOps.ABS, x) == math.inf
-  @staticmethod
-  def hypot(x: Any, y: Any) -> Block:
-    a, b = abs(x), abs(y)
-    most, least = maximum(a, b), minimum(a, b)
-    share = least / _b.where(most == 0.0, 1.0, most)
-    return _b.where((a == math.inf) | (b == math.inf), math.inf, most * sqrt(1.0 + share * share))
-  @staticmethod
-  def fdim(x: Any, y: Any) -> Block: return _b.where(isnan(x) | isnan(y), math.nan, maximum(block(x) - y, 0.0))
-  @staticmethod
-  def sinh(x: Any) -> Block: return 0.5 * (exp(x) - exp(-block(x)))
-  @staticmethod
-  def cosh(x: Any) -> Block: return 0.5 * (exp(x) + exp(-block(x)))
