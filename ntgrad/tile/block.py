@@ -103,8 +103,10 @@ class Block:
 
   def __hash__(self) -> int: return id(self)
 
-  def to(self, dtype: Any, bitcast: Any = False) -> Block:
+  def to(self, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: Any = False) -> Block:
     """The values converted to a dtype; floats become ints by truncation. ``bitcast``: the bits as they are, of another dtype."""
+    if fp_downcast_rounding not in (None, "rtne"):
+      raise ArgumentError(f"to: fp_downcast_rounding is {fp_downcast_rounding!r}; it is 'rtne' or None, to the nearest")
     return reinterpreted(self, dtype_of(dtype)) if bitcast else cast(self, dtype_of(dtype))
   cast = astype = to
 

@@ -111,9 +111,9 @@ class Place:
     return self._block
 
   def __hash__(self) -> int: return id(self)
-  def to(self, dtype: Any, bitcast: Any = False) -> Block:
+  def to(self, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: Any = False) -> Block:
     """The elements converted to a dtype; with ``bitcast`` their bits as they are."""
-    return block(self).to(dtype, bitcast)
+    return block(self).to(dtype, fp_downcast_rounding, bitcast)
   cast = astype = to
 
 

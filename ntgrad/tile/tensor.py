@@ -340,9 +340,9 @@ class Tensor:
     """((a, b), (c, d)) -> ((a, b, c, d)): this level and all beneath it become one. The dimensions stay."""
     return self._then("ravel", (), tuple(d for level in self.levels for d in level), merged=len(self.levels))
 
-  def pad(self, padding: Sequence[Sequence[Any]]) -> Tensor:
+  def pad(self, pad: Sequence[Sequence[Any]]) -> Tensor:
     """(n) -> (lo + n + hi): masked elements before and behind."""
-    pairs, out = self._refusing(shapes.pad, self.shape, padding)
+    pairs, out = self._refusing(shapes.pad, self.shape, pad)
     return self._then("pad", (pairs,), out)
 
   def flip(self, dims: int | Sequence[int]) -> Tensor:

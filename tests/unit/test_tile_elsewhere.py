@@ -74,7 +74,7 @@ def test_dtypes_by_triton_names() -> None:
 
 def test_bits() -> None:
   def bits(x: Any, y: Any) -> None:
-    y = tl.cast(x, tl.int32, bitcast=True) + (x + 0).to(tl.int32, bitcast=True) - x.to("i32", True)
+    y = tl.cast(x, tl.int32, bitcast=True) + (x + 0).to(tl.int32, bitcast=True) - x.to("i32", bitcast=True)
   assert ran(bits, X, out=np.zeros(8, np.int32)) == X.view(np.int32).tolist()
 
 
