@@ -22,6 +22,7 @@ J = RNG.integers(0, 7, (5, 7)).astype(np.int32)
 P = np.abs(X) + 0.1
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5, -2.5, 1e-30], np.float32)
 HALF = P.astype(np.float16)
+LGAMMA_HALF = np.vectorize(math.lgamma)(HALF).astype(np.float16)
 HALVES = np.array([-2.5, -0.5, 0.0, 0.49999997, 0.5, 1.5, 2.5], np.float32)
 U = np.arange(7, dtype=np.uint32) * 10_000_000
 SQUARE = X[:, :5].copy()
@@ -103,7 +104,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
   "erfinv": (lambda x: tl.libdevice.erfinv(tl.erf(x)), (X / 2,), X / 2),
   "normcdf": (lambda x: tl.libdevice.normcdf(x), (X,), (1 + erf(X / np.sqrt(2))) / 2),
   "lgamma": (lambda x: tl.libdevice.lgamma(x), (X,), np.vectorize(math.lgamma)(X).astype(np.float32)),
-  "lgamma_half": (lambda x: tl.libdevice.lgamma(x), (HALF,), np.vectorize(math.lgamma)(HALF).astype(np.float16)),
+  "lgamma_half": (lambda x: tl.libdevice.lgamma(x), (HALF,), LGAMMA_HALF),
   "fmod": (lambda x: tl.libdevice.fmod(x, 0.7), (X,), np.fmod(X, np.float32(0.7))),
   "copysign": (lambda x, y: tl.libdevice.copysign(x, y), (SPECIAL, SPECIAL[::-1].copy()), np.copysign(SPECIAL, SPECIAL[::-1])),
   "signbit": (lambda x: tl.libdevice.signbit(x), (SPECIAL,), np.signbit(SPECIAL)),
@@ -150,7 +151,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
   "argmin": (lambda x: tl.argmin(x), (X,), np.int32(X.argmin())),
   "argmin_kept": (lambda x: tl.argmin(x, axis=0, keep_dims=True), (X,), X.argmin(0)[None].astype(np.int32)),
   "argmax_of_all_kept": (lambda x: tl.argmax(x, None, True, True), (X,), np.full((1, 1), X.argmax(), np.int32)),
-  "max_and_where": (lambda x: tl.max(x, 1, True)[0] + tl.max(x, 1, return_indices=True)[1], (X,), X.max(1) + X.argmax(1).astype(np.float32)),
+  "max_and_where": (
+    lambda x: tl.max(x, 1, True)[0] + tl.max(x, 1, return_indices=True)[1], (X,), X.max(1) + X.argmax(1).astype(np.float32)),
   "min_and_where": (
     lambda x: tl.min(x, axis=0, return_indices=True, keep_dims=True)[1], (X,), X.argmin(0)[None].astype(np.int32)),
   "cumsum_wide": (lambda i: tl.cumsum(i, 1, dtype=tl.int64), (I,), I.cumsum(1, dtype=np.int64)),
