@@ -231,10 +231,18 @@ def weak(x: Any) -> bool:
   return isinstance(x, (bool, int, float, Symbol)) and not hasattr(x, "dtype")
 
 
+def number_dtype(x: Any) -> DType:
+  """The dtype of a Python number among others: the default one, or a wider one that has numbers of its size."""
+  d = dtypes.default_int if isinstance(x, Symbol) else dtypes.of(type(x))
+  if d.itemsize == 8 or d.kind not in "if" or isinstance(x, Symbol): return d
+  if d.kind == "i": return d if dtypes.min(d) <= x <= dtypes.max(d) else dtypes.int64
+  return dtypes.float64 if 0 < abs(x) < 2.0 ** -126 or dtypes.max(dtypes.float32) < abs(x) < float("inf") else d
+
+
 def common_dtype(*xs: Any) -> DType:
-  """The dtype in which operands meet; Python numbers count by kind only."""
+  """The dtype in which operands meet; beside blocks Python numbers count by kind only."""
   strong = [block(x).dtype for x in xs if not weak(x)]
-  d = promote(*strong) if strong else promote(*(dtypes.default_int if isinstance(x, Symbol) else dtypes.of(type(x)) for x in xs))
+  d = promote(*(strong or map(number_dtype, xs)))
   if any(isinstance(x, float) for x in xs if weak(x)) and d.kind != "f": return dtypes.default_float
   ints = any(isinstance(x, (int, Symbol)) and not isinstance(x, bool) for x in xs if weak(x))
   if ints and d.kind == "b": return dtypes.default_int

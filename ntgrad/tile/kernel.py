@@ -32,7 +32,7 @@ from ntgrad.symbol import Symbol, evaluate
 
 from .assess import Assessment, asking, dimensions_agree, same_grids
 from .interpret import Interpreter
-from .launch import Argument, describe, launch, taken
+from .launch import Argument, Pair, describe, launch, taken
 from .signature import Signature, constant
 from .sizes import MOST_FORMS, Family, Form, Sizes, bucket, equal_in, form_of, names_in, sizes_text
 from .source import line_of, source_of
@@ -333,11 +333,14 @@ class TileKernel(Signature):
     self._chosen[key] = found
     return values | found
 
-  def build(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, Dim]) -> Specialised | None:
-    """Arrange with numbers (``values`` may have expressions of run-time sizes instead), read the application."""
+  def build(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, Dim],
+            shared: Sequence[Pair] = ()) -> Specialised | None:
+    """Arrange with numbers (``values`` may have expressions of run-time sizes instead), read the application. The parameters of
+    ``shared`` pairs are the same memory."""
     arranged = self.arrange(full, numbers, values)
     if arranged is None: return None
     parameters, tiles = arranged
+    for w, p in shared: parameters[p].one = parameters[w]
     known = {n: ix.count(v) for n, v in values.items()}
     checks = self.checks or config.checks
     grids = [p for p in parameters if not p.scalar and not p.of]
@@ -349,7 +352,11 @@ class TileKernel(Signature):
     kernel = tracer.kernel()
     if checks != "none": dimensions_agree(self.name, kernel, parameters, {t.name: t for t in self.tensors})
     lines, asserts = tuple(tracer.lines), tuple(tracer.asserts)
-    return Specialised(self.name, kernel, tuple(parameters), known, mine, lines, self.output_dir, tracer.tf32, asserts)
+    def again(shared: Sequence[Pair]) -> Specialised | None:
+      with assuming(): return self.build(full, numbers, values, shared)
+    return Specialised(
+      self.name, kernel, tuple(parameters), known, mine, lines, self.output_dir, tracer.tf32, asserts, None if shared else again
+    )
 
   # ---- calling
   def __call__(self, *args: Any, **given: Any) -> None:

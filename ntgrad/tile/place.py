@@ -54,6 +54,7 @@ class Parameter:
   # levels' dimensions that the only round of a loop goes through: what it counts, how many tiles there are, which it is
   once: list[tuple[Counter, Dim, tuple[int, int]]] = field(default_factory=list)
   notes: bool = False                            # no argument: where the kernel notes which of its checks failed
+  one: Parameter | None = None                   # a written one that is the same memory
 
   @property
   def shape(self) -> tuple[Dim, ...]:
@@ -61,7 +62,9 @@ class Parameter:
     return self.memory or self.arrangement.source or (1,)
 
   @property
-  def uop(self) -> UOp: return UOp(Ops.DEFINE_GLOBAL, self.dtype, (), (self.slot, f"data{self.slot}", True))
+  def uop(self) -> UOp:
+    slot = (self.one or self).slot
+    return UOp(Ops.DEFINE_GLOBAL, self.dtype, (), (slot, f"data{slot}", True))
   @property
   def levels(self) -> tuple[tuple[Dim, ...], ...]:
     """The levels beneath the grid, outermost first; one element where there are none."""

@@ -25,6 +25,7 @@ HALF = P.astype(np.float16)
 LGAMMA_HALF = np.vectorize(math.lgamma)(HALF).astype(np.float16)
 HALVES = np.array([-2.5, -0.5, 0.0, 0.49999997, 0.5, 1.5, 2.5], np.float32)
 U = np.arange(7, dtype=np.uint32) * 10_000_000
+XD = X.astype(np.float64)
 SQUARE = X[:, :5].copy()
 
 
@@ -67,6 +68,9 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
   "where": (lambda x: tl.where(x > 0, x, -1.0), (X,), np.where(X > 0, X, np.float32(-1))),
   "maximum": (lambda x: tl.maximum(x, 0.5), (SPECIAL,), np.maximum(SPECIAL, np.float32(0.5))),
   "minimum": (lambda x: tl.minimum(x, 0.5), (SPECIAL,), np.minimum(SPECIAL, np.float32(0.5))),
+  "where_small": (lambda x: tl.where(x > 0, 5e-324, -5e-324), (XD,), np.where(XD > 0, 5e-324, -5e-324)),
+  "where_large": (lambda x: tl.where(x > 0, 2.0, 1e300), (XD,), np.where(XD > 0, 2.0, 1e300)),
+  "where_long": (lambda x: tl.where(x > 0, 1 << 40, -1), (X,), np.where(X > 0, 1 << 40, -1)),
   "clamp": (lambda x: tl.clamp(x, -0.5, 0.5), (X,), np.clip(X, -0.5, 0.5)),
   # functions of one value
   "exp": (lambda x: tl.exp(x), (X,), np.exp(X)),
