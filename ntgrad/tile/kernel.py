@@ -340,12 +340,17 @@ class TileKernel(Signature):
     arranged = self.arrange(full, numbers, values)
     if arranged is None: return None
     parameters, tiles = arranged
-    for w, p in shared: parameters[p].one = parameters[w]
+    for w, other in shared: parameters[other].one = parameters[w]
     known = {n: ix.count(v) for n, v in values.items()}
     checks = self.checks or config.checks
     grids = [p for p in parameters if not p.scalar and not p.of]
     tracer = Tracer(parameters, grids[0].arrangement.levels[0] if grids else (), checks=checks)
-    with tracer: Interpreter(tracer, values).application(self.application, tiles)
+    try:
+      with tracer: Interpreter(tracer, values).application(self.application, tiles)
+    except NtgradError:
+      # of the arrangement, whichever line came to it
+      if (misfit := next((p.misfit for p in parameters if p.tiled and p.misfit is not None), None)): raise misfit from None
+      raise
     if not any(p.written for p in parameters):
       raise ApplicationError(f"{self.name}: the application stores nothing; assign to one of {', '.join(self.names)}")
     mine = tuple((n, known[n] if n in known else self.settings[n][0]) for n in OPTIONS if n in self.settings or n in known)

@@ -55,6 +55,9 @@ class Parameter:
   once: list[tuple[Counter, Dim, tuple[int, int]]] = field(default_factory=list)
   notes: bool = False                            # no argument: where the kernel notes which of its checks failed
   one: Parameter | None = None                   # a written one that is the same memory
+  whole: bool = False                            # it is not arranged: its indices are those of the source
+  misfit: ShapeError | None = None               # why it has no tiles: it is not arranged for the kernel's grid
+  tiled: bool = False                            # some of its tiles are read or written, or asked where they are
 
   @property
   def shape(self) -> tuple[Dim, ...]:
@@ -159,6 +162,7 @@ class Tile(Place):
   def __iter__(self) -> Iterator[Any]: return (self[i] for i in range(len(self)))
 
   def __getitem__(self, index: Any) -> Any:
+    if self._parameter.whole: return self.source[index]
     if self.innermost:
       at, axes, inside = self.part(index)
       if inside is ix.TRUE: return block(self)[index]
@@ -193,6 +197,8 @@ class Tile(Place):
     """The source index of the innermost level's element at ``axes``, and whether its tile has one there."""
     p = self._parameter
     if p.scalar: return (ix.const(0),), ix.TRUE
+    p.tiled = True
+    if p.misfit is not None: raise p.misfit
     if not self.innermost:
       raise ShapeError(
         f"{self!r} has levels {p.levels[len(self._indices) :]}: index the level {self.shape} before its tiles are read or written"
@@ -242,6 +248,7 @@ class Tile(Place):
   def store_at(self, index: Any, value: Any) -> None:
     """Write a part of an innermost tile: the elements that an index picks, as numpy has it, of a block that broadcasts to these.
     What lies outside of the tile is not written."""
+    if self._parameter.whole: return self.source[index].store(value)
     at, axes, inside = self.part(index)
     u = to_axes(f"storing into a part of {self!r}", block(value), axes)
     indices, valid = self.accessed(at)

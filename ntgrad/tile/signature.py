@@ -1,13 +1,12 @@
 """What a kernel takes: its parameters, how they are arranged, and what must be so of their sizes before anything is launched."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Container, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.codegen.assume import below, same
 from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, did_you_mean
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.size_text import shape_text
@@ -138,10 +137,11 @@ class Signature:
     why = s.refusal(n)
     if why: raise ShapeError(f"{self.name}: {why}")
 
-  def arrange(self, full: Sequence[Argument | None], numbers: Mapping[int, Any],
-              values: Mapping[str, Dim]) -> tuple[list[Parameter], list[Any]] | None:
+  def arrange(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, Dim],
+              tiled: Container[str] = ()) -> tuple[list[Parameter], list[Any]] | None:
     """The parameters that are memory, and what the application gets for each, where names have values (numbers, or expressions
-    of run-time sizes); None where there are no programs. Raises what does not fit."""
+    of run-time sizes); None where there are no programs. Raises what does not fit; a grid only of those in ``tiled``, that of
+    others where the application comes to a tile."""
     parameters: list[Parameter] = []
     tiles: list[Any] = []
     for i, (t, a) in enumerate(zip(self.arranged, full)):
@@ -150,13 +150,12 @@ class Signature:
         continue
       assert a is not None
       shape, dtype = tuple([size_of(e, values) for e in t._source.shape]), a.dtype
-      want = self.tensors[i].element
-      if want is not None and dtypes.of(want) is not dtype:
-        raise DTypeError(f"{self.name}: {t.name} has elements of {dtypes.of(want)}, got a tensor of {dtype}")
+      if (want := self.tensors[i].refused(dtype)) is not None:
+        raise DTypeError(f"{self.name}: {t.name} has elements of {want}, got a tensor of {dtype}")
       other = self.tensors[i].other
       if all(isinstance(n, int) for n in shape): arrangement = t.arrangement(a.shape, values)
       else: arrangement = t.arrangement(None, values)
-      p = Parameter(self.names[i], len(parameters), arrangement, dtype, other)
+      p = Parameter(self.names[i], len(parameters), arrangement, dtype, other, whole=bool(shape) and not t.operations)
       parameters.append(p)
       dim = self.tensors[i].jagged_dim
       if (dim is None) is not (a.jagged is None) or (a.jagged is not None and a.jagged[0] != dim):
@@ -177,18 +176,22 @@ class Signature:
         p.arrangement = in_grid(p.arrangement, first)
         continue
       mine, others = (next(t.levels[0] for t in self.arranged if t.name == q.name) for q in (p, grids[0]))
-      raise ShapeError(
+      p.misfit = ShapeError(
         f"{self.name}: the outermost level of {p.name} is {shape_text(grid)}, that of {grids[0].name} is "
         f"{shape_text(first)}, for tensors of shapes {shape_text(p.arrangement.source)} and "
         f"{shape_text(grids[0].arrangement.source)}; "
         f"all parameters are arranged for the same grid{mended(p.name, mine, others, grids[0].name)}"
       )
+      if p.name in tiled: raise p.misfit
+    misfits = {p.name for p in grids if p.misfit is not None}
+    grids = [p for p in grids if p.misfit is None]
     checks = self.checks or config.checks
     if checks != "none":
       known = {n: ix.count(v) for n, v in values.items()}
-      for asked in self.assessed: asked.check(self.name, known, values)
+      for asked in self.assessed:
+        if asked.of not in misfits: asked.check(self.name, known, values)
     if any(below(n, 1) for p in grids for n in p.arrangement.levels[0]): return None
-    no_empty_tiles(self.name, parameters)
+    no_empty_tiles(self.name, [p for p in parameters if p.misfit is None])
     return parameters, tiles
 
 
