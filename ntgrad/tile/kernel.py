@@ -349,7 +349,7 @@ class TileKernel(Signature):
       with tracer: Interpreter(tracer, values).application(self.application, tiles)
     except NtgradError:
       # of the arrangement, whichever line came to it
-      if (misfit := next((p.misfit for p in parameters if p.tiled and p.misfit is not None), None)): raise misfit from None
+      if (misfit := next((p.misfit for p in parameters if p.misfit is not None), None)): raise misfit from None
       raise
     if not any(p.written for p in parameters):
       raise ApplicationError(f"{self.name}: the application stores nothing; assign to one of {', '.join(self.names)}")

@@ -3,12 +3,12 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, field
-from typing import Any, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.errors import ApplicationError, AxisError, DTypeError, ShapeError
+from ntgrad.codegen.errors import ApplicationError, AxisError, DTypeError, NtgradError, ShapeError
 from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.view import strides_of
@@ -56,7 +56,8 @@ class Parameter:
   notes: bool = False                            # no argument: where the kernel notes which of its checks failed
   one: Parameter | None = None                   # a written one that is the same memory
   whole: bool = False                            # it is not arranged: its indices are those of the source
-  misfit: ShapeError | None = None               # why it has no tiles: it is not arranged for the kernel's grid
+  fit: Callable[[], None] | None = None          # sees whether its tiles are those of the grid, when the first one is used
+  misfit: NtgradError | None = None              # why they are not
   tiled: bool = False                            # some of its tiles are read or written, or asked where they are
 
   @property
@@ -198,7 +199,7 @@ class Tile(Place):
     p = self._parameter
     if p.scalar: return (ix.const(0),), ix.TRUE
     p.tiled = True
-    if p.misfit is not None: raise p.misfit
+    if p.fit is not None: p.fit()
     if not self.innermost:
       raise ShapeError(
         f"{self!r} has levels {p.levels[len(self._indices) :]}: index the level {self.shape} before its tiles are read or written"

@@ -1,6 +1,7 @@
 """What a kernel takes: its parameters, how they are arranged, and what must be so of their sizes before anything is launched."""
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Container, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
@@ -169,30 +170,38 @@ class Signature:
         parameters.append(p.offsets)
       tiles.append(Tile(p))
     grids = [p for p in parameters if not p.scalar and not p.of]
+    known = {n: ix.count(v) for n, v in values.items()}
+    self.assess("", known, values)
+    nothing = any([below(n, 1) for p in grids[:1] for n in p.arrangement.levels[0]])
     for p in grids[1:]:
-      grid, first = p.arrangement.levels[0], grids[0].arrangement.levels[0]
-      if len(grid) == len(first) and all(map(same, grid, first)): continue
-      if len(grid) != len(first) and same(ix.product(grid), ix.product(first)):   # in row-major order
-        p.arrangement = in_grid(p.arrangement, first)
-        continue
-      mine, others = (next(t.levels[0] for t in self.arranged if t.name == q.name) for q in (p, grids[0]))
-      p.misfit = ShapeError(
-        f"{self.name}: the outermost level of {p.name} is {shape_text(grid)}, that of {grids[0].name} is "
-        f"{shape_text(first)}, for tensors of shapes {shape_text(p.arrangement.source)} and "
-        f"{shape_text(grids[0].arrangement.source)}; "
-        f"all parameters are arranged for the same grid{mended(p.name, mine, others, grids[0].name)}"
-      )
-      if p.name in tiled: raise p.misfit
-    misfits = {p.name for p in grids if p.misfit is not None}
-    grids = [p for p in grids if p.misfit is None]
-    checks = self.checks or config.checks
-    if checks != "none":
-      known = {n: ix.count(v) for n, v in values.items()}
-      for asked in self.assessed:
-        if asked.of not in misfits: asked.check(self.name, known, values)
-    if any(below(n, 1) for p in grids for n in p.arrangement.levels[0]): return None
-    no_empty_tiles(self.name, [p for p in parameters if p.misfit is None])
+      p.fit = partial(self.fit, p, grids[0], known, values)
+      if nothing and not p.whole or p.name in tiled: p.fit()
+    if nothing: return None
+    no_empty_tiles(self.name, [p for p in parameters if p.fit is None])
     return parameters, tiles
+
+  def fit(self, p: Parameter, first: Parameter, known: Mapping[str, int], values: Mapping[str, Dim]) -> None:
+    """See that a parameter has tiles in the grid, which is that of the first one. Raises ShapeError."""
+    grid, want = p.arrangement.levels[0], first.arrangement.levels[0]
+    p.fit = None
+    if len(grid) != len(want) and same(ix.product(grid), ix.product(want)): p.arrangement = in_grid(p.arrangement, want)
+    elif len(grid) != len(want) or not all(map(same, grid, want)):
+      mine, others = (next(t.levels[0] for t in self.arranged if t.name == q.name) for q in (p, first))
+      p.misfit = ShapeError(
+        f"{self.name}: the outermost level of {p.name} is {shape_text(grid)}, that of {first.name} is "
+        f"{shape_text(want)}, for tensors of shapes {shape_text(p.arrangement.source)} and "
+        f"{shape_text(first.arrangement.source)}; "
+        f"all parameters are arranged for the same grid{mended(p.name, mine, others, first.name)}"
+      )
+      raise p.misfit
+    self.assess(p.name, known, values)
+    if not any([below(n, 1) for n in want]): no_empty_tiles(self.name, [p])
+
+  def assess(self, of: str, known: Mapping[str, int], values: Mapping[str, Dim]) -> None:
+    """Check what is assumed of sizes because of a parameter, or ("") of all. Raises ShapeError."""
+    if (self.checks or config.checks) == "none": return
+    for asked in self.assessed:
+      if asked.of == of: asked.check(self.name, known, values)
 
 
 def in_grid(a: Arrangement, grid: Sequence[Dim]) -> Arrangement:
