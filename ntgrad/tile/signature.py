@@ -23,6 +23,10 @@ if TYPE_CHECKING:
   from .sizes import Form
 
 
+class BeyondError(ShapeError):
+  """A size that is not what the options of a dimension without a name say: they are about what is likely."""
+
+
 class Signature:
   """A kernel as its calls see it; ``launch`` runs it. One is read from an application, another from a library's manifest."""
   tuned = False                # whether the tuner chooses for it
@@ -102,6 +106,7 @@ class Signature:
           )
         values[key] = n
         source[key] = f"dimension {d} of {t.name}"
+        if t._source.automatic[d] and (why := want.refusal(n)): raise BeyondError(f"{self.name}: {why}")
         self.within(want, n)
     for name, value in given.items():
       s = self.symbols.get(name)

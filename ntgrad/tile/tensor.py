@@ -73,6 +73,7 @@ class Source:
     return replace(self, name=name, shape=shape)
 
 
+_BOUNDS = {"lower_bound", "upper_bound", "power_of_two"}
 _KINDS: dict[Any, str] = {bool: "b", int: "iu", float: "fe"}   # of the dtypes that Python's types stand for
 
 
@@ -288,6 +289,20 @@ class Tensor:
     want = self._source.dtype
     if isinstance(want, type): return None if dtype.kind in _KINDS[want] else want.__name__
     return None if want is None or want is dtype else want
+
+  @property
+  def bounded(self) -> bool:
+    """Whether dimensions without a name have bounds, which ``unbounded`` takes away."""
+    s = self._source
+    return not self._ops and any([a and o.keys() & _BOUNDS for a, o in zip(s.automatic, s.shape_options)])
+
+  def unbounded(self) -> Tensor:
+    """The tensor without bounds of its dimensions without a name."""
+    if not self.bounded: return self
+    s = self._source
+    options = tuple([{k: v for k, v in o.items() if not a or k not in _BOUNDS} for a, o in zip(s.automatic, s.shape_options)])
+    source = replace(s, shape_options=options).named(s.name)
+    return Tensor.__new__(type(self))._set(source, (), (source.shape,))
 
   def symbols(self) -> frozenset[Symbol]:
     """All Symbols in the source's shape and in the meta-operations."""

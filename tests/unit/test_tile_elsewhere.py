@@ -478,6 +478,20 @@ def test_types_of_python_stand_for_dtypes_of_their_kind(device: str, kind: Any, 
     k(np.ones(5, bad), np.zeros(5, np.float32))
 
 
+# ---- bounds
+
+def test_bounds_of_a_dimension_without_a_name_say_what_is_likely(device: str) -> None:
+  options = {"lower_bound": 4, "upper_bound": 16}
+  k = tile.make(lambda x, y: (x.tile((1, -1)), y.tile((1, -1))), copy, (Tensor(2, shape_options=(None, options)), Tensor(2)))
+  for n in (8, 16, 20, 40, 3, 8, 500):
+    x, y = np.arange(2 * n, dtype=np.float32).reshape(2, n), np.zeros((2, n), np.float32)
+    k(x, y)
+    np.testing.assert_array_equal(y, x)
+    assert k.specialise(x, y).values["x_size_1"] == n
+  named = tile.make(lambda x, y: (x.tile((-1,)), y.tile((-1,))), copy, (Tensor(shape=(Symbol("n", upper_bound=16),)), Tensor(1)))
+  with pytest.raises(ShapeError, match="n is between 0 and 16, got 20"): named(np.zeros(20, np.float32), np.zeros(20, np.float32))
+
+
 # ---- ahead of time
 
 def test_build_as_it_is_called_elsewhere(device: str, tmp_path: Any) -> None:
