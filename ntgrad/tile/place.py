@@ -128,12 +128,13 @@ class Tile(Place):
   """A parameter in an application, or one of its tiles. Reading it loads the innermost level's block; indexing goes a level
   deeper."""
 
-  def __init__(self, parameter: Parameter, indices: tuple[tuple[UOp, ...], ...] = (), level: int | None = None):
-    self._parameter, self._indices, self.level = parameter, indices, level
+  def __init__(self, parameter: Parameter, indices: tuple[tuple[UOp, ...], ...] = (), level: int | None = None,
+               once: tuple[tuple[Counter, Dim, tuple[int, int]], ...] = ()):
+    self._parameter, self._indices, self.level, self._once = parameter, indices, level, once
 
   def now(self) -> Tile:
     """The tile as it is read here."""
-    return Tile(self._parameter, self._indices, len(tracer().outer))
+    return Tile(self._parameter, self._indices, len(tracer().outer), self._once)
 
   def holds(self, value: Any) -> bool:
     """Whether a value is what this tile has in memory."""
@@ -172,7 +173,7 @@ class Tile(Place):
     got = index if isinstance(index, tuple) else (index,)
     if len(got) != self.ndim:
       raise AxisError(f"{self!r}: {len(got)} indices for a level of shape {self.shape}; give one a dimension")
-    at = []
+    at, once = [], list(self._once)
     for d, (i, n) in enumerate(zip(got, self.shape)):
       u, here = position(block(i).value), (len(self._indices) + 1, d)
       lo, hi = ix.bounds(u)
@@ -180,11 +181,11 @@ class Tile(Place):
         if not -n <= lo < n: raise AxisError(f"{self!r}: index {lo} in a dimension of {n} of a level {self.shape}")
         if lo < 0: u = position(block(n + lo).value)
         if isinstance(i, Counter):
-          if i.once: self._parameter.once.append((i, dim(n), here))
+          if i.once: once.append((i, dim(n), here))
         elif not one(n): self._parameter.picked.add(here)
       if u.op not in (Ops.CONST, Ops.RANGE): self._parameter.computed = True
       at.append(u)
-    return Tile(self._parameter, (*self._indices, tuple(at)), len(tracer().outer))
+    return Tile(self._parameter, (*self._indices, tuple(at)), len(tracer().outer), tuple(once))
 
   def place(self, axes: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
     """The index in memory of the innermost level's element at ``axes``, and whether there is one."""
@@ -200,6 +201,7 @@ class Tile(Place):
     if p.scalar: return (ix.const(0),), ix.TRUE
     p.tiled = True
     if p.fit is not None: p.fit()
+    p.once += self._once
     if not self.innermost:
       raise ShapeError(
         f"{self!r} has levels {p.levels[len(self._indices) :]}: index the level {self.shape} before its tiles are read or written"
