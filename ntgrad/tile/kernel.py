@@ -34,7 +34,7 @@ from ntgrad.symbol import Symbol, evaluate
 from .assess import Assessment, asking, dimensions_agree, same_grids
 from .interpret import Interpreter
 from .launch import Argument, Pair, describe, launch, taken
-from .signature import BeyondError, Signature, constant
+from .signature import BeyondError, Signature, constant, unbounded
 from .sizes import MOST_FORMS, Family, Form, Sizes, bucket, equal_in, form_of, names_in, sizes_text
 from .source import line_of, source_of
 from .specialised import Specialised
@@ -99,7 +99,7 @@ def make(
   sources = tuple([t.source for t in arranged])
   @lru_cache(maxsize=1)
   def wider() -> TileKernel:
-    free = [t.unbounded() if isinstance(t, Tensor) else t for t in tensors]
+    free = [unbounded(t) or t for t in tensors]
     return make(
       arrangement, application, free, kernel_name=kernel_name, num_warps=num_warps, num_stages=num_stages,
       max_num_configs=max_num_configs, output_dir=output_dir, checks=checks,
@@ -113,7 +113,7 @@ def make(
     output_dir,
     asked,
     checks,
-    wider if any([t.bounded for t in symbolic]) else None,
+    wider if any([unbounded(t) for t in tensors]) else None,
   )
 
 

@@ -1,6 +1,7 @@
 """What a kernel takes: its parameters, how they are arranged, and what must be so of their sizes before anything is launched."""
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Container, Mapping, Sequence
 
@@ -8,6 +9,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.codegen.assume import below, same
 from ntgrad.codegen.config import config
+from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, did_you_mean
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.size_text import shape_text
@@ -17,7 +19,7 @@ from ntgrad.symbol import Symbol, evaluate, size_of, solved
 from .assess import Assessment, mended, no_empty_tiles
 from .launch import Argument
 from .place import Parameter, Tile
-from .tensor import Tensor
+from .tensor import KINDS, Tensor
 
 if TYPE_CHECKING:
   from .sizes import Form
@@ -156,7 +158,7 @@ class Signature:
         continue
       assert a is not None
       shape, dtype = tuple([size_of(e, values) for e in t._source.shape]), a.dtype
-      if (want := self.tensors[i].refused(dtype)) is not None:
+      if (want := wrong(self.tensors[i], dtype)) is not None:
         raise DTypeError(f"{self.name}: {t.name} has elements of {want}, got a tensor of {dtype}")
       other = self.tensors[i].other
       if all(isinstance(n, int) for n in shape): arrangement = t.arrangement(a.shape, values)
@@ -207,6 +209,26 @@ class Signature:
     if (self.checks or config.checks) == "none": return
     for asked in self.assessed:
       if asked.of == of: asked.check(self.name, known, values)
+
+
+def wrong(t: Tensor, dtype: DType) -> Any:
+  """What the elements of an argument must be, where they may not be of a dtype; else None."""
+  want = t._source.dtype
+  if isinstance(want, type): return None if dtype.kind in KINDS[want] else want.__name__
+  return None if want is None or want is dtype else want
+
+
+_BOUNDS = {"lower_bound", "upper_bound", "power_of_two"}
+
+
+def unbounded(t: Any) -> Tensor | None:
+  """A tensor without bounds of its dimensions without a name; None for one that has none."""
+  if not isinstance(t, Tensor) or t.operations: return None
+  s = t._source
+  options = tuple([{k: v for k, v in o.items() if not a or k not in _BOUNDS} for a, o in zip(s.automatic, s.shape_options)])
+  if options == tuple(map(dict, s.shape_options)): return None
+  source = replace(s, shape_options=options).named(s.name)
+  return Tensor.__new__(type(t))._set(source, (), (source.shape,))
 
 
 def in_grid(a: Arrangement, grid: Sequence[Dim]) -> Arrangement:

@@ -73,13 +73,12 @@ class Source:
     return replace(self, name=name, shape=shape)
 
 
-_BOUNDS = {"lower_bound", "upper_bound", "power_of_two"}
-_KINDS: dict[Any, str] = {bool: "b", int: "iu", float: "fe"}   # of the dtypes that Python's types stand for
+KINDS: dict[Any, str] = {bool: "b", int: "iu", float: "fe"}   # of the dtypes that Python's types stand for
 
 
 def _element(dtype: Any) -> DType | type | None:
   """A declared dtype; Python's types as they are, None for any."""
-  return dtype if dtype is None or any(dtype is kind for kind in _KINDS) else dtype_of(dtype)
+  return dtype if dtype is None or any(dtype is kind for kind in KINDS) else dtype_of(dtype)
 
 
 def _options(shape_options: Any, n: int) -> tuple[Mapping[str, Any], ...]:
@@ -283,26 +282,6 @@ class Tensor:
   def element(self) -> DType | None:
     """The element dtype, where it is declared."""
     return self._source.dtype if isinstance(self._source.dtype, DType) else None
-
-  def refused(self, dtype: DType) -> Any:
-    """What the elements of an argument must be, where they may not be of a dtype; else None."""
-    want = self._source.dtype
-    if isinstance(want, type): return None if dtype.kind in _KINDS[want] else want.__name__
-    return None if want is None or want is dtype else want
-
-  @property
-  def bounded(self) -> bool:
-    """Whether dimensions without a name have bounds, which ``unbounded`` takes away."""
-    s = self._source
-    return not self._ops and any([a and o.keys() & _BOUNDS for a, o in zip(s.automatic, s.shape_options)])
-
-  def unbounded(self) -> Tensor:
-    """The tensor without bounds of its dimensions without a name."""
-    if not self.bounded: return self
-    s = self._source
-    options = tuple([{k: v for k, v in o.items() if not a or k not in _BOUNDS} for a, o in zip(s.automatic, s.shape_options)])
-    source = replace(s, shape_options=options).named(s.name)
-    return Tensor.__new__(type(self))._set(source, (), (source.shape,))
 
   def symbols(self) -> frozenset[Symbol]:
     """All Symbols in the source's shape and in the meta-operations."""
