@@ -67,7 +67,7 @@ class Ops(Enum):
   CONTIGUOUS = 24  # realised on its own
   DETACH = 25      # no gradient passes
   COPY = 26        # arg: device
-  SLOPED = 33      # (value, made from..), arg: a function of ntgrad/tensor/formulas.py, whose derivatives are its own
+  SLOPED = 33      # (value, made from..), arg: a function of ntgrad/formulas.py, whose derivatives are its own
   ASSIGN = 27      # schedules: (view of memory, value): the effect of writing it there
   # (base, value[, index]), arg: ((movement op, its arg), ..): base with that part, or rows of that part, replaced
   UPDATE = 29

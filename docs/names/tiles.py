@@ -48,16 +48,16 @@ def found(name: str) -> tuple[str, Any] | None:
 
 
 def lacks(fn: Any, parameters: str) -> str:
-  """The parameters that are not here."""
+  """The parameters that are not here under these names and at these places."""
   if inspect.isclass(fn): fn = fn.__init__
-  try: mine = inspect.signature(fn).parameters
+  try: mine = [p for p in inspect.signature(fn).parameters.values() if p.name != "self"]
   except (TypeError, ValueError): return ""
-  kinds = {p.kind for p in mine.values()}
-  if kinds & {inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL}: return ""
-  gone = [n for n in re.findall(r"[\w*]+", parameters) if n not in mine and n[0] not in "*_" and n != "kwargs"]
-  by_place = [p for p in mine.values() if p.name != "self" and p.kind is not p.KEYWORD_ONLY]
-  there = [n for n in re.findall(r"[\w*]+", parameters) if n != "self"]
-  return ", ".join(f"`{n}`" for n in gone if there.index(n) >= len(by_place))
+  if any(p.kind is p.VAR_KEYWORD for p in mine): return ""
+  named = {p.name: i for i, p in enumerate(mine)}
+  more = next((i for i, p in enumerate(mine) if p.kind is p.VAR_POSITIONAL), len(mine))
+  there = [n for n in re.findall(r"\w+", parameters) if n not in ("self", "kwargs") and n[0] != "_"]
+  return ", ".join(f"`{n}`" for i, n in enumerate(there)
+                   if not re.fullmatch(r"arg\d", n) and (named.get(n) != i if i < more else more == len(mine) and n not in named))
 
 
 def page() -> tuple[str, list[str]]:
@@ -86,6 +86,7 @@ def listed() -> list[str]:
   from triton.language.extra import libdevice
   def text(prefix: str, place: Any, name: str) -> str:
     x = getattr(place, name)
+    x = getattr(x, "fn", x)   # what triton.jit has decorated has the signature of the decoration
     try: return f"{prefix}{name}({', '.join(n for n in inspect.signature(x).parameters if not n.startswith('_'))})"
     except (TypeError, ValueError): return prefix + name
   out = [text("", ninetoothed, n) for n in sorted(ninetoothed.__all__)]

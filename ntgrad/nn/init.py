@@ -14,8 +14,8 @@ from ntgrad import graph
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.core import no_grad, real_number
+from ntgrad.formulas import polynomial
 from ntgrad.tensor import Tensor
-from ntgrad.tensor.formulas import polynomial
 from ntgrad.tensor.random import Generator
 
 

@@ -20,8 +20,8 @@ from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.core import Base, Leaf
 from ntgrad.engine.buffer import overwritten
 from ntgrad.engine.realize import walk as computed_walk
+from ntgrad.formulas import SLOPES
 from ntgrad.lock import alone
-from ntgrad.tensor.formulas import SLOPES
 
 Pairs = Sequence[tuple[UOp, UOp]]
 Need = set[UOp]  # sources outside it lead to no target: their gradients need not be built

@@ -6,14 +6,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from ntgrad import graph
+from ntgrad import formulas, graph
 from ntgrad.checks import Operand, checked, operand
 from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base, axis_of, mode
 from ntgrad.names import Names, aligned, fit_aligned
-from ntgrad.tensor import formulas
 from ntgrad.tensor.activation import Activation
 from ntgrad.tensor.creation import Creation
 from ntgrad.tensor.elementwise import broadcast_shape, common_device, scalar_dtype, scalar_node, seen_as

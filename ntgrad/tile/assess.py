@@ -29,10 +29,12 @@ from .tensor import Tensor
 
 @dataclass(frozen=True)
 class Assessment:
-  """A condition on sizes (a bool where it is decided), what to say where it does not hold, and the line that asks for it."""
+  """A condition on sizes (a bool where it is decided), what to say where it does not hold, the line that asks for it, and the
+  parameter that it is about: it must hold where that one's tiles are read or written."""
   condition: bool | Condition
   message: str
   where: str = ""
+  of: str = ""
 
   def __str__(self) -> str:
     at = f"  [{self.where}]" if self.where else ""
@@ -99,8 +101,10 @@ def check(condition: Any, message: str = "") -> None:
 
 def same_grids(kernel: str, arranged: Sequence[Tensor]) -> list[Assessment]:
   """That the outermost levels are the same, or have as many programs in other dimensions, which then correspond in row-major
-  order. Raises ShapeError where they never are, or only where some tensor is square."""
+  order. Raises ShapeError where they never are, or only where some tensor is square; of a tensor that is not arranged at all, the
+  application's use of it decides."""
   grids = [(t.name, t.levels[0]) for t in arranged if len(t.levels) > 1 or t.levels[0] != ()]
+  whole = {t.name for t in arranged if not t.operations}
   alike: dict[Symbol, Symbol] = {}   # union-find of names that must have one value
   out = []
   for name, grid in grids[1:]:
@@ -111,9 +115,11 @@ def same_grids(kernel: str, arranged: Sequence[Tensor]) -> list[Assessment]:
     if len(grid) != len(want): mine, theirs = (tuple([n for n in g if n != 1]) for g in (grid, want))
     if len(mine) != len(theirs):
       count = math.prod(grid) == math.prod(want)
-      if count is False: raise ShapeError(refused)
-      out.append(Assessment(count, f"{said}: there must be as many programs{mended(name, grid, want, first)}"))
+      if count is not False:
+        out.append(Assessment(count, f"{said}: there must be as many programs{mended(name, grid, want, first)}", of=name))
+      elif name not in whole: raise ShapeError(refused)
       continue
+    if name in whole and any((a == b) is False for a, b in zip(mine, theirs)): continue
     for d, (a, b) in enumerate(zip(mine, theirs)):
       same = a == b
       if same is False: raise ShapeError(refused)
@@ -126,7 +132,7 @@ def same_grids(kernel: str, arranged: Sequence[Tensor]) -> list[Assessment]:
             f"{kernel}: {said}; dimension {d} is the same only for a square {t.name} {shown_shape(t._source.shape)}: expand to "
             "the size of another dimension, or give both dimensions one name"
           )
-      out.append(Assessment(same if isinstance(same, Condition) else True, f"dimension {d} of the grid: {said}"))
+      out.append(Assessment(same if isinstance(same, Condition) else True, f"dimension {d} of the grid: {said}", of=name))
   return out
 
 

@@ -8,7 +8,7 @@ transpose reorders them and costs nothing, and a sum binds one. Where an operati
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence, Union
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.assume import same
@@ -103,8 +103,10 @@ class Block:
 
   def __hash__(self) -> int: return id(self)
 
-  def to(self, dtype: Any, bitcast: Any = False) -> Block:
+  def to(self, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: Any = False) -> Block:
     """The values converted to a dtype; floats become ints by truncation. ``bitcast``: the bits as they are, of another dtype."""
+    if fp_downcast_rounding not in (None, "rtne"):
+      raise ArgumentError(f"to: fp_downcast_rounding is {fp_downcast_rounding!r}; it is 'rtne' or None, to the nearest")
     return reinterpreted(self, dtype_of(dtype)) if bitcast else cast(self, dtype_of(dtype))
   cast = astype = to
 
@@ -229,10 +231,18 @@ def weak(x: Any) -> bool:
   return isinstance(x, (bool, int, float, Symbol)) and not hasattr(x, "dtype")
 
 
+def number_dtype(x: Any) -> DType:
+  """The dtype of a Python number among others: the default one, or a wider one that has numbers of its size."""
+  d = dtypes.default_int if isinstance(x, Symbol) else dtypes.of(type(x))
+  if d.itemsize == 8 or d.kind not in "if" or isinstance(x, Symbol): return d
+  if d.kind == "i": return d if dtypes.min(d) <= x <= dtypes.max(d) else dtypes.int64
+  return dtypes.float64 if 0 < abs(x) < 2.0 ** -126 or dtypes.max(dtypes.float32) < abs(x) < float("inf") else d
+
+
 def common_dtype(*xs: Any) -> DType:
-  """The dtype in which operands meet; Python numbers count by kind only."""
+  """The dtype in which operands meet; beside blocks Python numbers count by kind only."""
   strong = [block(x).dtype for x in xs if not weak(x)]
-  d = promote(*strong) if strong else promote(*(dtypes.default_int if isinstance(x, Symbol) else dtypes.of(type(x)) for x in xs))
+  d = promote(*(strong or map(number_dtype, xs)))
   if any(isinstance(x, float) for x in xs if weak(x)) and d.kind != "f": return dtypes.default_float
   ints = any(isinstance(x, (int, Symbol)) and not isinstance(x, bool) for x in xs if weak(x))
   if ints and d.kind == "b": return dtypes.default_int
@@ -503,27 +513,12 @@ def ranges_of(u: UOp) -> list[UOp]:
 
 
 _ARITHMETIC = (
-  ("add", BinaryOps.ADD),
-  ("sub", BinaryOps.SUB),
-  ("mul", BinaryOps.MUL),
-  ("truediv", BinaryOps.DIV),
-  ("floordiv", BinaryOps.IDIV),
-  ("mod", BinaryOps.MOD),
-  ("pow", BinaryOps.POW),
-  ("and", BinaryOps.AND),
-  ("or", BinaryOps.OR),
-  ("xor", BinaryOps.XOR),
-  ("lshift", BinaryOps.SHL),
-  ("rshift", BinaryOps.SHR),
-)
+  ("add", BinaryOps.ADD), ("sub", BinaryOps.SUB), ("mul", BinaryOps.MUL), ("truediv", BinaryOps.DIV),
+  ("floordiv", BinaryOps.IDIV), ("mod", BinaryOps.MOD), ("pow", BinaryOps.POW), ("and", BinaryOps.AND),
+  ("or", BinaryOps.OR), ("xor", BinaryOps.XOR), ("lshift", BinaryOps.SHL), ("rshift", BinaryOps.SHR))
 _COMPARISONS = (
-  ("lt", BinaryOps.CMPLT, False),
-  ("le", BinaryOps.CMPLE, False),
-  ("gt", BinaryOps.CMPLT, True),
-  ("ge", BinaryOps.CMPLE, True),
-  ("eq", BinaryOps.CMPEQ, False),
-  ("ne", BinaryOps.CMPNE, False),
-)
+  ("lt", BinaryOps.CMPLT, False), ("le", BinaryOps.CMPLE, False), ("gt", BinaryOps.CMPLT, True),
+  ("ge", BinaryOps.CMPLE, True), ("eq", BinaryOps.CMPEQ, False), ("ne", BinaryOps.CMPNE, False))
 
 
 _ONE: dict[str, Callable[..., Any]] = {
@@ -531,13 +526,18 @@ _ONE: dict[str, Callable[..., Any]] = {
   "matmul": lambda x, y: tracer().dot(x, y)}
 
 
+def operators() -> Iterator[tuple[str, Callable[..., Any]]]:
+  """Python's operators for blocks, under the names of their methods."""
+  for name, fn in _ARITHMETIC:
+    yield f"__{name}__", _forward(fn, False)
+    yield f"__r{name}__", _forward(fn, True)
+  for name, fn, swapped in _COMPARISONS: yield f"__{name}__", _forward(fn, swapped)
+  for name, one in _ONE.items(): yield f"__{name}__", one
+
+
 def give_operators(cls: type) -> None:
   """Put arithmetic on a class whose objects stand for blocks."""
-  for name, fn in _ARITHMETIC:
-    setattr(cls, f"__{name}__", _forward(fn, False))
-    setattr(cls, f"__r{name}__", _forward(fn, True))
-  for name, fn, swapped in _COMPARISONS: setattr(cls, f"__{name}__", _forward(fn, swapped))
-  for name, one in _ONE.items(): setattr(cls, f"__{name}__", one)
+  for name, fn in operators(): setattr(cls, name, fn)
 
 
 def _forward(fn: BinaryOps, swapped: bool) -> Callable[[Any, Any], Any]:

@@ -201,6 +201,7 @@ def about(s: Specialised, c: Config, arguments: list[Any]) -> dict[str, Any]:
     "all_values": dict(s.values),
     "parameters": [p.name for p in s.parameters],
     "writes": list(s.writes),
+    "tiled": [p.name for p in s.parameters if p.tiled],
     "checks": settings.checks,
   }
 

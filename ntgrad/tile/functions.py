@@ -68,16 +68,18 @@ def _scan(name: str, fn: BinaryOps, x: Any, axis: int, reverse: Any, every: Any)
   return along(Ops.SCAN, x, lambda a: (fn, a, True if reverse else False, *more), axis, name, True)
 
 
-def cumsum(x: Any, axis: int = 0, reverse: Any = False, every: Any = 0) -> Block:
-  """Running sums along an axis; with ``reverse`` from its end, with ``every`` anew after so many elements."""
-  b = block(x)
-  out = _scan("cumsum", BinaryOps.ADD, _b.cast(b, acc_dtype(b.dtype)), axis, reverse, every)
-  return _b.cast(out, b.dtype) if b.dtype.kind == "f" else out
+def cumsum(input: Any, axis: int = 0, reverse: Any = False, dtype: Any = None, every: Any = 0) -> Block:
+  """Running sums along an axis; with ``reverse`` from its end, with ``every`` anew after so many elements; in ``dtype``."""
+  b = block(input)
+  d = acc_dtype(b.dtype) if dtype is None else _b.dtype_of(dtype)
+  out = _scan("cumsum", BinaryOps.ADD, _b.cast(b, d), axis, reverse, every)
+  return _b.cast(out, b.dtype) if dtype is None and b.dtype.kind == "f" else out
 
 
-def cumprod(x: Any, axis: int = 0, reverse: Any = False, every: Any = 0) -> Block:
-  """Running products along an axis; with ``reverse`` from its end, with ``every`` anew after so many elements."""
-  return _scan("cumprod", BinaryOps.MUL, x, axis, reverse, every)
+def cumprod(input: Any, axis: int = 0, reverse: Any = False, dtype: Any = None, every: Any = 0) -> Block:
+  """Running products along an axis; with ``reverse`` from its end, with ``every`` anew after so many elements; in ``dtype``."""
+  b = block(input)
+  return _scan("cumprod", BinaryOps.MUL, b if dtype is None else _b.cast(b, _b.dtype_of(dtype)), axis, reverse, every)
 
 
 def cummax(x: Any, axis: int = 0, reverse: Any = False, every: Any = 0) -> Block:

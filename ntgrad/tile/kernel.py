@@ -9,6 +9,7 @@ import inspect
 import json
 import sys
 import types
+from functools import lru_cache
 from typing import Any, Callable, Mapping, Sequence
 
 from ntgrad.backends import cache, renderer
@@ -32,8 +33,8 @@ from ntgrad.symbol import Symbol, evaluate
 
 from .assess import Assessment, asking, dimensions_agree, same_grids
 from .interpret import Interpreter
-from .launch import Argument, describe, launch, taken
-from .signature import Signature, constant
+from .launch import Argument, Pair, describe, launch, taken
+from .signature import BeyondError, Signature, constant, unbounded
 from .sizes import MOST_FORMS, Family, Form, Sizes, bucket, equal_in, form_of, names_in, sizes_text
 from .source import line_of, source_of
 from .specialised import Specialised
@@ -96,6 +97,13 @@ def make(
       raise ArgumentError(f"make: {arrangement.__name__} gives {', '.join(order)}; it returns {', '.join(names)}, in this order")
     arranged = named(arranged, names)   # which of the tensors are parameters is known now
   sources = tuple([t.source for t in arranged])
+  @lru_cache(maxsize=1)
+  def wider() -> TileKernel:
+    free = [unbounded(t) or t for t in tensors]
+    return make(
+      arrangement, application, free, kernel_name=kernel_name, num_warps=num_warps, num_stages=num_stages,
+      max_num_configs=max_num_configs, output_dir=output_dir, checks=checks,
+    )
   return TileKernel(
     application,
     sources,
@@ -105,6 +113,7 @@ def make(
     output_dir,
     asked,
     checks,
+    wider if any([unbounded(t) for t in tensors]) else None,
   )
 
 
@@ -174,8 +183,10 @@ class TileKernel(Signature):
     output_dir: str | None,
     asked: Sequence[Assessment] = (),
     checks: str | None = None,
+    wider: Callable[[], TileKernel] | None = None,
   ):
     super().__init__(name, tensors, arranged, [*same_grids(name, arranged), *asked], checks)
+    self.wider = wider   # gives the kernel for sizes that options of dimensions without a name do not speak of
     self.application, self.settings, self.output_dir = application, settings, output_dir
     self.__name__, self.__doc__ = name, application.__doc__
     self.tuned = any(s.meta for s in self.symbols.values())
@@ -213,7 +224,10 @@ class TileKernel(Signature):
     numbers, given = self.again(given)
     for i, x in zip(self.given, arguments):
       if self.tensors[i].constexpr: numbers[i], full[i] = constant(self.names[i], x), None
-    values = self.bind(full, given)
+    try: values = self.bind(full, given)
+    except BeyondError:
+      if self.wider is None: raise
+      return self.wider()._specialise(taken, arguments, given, device, buffers, numbers_only)
     left = [s for n, s in self.symbols.items() if n not in values]
     if left: values = self.choose(left, full, numbers, values, device or default_device(), buffers)
     if not numbers_only:
@@ -333,23 +347,35 @@ class TileKernel(Signature):
     self._chosen[key] = found
     return values | found
 
-  def build(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, Dim]) -> Specialised | None:
-    """Arrange with numbers (``values`` may have expressions of run-time sizes instead), read the application."""
+  def build(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, Dim],
+            shared: Sequence[Pair] = ()) -> Specialised | None:
+    """Arrange with numbers (``values`` may have expressions of run-time sizes instead), read the application. The parameters of
+    ``shared`` pairs are the same memory."""
     arranged = self.arrange(full, numbers, values)
     if arranged is None: return None
     parameters, tiles = arranged
+    for w, other in shared: parameters[other].one = parameters[w]
     known = {n: ix.count(v) for n, v in values.items()}
     checks = self.checks or config.checks
     grids = [p for p in parameters if not p.scalar and not p.of]
     tracer = Tracer(parameters, grids[0].arrangement.levels[0] if grids else (), checks=checks)
-    with tracer: Interpreter(tracer, values).application(self.application, tiles)
+    try:
+      with tracer: Interpreter(tracer, values).application(self.application, tiles)
+    except NtgradError:
+      # of the arrangement, whichever line came to it
+      if (misfit := next((p.misfit for p in parameters if p.misfit is not None), None)): raise misfit from None
+      raise
     if not any(p.written for p in parameters):
       raise ApplicationError(f"{self.name}: the application stores nothing; assign to one of {', '.join(self.names)}")
     mine = tuple((n, known[n] if n in known else self.settings[n][0]) for n in OPTIONS if n in self.settings or n in known)
     kernel = tracer.kernel()
     if checks != "none": dimensions_agree(self.name, kernel, parameters, {t.name: t for t in self.tensors})
     lines, asserts = tuple(tracer.lines), tuple(tracer.asserts)
-    return Specialised(self.name, kernel, tuple(parameters), known, mine, lines, self.output_dir, tracer.tf32, asserts)
+    def again(shared: Sequence[Pair]) -> Specialised | None:
+      with assuming(): return self.build(full, numbers, values, shared)
+    return Specialised(
+      self.name, kernel, tuple(parameters), known, mine, lines, self.output_dir, tracer.tf32, asserts, None if shared else again
+    )
 
   # ---- calling
   def __call__(self, *args: Any, **given: Any) -> None:

@@ -7,5 +7,6 @@ line.
 """
 from __future__ import annotations
 
+from .libdevice import libdevice as libdevice
 from .operations import *  # noqa: F403
 from .spellings import *  # noqa: F403

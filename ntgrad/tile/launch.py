@@ -334,6 +334,7 @@ def launcher_of(s: Specialised, device: str, aligns: tuple[int, ...] = (), share
                 sizes: tuple[int, ...] = ()) -> Launcher:
   """The kernel compiled for a device; ``aligns`` are those of the params (see ``Param``) where some are pieces of a memory,
   ``shared`` the pairs of params that are the same memory, ``sizes`` what it is launched with for its run-time sizes."""
+  if shared: s, shared = s.as_one(shared)
   if not any(aligns): aligns = ()
   key = (device, config.key(), aligns, shared)
   found: Launcher | None = s.launchers.get(key)

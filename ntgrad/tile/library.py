@@ -168,7 +168,7 @@ class BuiltKernel(Signature):
     if self.alike(taken) and self.form.serves(values): return self.built, self.form.sizes(values), self.form
     full = self.placed(taken)
     numbers = {i: t.value for i, t in enumerate(self.tensors) if i not in self.given}
-    if self.arrange(full, numbers, values) is None: return None
+    if self.arrange(full, numbers, values, self.found.get("tiled", self.names)) is None: return None
     sizes = {f"dim{i}_{d}": n for i, a in enumerate(taken) for d, n in enumerate(a.shape)}
     for condition, message in self.agreements:
       if not holds(condition, sizes): raise ShapeError(_DIMENSION.sub(lambda m: str(sizes[m[0]]), message))

@@ -79,7 +79,7 @@ def signature(k: Signature, taken: Sequence[DType | None]) -> dict[str, Any]:
   return {
     "symbols": {n: _options(s) for n, s in sorted(k.symbols.items())},
     "parameters": parameters,
-    "assessed": [[_condition(a.condition), a.message, a.where] for a in asked],   # type: ignore[arg-type]
+    "assessed": [[_condition(a.condition), a.message, a.where, a.of] for a in asked],   # type: ignore[arg-type]
   }
 
 
@@ -100,7 +100,7 @@ def parts_of(found: Mapping[str, Any]) -> tuple[list[Tensor], list[Tensor], list
     declared.append(Tensor.__new__(Tensor)._set(source, (), (shape,)))
     arranged.append(Tensor.__new__(Tensor)._set(source, operations, (shape,)))
   def assessed(c: Sequence[Any]) -> Condition: return Condition(c[1], _unsized(c[0], symbols), _unsized(c[2], symbols))
-  return declared, arranged, [Assessment(assessed(c), message, where) for c, message, where in found["assessed"]]
+  return declared, arranged, [Assessment(assessed(c), *said) for c, *said in found["assessed"]]
 
 
 def _sized(e: Expr) -> int | str: return e if isinstance(e, int) else str(e)

@@ -74,9 +74,9 @@ def ones(shape: Shape | int, dtype: Any = float32) -> Block:
   return _full("ones", shape, 1, dtype)
 
 
-def zeros_like(x: Any) -> Block:
+def zeros_like(input: Any) -> Block:
   """Zeros of a block's shape and dtype."""
-  return zeros(block(x).shape, block(x).dtype)
+  return zeros(block(input).shape, block(input).dtype)
 
 
 def arange(start: _b.Size, end: _b.Size | None = None) -> Block:
@@ -90,10 +90,10 @@ def arange(start: _b.Size, end: _b.Size | None = None) -> Block:
   return Block(ix.add(a, block(first).value), (a,))
 
 
-def cast(x: Any, dtype: Any, bitcast: Any = False) -> Block:
-  """The values converted to a dtype, floats to ints by truncation; with ``bitcast`` their bits as they are. ``x.to(dtype)`` is
-  the same."""
-  return block(x).to(dtype, bitcast)
+def cast(input: Any, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: Any = False) -> Block:
+  """The values converted to a dtype, floats to the nearest, to ints by truncation; with ``bitcast`` their bits as they are.
+  ``x.to(dtype)`` is the same."""
+  return block(input).to(dtype, fp_downcast_rounding, bitcast)
 
 
 def bitcast(x: Any, dtype: Any) -> Block:
@@ -103,38 +103,43 @@ def bitcast(x: Any, dtype: Any) -> Block:
 
 # ---- shapes
 
-def trans(x: Any, *order: Any) -> Block:
+def _listed(given: tuple[Any, ...]) -> Any:
+  """Sizes or dimensions, given one by one or as one sequence."""
+  return given[0] if len(given) == 1 and not isinstance(given[0], int) else given
+
+
+def trans(input: Any, *dims: Any) -> Block:
   """The last two dimensions exchanged, or the dimensions in an order: (m, n) -> (n, m)."""
-  b = block(x)
-  if not order:
+  b = block(input)
+  if not dims:
     if b.ndim < 2: raise ShapeError(f"trans: a block of two or more dimensions, got {b.shape}")
     return _b.permute(b, (*range(b.ndim - 2), b.ndim - 1, b.ndim - 2))
-  return _b.permute(b, order[0] if len(order) == 1 and not isinstance(order[0], int) else order)
+  return _b.permute(b, _listed(dims))
 
 
-def permute(x: Any, *order: Any) -> Block:
+def permute(input: Any, *dims: Any) -> Block:
   """The dimensions in another order."""
-  return trans(x, *order)
+  return trans(input, *dims)
 
 
-def reshape(x: Any, *shape: Any) -> Block:
-  """The same elements, row-major, in another shape; one size may be -1."""
-  return _b.reshape(x, shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+def reshape(input: Any, *shape: Any, can_reorder: Any = False) -> Block:
+  """The same elements, row-major, in another shape; one size may be -1. They stay in order, also where they need not."""
+  return _b.reshape(input, _listed(shape))
 
 
-def ravel(x: Any) -> Block:
+def ravel(x: Any, can_reorder: Any = False) -> Block:
   """All elements in one dimension."""
   return _b.reshape(x, (-1,))
 
 
-def expand_dims(x: Any, axis: int) -> Block:
+def expand_dims(input: Any, axis: int) -> Block:
   """A dimension of 1 before ``axis``: (n) -> (1, n)."""
-  return _b.expand_dims(x, axis)
+  return _b.expand_dims(input, axis)
 
 
-def broadcast_to(x: Any, *shape: Any) -> Block:
+def broadcast_to(input: Any, *shape: Any) -> Block:
   """Dimensions of 1 become any size: (1, n) -> (m, n)."""
-  return _b.broadcast_to(x, shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+  return _b.broadcast_to(input, _listed(shape))
 
 
 def flip(x: Any, dim: int = -1) -> Block:
@@ -144,23 +149,23 @@ def flip(x: Any, dim: int = -1) -> Block:
 
 # ---- choosing
 
-def where(condition: Any, yes: Any, no: Any) -> Block:
-  """``yes`` where the condition holds, else ``no``, element by element."""
-  return _b.where(condition, yes, no)
+def where(condition: Any, x: Any, y: Any) -> Block:
+  """``x`` where the condition holds, else ``y``, element by element."""
+  return _b.where(condition, x, y)
 
 
-def maximum(x: Any, y: Any) -> Block:
-  """The greater, element by element; NaN where either is NaN."""
+def maximum(x: Any, y: Any, propagate_nan: Any = None) -> Block:
+  """The greater, element by element; NaN where either is NaN, whatever ``propagate_nan`` is."""
   return _b.binary(BinaryOps.MAX, x, y)
 
 
-def minimum(x: Any, y: Any) -> Block:
-  """The less, element by element; NaN where either is NaN."""
+def minimum(x: Any, y: Any, propagate_nan: Any = None) -> Block:
+  """The less, element by element; NaN where either is NaN, whatever ``propagate_nan`` is."""
   return _b.binary(BinaryOps.MIN, x, y)
 
 
-def clamp(x: Any, min: Any, max: Any) -> Block:  # noqa: A002
-  """The nearest value between ``min`` and ``max``."""
+def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = None) -> Block:
+  """The nearest value between ``min`` and ``max``; NaN where one is NaN, whatever ``propagate_nan`` is."""
   return minimum(maximum(x, min), max)
 
 
@@ -267,8 +272,8 @@ def pow(x: Any, y: Any) -> Block:  # noqa: A001
   return _b.binary(BinaryOps.POW, x, y, d if d.kind == "f" else dtypes.default_float)
 
 
-def fdiv(x: Any, y: Any) -> Block:
-  """x / y."""
+def fdiv(x: Any, y: Any, ieee_rounding: Any = False, approx: Any = False) -> Block:
+  """x / y, rounded as the target divides."""
   return _b.binary(BinaryOps.DIV, x, y)
 
 
@@ -277,31 +282,39 @@ def fma(x: Any, y: Any, z: Any) -> Block:
   return _b.binary(BinaryOps.ADD, _b.binary(BinaryOps.MUL, x, y), z)
 
 
-def cdiv(x: Any, y: Any) -> Any:
-  """x / y rounded up, of ints; of Python ints a Python int."""
-  if isinstance(x, int) and isinstance(y, int): return -(-x // y)
-  if isinstance(x, int | Symbol) and isinstance(y, int | Symbol): return _cdiv(x, y)
-  return (x + y - 1) // y
+def cdiv(x: Any, div: Any) -> Any:
+  """x / div rounded up, of ints; of Python ints a Python int."""
+  if isinstance(x, int) and isinstance(div, int): return -(-x // div)
+  if isinstance(x, int | Symbol) and isinstance(div, int | Symbol): return _cdiv(x, div)
+  return (x + div - 1) // div
 
 
 # ---- along an axis
 
-def sum(x: Any, axis: int | None = None, keep_dims: Any = False, dtype: Any = None) -> Block:  # noqa: A001
+def sum(input: Any, axis: int | None = None, keep_dims: Any = False, dtype: Any = None) -> Block:  # noqa: A001
   """The sum along an axis, or of all elements (None): float16 and less are added up in float32, small ints in int32."""
-  b = block(x)
+  b = block(input)
   d = dtype_of(dtype) if dtype is not None else acc_dtype(b.dtype)
   out = _b.reduce(BinaryOps.ADD, _b.cast(b, d), axis, keep_dims, "sum")
   return out if dtype is not None or b.dtype.kind != "f" else _b.cast(out, b.dtype)
 
 
-def max(x: Any, axis: int | None = None, keep_dims: Any = False) -> Block:  # noqa: A001
-  """The greatest along an axis, or of all elements; NaN if one is NaN."""
-  return _b.reduce(BinaryOps.MAX, x, axis, keep_dims, "max")
+def max(  # noqa: A001
+  input: Any, axis: int | None = None, return_indices: Any = False, return_indices_tie_break_left: Any = True,
+  keep_dims: Any = False,
+) -> Any:
+  """The greatest along an axis, or of all elements; NaN if one is NaN. With ``return_indices`` also where it is (``argmax``)."""
+  out = _b.reduce(BinaryOps.MAX, input, axis, keep_dims, "max")
+  return (out, argmax(input, axis, keep_dims=keep_dims)) if return_indices else out
 
 
-def min(x: Any, axis: int | None = None, keep_dims: Any = False) -> Block:  # noqa: A001
-  """The least along an axis, or of all elements; NaN if one is NaN."""
-  return _b.reduce(BinaryOps.MIN, x, axis, keep_dims, "min")
+def min(  # noqa: A001
+  input: Any, axis: int | None = None, return_indices: Any = False, return_indices_tie_break_left: Any = True,
+  keep_dims: Any = False,
+) -> Any:
+  """The least along an axis, or of all elements; NaN if one is NaN. With ``return_indices`` also where it is (``argmin``)."""
+  out = _b.reduce(BinaryOps.MIN, input, axis, keep_dims, "min")
+  return (out, argmin(input, axis, keep_dims=keep_dims)) if return_indices else out
 
 
 def prod(x: Any, axis: int | None = None, keep_dims: Any = False) -> Block:
@@ -309,15 +322,17 @@ def prod(x: Any, axis: int | None = None, keep_dims: Any = False) -> Block:
   return _b.reduce(BinaryOps.MUL, x, axis, keep_dims, "prod")
 
 
-def _arg(name: str, x: Any, axis: int | None, best: Any) -> Block:
+def _arg(name: str, x: Any, axis: int | None, keep_dims: Any, best: BinaryOps) -> Block:
   b = block(x)
+  ndim = b.ndim
   if axis is None: b, axis = ravel(b), 0
   at = _b.axis_number(name, axis, b.ndim)
   n = b.shape[at]
   where_ = expand_to(arange(0, n), at, b.ndim)
-  top = best(b, at, True)
+  top = _b.reduce(best, b, at, True)
   found = (b == top) | isnan(b) if b.dtype.kind == "f" else b == top
-  return _b.cast(_b.reduce(BinaryOps.MIN, _b.where(found, where_, n), at, name=name), int32)
+  out = _b.cast(_b.reduce(BinaryOps.MIN, _b.where(found, where_, n), at, keep_dims, name), int32)
+  return Block(out.value, [None] * ndim) if keep_dims and out.ndim < ndim else out
 
 
 def expand_to(x: Block, axis: int, ndim: int) -> Block:
@@ -325,14 +340,14 @@ def expand_to(x: Block, axis: int, ndim: int) -> Block:
   return Block(x.value, [x.axes[0] if d == axis else None for d in range(ndim)])
 
 
-def argmax(x: Any, axis: int | None = None) -> Block:
+def argmax(input: Any, axis: int | None = None, tie_break_left: Any = True, keep_dims: Any = False) -> Block:
   """Where the greatest is, the first of several (of NaNs, if there is one): int32."""
-  return _arg("argmax", x, axis, max)
+  return _arg("argmax", input, axis, keep_dims, BinaryOps.MAX)
 
 
-def argmin(x: Any, axis: int | None = None) -> Block:
+def argmin(input: Any, axis: int | None = None, tie_break_left: Any = True, keep_dims: Any = False) -> Block:
   """Where the least is, the first of several (of NaNs, if there is one): int32."""
-  return _arg("argmin", x, axis, min)
+  return _arg("argmin", input, axis, keep_dims, BinaryOps.MIN)
 
 
 def sort(x: Any, dim: int = -1, descending: Any = False) -> Block:
@@ -340,9 +355,9 @@ def sort(x: Any, dim: int = -1, descending: Any = False) -> Block:
   return _along(Ops.SORT, x, lambda a: (a, True if descending else False), dim, "sort")
 
 
-def gather(x: Any, index: Any, axis: int) -> Block:
-  """Elements of ``x`` at the positions that ``index`` has for an axis; other dimensions of the two are equal."""
-  b, i = block(x), block(index)
+def gather(src: Any, index: Any, axis: int) -> Block:
+  """Elements of ``src`` at the positions that ``index`` has for an axis; other dimensions of the two are equal."""
+  b, i = block(src), block(index)
   at = _b.axis_number("gather", axis, b.ndim)
   if i.ndim != b.ndim or not builtins.all(same(m, n) for d, (m, n) in enumerate(zip(b.dims, i.dims)) if d != at):
     raise ShapeError(f"gather: blocks of shapes {b.shape} and {i.shape}; all dimensions but axis {at} must be equal")
@@ -356,18 +371,19 @@ def gather(x: Any, index: Any, axis: int) -> Block:
 # ---- matrix products
 
 def dot(
-  x: Any, y: Any, acc: Any = None, input_precision: str | None = None, allow_tf32: Any = None, out_dtype: Any = None
+  input: Any, other: Any, acc: Any = None, input_precision: str | None = None, allow_tf32: Any = None,
+  max_num_imprecise_acc: Any = None, out_dtype: Any = None,
 ) -> Block:
   """(m, k) @ (k, n) -> (m, n), added up in float32 (int32 for ints), on top of ``acc`` where it is given.
 
   ``input_precision`` "tf32" (or ``allow_tf32``) lets a GPU round float32 operands to tf32, in all products of the kernel; "ieee"
-  (the default) does not.
+  (the default) does not. Sums are never less precise than that: ``max_num_imprecise_acc`` says nothing.
   """
   if input_precision not in (None, "ieee", "tf32", "tf32x3"):
     raise ArgumentError(f"dot: input_precision is 'ieee', 'tf32' or 'tf32x3', got {input_precision!r}")
   if input_precision == "tf32" or allow_tf32:
     tracer().tf32 = True
-  return tracer().dot(x, y, acc, None if out_dtype is None else dtype_of(out_dtype))
+  return tracer().dot(input, other, acc, None if out_dtype is None else dtype_of(out_dtype))
 
 
 # ---- memory
@@ -377,40 +393,40 @@ def _reference(name: str, where_: Any) -> Reference | Tile:
   raise ApplicationError(f"{name}: a place in a tensor, such as input.source[rows, columns], got {where_!r}")
 
 
-def load(where: Any, mask: Any = None, other: Any = None, cache_modifier: str = "", eviction_policy: str = "",
+def load(pointer: Any, mask: Any = None, other: Any = None, cache_modifier: str = "", eviction_policy: str = "",
          volatile: Any = False) -> Block:
   """The elements at computed places, ``load(x.source[i, j], mask=…, other=0)``; outside the tensor and where the mask is false,
   ``other``. The rest is advice, which is not needed."""
-  r = _reference("load", where)
+  r = _reference("load", pointer)
   if isinstance(r, Tile):
     b = r.load()
     return b if mask is None else _b.where(mask, b, 0 if other is None else other)
   return r.load(mask, other)
 
 
-def store(where: Any, value: Any, mask: Any = None, cache_modifier: str = "", eviction_policy: str = "") -> None:
+def store(pointer: Any, value: Any, mask: Any = None, cache_modifier: str = "", eviction_policy: str = "") -> None:
   """Write elements at computed places, ``store(x.source[i, j], value, mask=…)``; outside the tensor nothing is written. The rest
   is advice, which is not needed."""
-  r = _reference("store", where)
+  r = _reference("store", pointer)
   if isinstance(r, Tile):
     if mask is not None: raise ApplicationError("store: a tile is written whole; give .source[…] for a mask")
     r.store(value)
   else: r.store(value, mask)
 
 
-def atomic_add(where: Any, value: Any, mask: Any = None, sem: str | None = None, scope: str | None = None) -> None:
+def atomic_add(pointer: Any, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None) -> None:
   """Add to elements that several programs may add to; the order of float additions, and so the last bits, is not fixed."""
-  _atomic("atomic_add", "add", where, value, mask)
+  _atomic("atomic_add", "add", pointer, val, mask)
 
 
-def atomic_max(where: Any, value: Any, mask: Any = None, sem: str | None = None, scope: str | None = None) -> None:
+def atomic_max(pointer: Any, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None) -> None:
   """Take the greater of what an element holds and a value."""
-  _atomic("atomic_max", "max", where, value, mask)
+  _atomic("atomic_max", "max", pointer, val, mask)
 
 
-def atomic_min(where: Any, value: Any, mask: Any = None, sem: str | None = None, scope: str | None = None) -> None:
+def atomic_min(pointer: Any, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None) -> None:
   """Take the less of what an element holds and a value."""
-  _atomic("atomic_min", "min", where, value, mask)
+  _atomic("atomic_min", "min", pointer, val, mask)
 
 
 def _atomic(name: str, op: str, where_: Any, value: Any, mask: Any) -> None:
@@ -426,7 +442,7 @@ def _atomic(name: str, op: str, where_: Any, value: Any, mask: Any) -> None:
 
 # ---- random numbers
 
-def rand(seed: Any, offset: Any) -> Block:
+def rand(seed: Any, offset: Any, n_rounds: Any = None) -> Block:
   """Uniform float32 numbers in [0, 1), one an element of ``offset``: threefry2x32 of (seed, offset), the same on every
   backend."""
   bits = randbits(seed, offset)
@@ -440,28 +456,28 @@ def randbits(seed: Any, offset: Any) -> Block:
 
 # ---- while reading
 
-def static_assert(condition: Any, message: str = "") -> None:
+def static_assert(cond: Any, msg: str = "") -> None:
   """Stop with an error unless a condition holds that is known while the application is read."""
-  held = condition.value.arg if isinstance(condition, Block) and condition.value.op is Ops.CONST else condition
+  held = cond.value.arg if isinstance(cond, Block) and cond.value.op is Ops.CONST else cond
   if isinstance(held, Block): raise ApplicationError("static_assert: the condition is known only when the kernel runs")
-  if not held: raise ApplicationError(f"static_assert failed{': ' + message if message else ''}")
+  if not held: raise ApplicationError(f"static_assert failed{': ' + msg if msg else ''}")
 
 
-def device_assert(condition: Any, message: str = "", mask: Any = None) -> None:
+def device_assert(cond: Any, msg: str = "", mask: Any = None) -> None:
   """What must hold for every element of a block of bools when the kernel runs, where ``mask`` holds.
 
   Where it does not, DeviceAssertError is raised when the host next waits for the device (``numpy``, ``item``,
   ``Device.synchronize``), with the line and the last such element. Elements outside of a tensor do not count.
   """
-  b = block(condition) if mask is None else _b.where(mask, condition, True)
+  b = block(cond) if mask is None else _b.where(mask, cond, True)
   if b.dtype.kind != "b": raise DTypeError(f"device_assert: a condition is a block of bools, got {b.dtype}")
-  if b.value.op is Ops.CONST: static_assert(b.value.arg, message)
-  else: tracer().device_assert(b, message)
+  if b.value.op is Ops.CONST: static_assert(b.value.arg, msg)
+  else: tracer().device_assert(b, msg)
 
 
-def static_print(*values: Any) -> None:
-  """Print shapes, dtypes and numbers while the application is read."""
-  print(*values, file=sys.stderr)
+def static_print(*values: Any, sep: str = " ", end: str = "\n", file: Any = None, flush: Any = False) -> None:
+  """Print shapes, dtypes and numbers while the application is read: to stderr, unless there is a ``file``."""
+  print(*values, sep=sep, end=end, file=sys.stderr if file is None else file, flush=flush)
 
 
 def static_range(*args: int) -> list[int]:

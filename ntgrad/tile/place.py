@@ -3,12 +3,12 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, field
-from typing import Any, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.errors import ApplicationError, AxisError, DTypeError, ShapeError
+from ntgrad.codegen.errors import ApplicationError, AxisError, DTypeError, NtgradError, ShapeError
 from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.view import strides_of
@@ -54,6 +54,11 @@ class Parameter:
   # levels' dimensions that the only round of a loop goes through: what it counts, how many tiles there are, which it is
   once: list[tuple[Counter, Dim, tuple[int, int]]] = field(default_factory=list)
   notes: bool = False                            # no argument: where the kernel notes which of its checks failed
+  one: Parameter | None = None                   # a written one that is the same memory
+  whole: bool = False                            # it is not arranged: its indices are those of the source
+  fit: Callable[[], None] | None = None          # sees whether its tiles are those of the grid, when the first one is used
+  misfit: NtgradError | None = None              # why they are not
+  tiled: bool = False                            # some of its tiles are read or written, or asked where they are
 
   @property
   def shape(self) -> tuple[Dim, ...]:
@@ -61,7 +66,9 @@ class Parameter:
     return self.memory or self.arrangement.source or (1,)
 
   @property
-  def uop(self) -> UOp: return UOp(Ops.DEFINE_GLOBAL, self.dtype, (), (self.slot, f"data{self.slot}", True))
+  def uop(self) -> UOp:
+    slot = (self.one or self).slot
+    return UOp(Ops.DEFINE_GLOBAL, self.dtype, (), (slot, f"data{slot}", True))
   @property
   def levels(self) -> tuple[tuple[Dim, ...], ...]:
     """The levels beneath the grid, outermost first; one element where there are none."""
@@ -111,9 +118,9 @@ class Place:
     return self._block
 
   def __hash__(self) -> int: return id(self)
-  def to(self, dtype: Any, bitcast: Any = False) -> Block:
+  def to(self, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: Any = False) -> Block:
     """The elements converted to a dtype; with ``bitcast`` their bits as they are."""
-    return block(self).to(dtype, bitcast)
+    return block(self).to(dtype, fp_downcast_rounding, bitcast)
   cast = astype = to
 
 
@@ -121,12 +128,13 @@ class Tile(Place):
   """A parameter in an application, or one of its tiles. Reading it loads the innermost level's block; indexing goes a level
   deeper."""
 
-  def __init__(self, parameter: Parameter, indices: tuple[tuple[UOp, ...], ...] = (), level: int | None = None):
-    self._parameter, self._indices, self.level = parameter, indices, level
+  def __init__(self, parameter: Parameter, indices: tuple[tuple[UOp, ...], ...] = (), level: int | None = None,
+               once: tuple[tuple[Counter, Dim, tuple[int, int]], ...] = ()):
+    self._parameter, self._indices, self.level, self._once = parameter, indices, level, once
 
   def now(self) -> Tile:
     """The tile as it is read here."""
-    return Tile(self._parameter, self._indices, len(tracer().outer))
+    return Tile(self._parameter, self._indices, len(tracer().outer), self._once)
 
   def holds(self, value: Any) -> bool:
     """Whether a value is what this tile has in memory."""
@@ -156,6 +164,7 @@ class Tile(Place):
   def __iter__(self) -> Iterator[Any]: return (self[i] for i in range(len(self)))
 
   def __getitem__(self, index: Any) -> Any:
+    if self._parameter.whole: return self.source[index]
     if self.innermost:
       at, axes, inside = self.part(index)
       if inside is ix.TRUE: return block(self)[index]
@@ -164,7 +173,7 @@ class Tile(Place):
     got = index if isinstance(index, tuple) else (index,)
     if len(got) != self.ndim:
       raise AxisError(f"{self!r}: {len(got)} indices for a level of shape {self.shape}; give one a dimension")
-    at = []
+    at, once = [], list(self._once)
     for d, (i, n) in enumerate(zip(got, self.shape)):
       u, here = position(block(i).value), (len(self._indices) + 1, d)
       lo, hi = ix.bounds(u)
@@ -172,11 +181,11 @@ class Tile(Place):
         if not -n <= lo < n: raise AxisError(f"{self!r}: index {lo} in a dimension of {n} of a level {self.shape}")
         if lo < 0: u = position(block(n + lo).value)
         if isinstance(i, Counter):
-          if i.once: self._parameter.once.append((i, dim(n), here))
+          if i.once: once.append((i, dim(n), here))
         elif not one(n): self._parameter.picked.add(here)
       if u.op not in (Ops.CONST, Ops.RANGE): self._parameter.computed = True
       at.append(u)
-    return Tile(self._parameter, (*self._indices, tuple(at)), len(tracer().outer))
+    return Tile(self._parameter, (*self._indices, tuple(at)), len(tracer().outer), tuple(once))
 
   def place(self, axes: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
     """The index in memory of the innermost level's element at ``axes``, and whether there is one."""
@@ -190,6 +199,9 @@ class Tile(Place):
     """The source index of the innermost level's element at ``axes``, and whether its tile has one there."""
     p = self._parameter
     if p.scalar: return (ix.const(0),), ix.TRUE
+    p.tiled = True
+    if p.fit is not None: p.fit()
+    p.once += self._once
     if not self.innermost:
       raise ShapeError(
         f"{self!r} has levels {p.levels[len(self._indices) :]}: index the level {self.shape} before its tiles are read or written"
@@ -239,6 +251,7 @@ class Tile(Place):
   def store_at(self, index: Any, value: Any) -> None:
     """Write a part of an innermost tile: the elements that an index picks, as numpy has it, of a block that broadcasts to these.
     What lies outside of the tile is not written."""
+    if self._parameter.whole: return self.source[index].store(value)
     at, axes, inside = self.part(index)
     u = to_axes(f"storing into a part of {self!r}", block(value), axes)
     indices, valid = self.accessed(at)

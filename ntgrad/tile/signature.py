@@ -1,13 +1,15 @@
 """What a kernel takes: its parameters, how they are arranged, and what must be so of their sizes before anything is launched."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, Container, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.codegen.assume import below, same
 from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, did_you_mean
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.size_text import shape_text
@@ -17,10 +19,14 @@ from ntgrad.symbol import Symbol, evaluate, size_of, solved
 from .assess import Assessment, mended, no_empty_tiles
 from .launch import Argument
 from .place import Parameter, Tile
-from .tensor import Tensor
+from .tensor import KINDS, Tensor
 
 if TYPE_CHECKING:
   from .sizes import Form
+
+
+class BeyondError(ShapeError):
+  """A size that is not what the options of a dimension without a name say: they are about what is likely."""
 
 
 class Signature:
@@ -102,6 +108,7 @@ class Signature:
           )
         values[key] = n
         source[key] = f"dimension {d} of {t.name}"
+        if t._source.automatic[d] and (why := want.refusal(n)): raise BeyondError(f"{self.name}: {why}")
         self.within(want, n)
     for name, value in given.items():
       s = self.symbols.get(name)
@@ -138,10 +145,11 @@ class Signature:
     why = s.refusal(n)
     if why: raise ShapeError(f"{self.name}: {why}")
 
-  def arrange(self, full: Sequence[Argument | None], numbers: Mapping[int, Any],
-              values: Mapping[str, Dim]) -> tuple[list[Parameter], list[Any]] | None:
+  def arrange(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, Dim],
+              tiled: Container[str] = ()) -> tuple[list[Parameter], list[Any]] | None:
     """The parameters that are memory, and what the application gets for each, where names have values (numbers, or expressions
-    of run-time sizes); None where there are no programs. Raises what does not fit."""
+    of run-time sizes); None where there are no programs. Raises what does not fit; a grid only of those in ``tiled``, that of
+    others where the application comes to a tile."""
     parameters: list[Parameter] = []
     tiles: list[Any] = []
     for i, (t, a) in enumerate(zip(self.arranged, full)):
@@ -150,13 +158,12 @@ class Signature:
         continue
       assert a is not None
       shape, dtype = tuple([size_of(e, values) for e in t._source.shape]), a.dtype
-      want = self.tensors[i].element
-      if want is not None and dtypes.of(want) is not dtype:
-        raise DTypeError(f"{self.name}: {t.name} has elements of {dtypes.of(want)}, got a tensor of {dtype}")
+      if (want := wrong(self.tensors[i], dtype)) is not None:
+        raise DTypeError(f"{self.name}: {t.name} has elements of {want}, got a tensor of {dtype}")
       other = self.tensors[i].other
       if all(isinstance(n, int) for n in shape): arrangement = t.arrangement(a.shape, values)
       else: arrangement = t.arrangement(None, values)
-      p = Parameter(self.names[i], len(parameters), arrangement, dtype, other)
+      p = Parameter(self.names[i], len(parameters), arrangement, dtype, other, whole=bool(shape) and not t.operations)
       parameters.append(p)
       dim = self.tensors[i].jagged_dim
       if (dim is None) is not (a.jagged is None) or (a.jagged is not None and a.jagged[0] != dim):
@@ -170,26 +177,58 @@ class Signature:
         parameters.append(p.offsets)
       tiles.append(Tile(p))
     grids = [p for p in parameters if not p.scalar and not p.of]
+    known = {n: ix.count(v) for n, v in values.items()}
+    self.assess("", known, values)
+    nothing = any([below(n, 1) for p in grids[:1] for n in p.arrangement.levels[0]])
     for p in grids[1:]:
-      grid, first = p.arrangement.levels[0], grids[0].arrangement.levels[0]
-      if len(grid) == len(first) and all(map(same, grid, first)): continue
-      if len(grid) != len(first) and same(ix.product(grid), ix.product(first)):   # in row-major order
-        p.arrangement = in_grid(p.arrangement, first)
-        continue
-      mine, others = (next(t.levels[0] for t in self.arranged if t.name == q.name) for q in (p, grids[0]))
-      raise ShapeError(
-        f"{self.name}: the outermost level of {p.name} is {shape_text(grid)}, that of {grids[0].name} is "
-        f"{shape_text(first)}, for tensors of shapes {shape_text(p.arrangement.source)} and "
-        f"{shape_text(grids[0].arrangement.source)}; "
-        f"all parameters are arranged for the same grid{mended(p.name, mine, others, grids[0].name)}"
-      )
-    checks = self.checks or config.checks
-    if checks != "none":
-      known = {n: ix.count(v) for n, v in values.items()}
-      for asked in self.assessed: asked.check(self.name, known, values)
-    if any(below(n, 1) for p in grids for n in p.arrangement.levels[0]): return None
-    no_empty_tiles(self.name, parameters)
+      p.fit = partial(self.fit, p, grids[0], known, values)
+      if nothing and not p.whole or p.name in tiled: p.fit()
+    if nothing: return None
+    no_empty_tiles(self.name, [p for p in parameters if p.fit is None])
     return parameters, tiles
+
+  def fit(self, p: Parameter, first: Parameter, known: Mapping[str, int], values: Mapping[str, Dim]) -> None:
+    """See that a parameter has tiles in the grid, which is that of the first one. Raises ShapeError."""
+    grid, want = p.arrangement.levels[0], first.arrangement.levels[0]
+    p.fit = None
+    if len(grid) != len(want) and same(ix.product(grid), ix.product(want)): p.arrangement = in_grid(p.arrangement, want)
+    elif len(grid) != len(want) or not all(map(same, grid, want)):
+      mine, others = (next(t.levels[0] for t in self.arranged if t.name == q.name) for q in (p, first))
+      p.misfit = ShapeError(
+        f"{self.name}: the outermost level of {p.name} is {shape_text(grid)}, that of {first.name} is "
+        f"{shape_text(want)}, for tensors of shapes {shape_text(p.arrangement.source)} and "
+        f"{shape_text(first.arrangement.source)}; "
+        f"all parameters are arranged for the same grid{mended(p.name, mine, others, first.name)}"
+      )
+      raise p.misfit
+    self.assess(p.name, known, values)
+    if not any([below(n, 1) for n in want]): no_empty_tiles(self.name, [p])
+
+  def assess(self, of: str, known: Mapping[str, int], values: Mapping[str, Dim]) -> None:
+    """Check what is assumed of sizes because of a parameter, or ("") of all. Raises ShapeError."""
+    if (self.checks or config.checks) == "none": return
+    for asked in self.assessed:
+      if asked.of == of: asked.check(self.name, known, values)
+
+
+def wrong(t: Tensor, dtype: DType) -> Any:
+  """What the elements of an argument must be, where they may not be of a dtype; else None."""
+  want = t._source.dtype
+  if isinstance(want, type): return None if dtype.kind in KINDS[want] else want.__name__
+  return None if want is None or want is dtype else want
+
+
+_BOUNDS = {"lower_bound", "upper_bound", "power_of_two"}
+
+
+def unbounded(t: Any) -> Tensor | None:
+  """A tensor without bounds of its dimensions without a name; None for one that has none."""
+  if not isinstance(t, Tensor) or t.operations: return None
+  s = t._source
+  options = tuple([{k: v for k, v in o.items() if not a or k not in _BOUNDS} for a, o in zip(s.automatic, s.shape_options)])
+  if options == tuple(map(dict, s.shape_options)): return None
+  source = replace(s, shape_options=options).named(s.name)
+  return Tensor.__new__(type(t))._set(source, (), (source.shape,))
 
 
 def in_grid(a: Arrangement, grid: Sequence[Dim]) -> Arrangement:

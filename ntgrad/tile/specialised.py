@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
 from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.codegen.config import config
@@ -48,6 +48,7 @@ class Specialised:
   output_dir: str | None = None               # where generated source is kept
   tf32: bool = False                          # a product asks for it
   asserts: tuple[Check, ...] = ()             # what it checks while it runs
+  again: Callable[[Sequence[Pair]], Specialised | None] | None = field(default=None, compare=False)   # for pairs that are one
   launchers: Recent[Any, Any] = field(default_factory=lambda: Recent(64), compare=False)   # by device and settings
 
   @property
@@ -70,7 +71,32 @@ class Specialised:
   @cached_property
   def sharing(self) -> tuple[tuple[int, int], ...]:
     """The pairs (written parameter, another) that may be the same memory."""
+    plainly = self._plainly
+    return (*plainly, *[p for p in alike(self.parameters) if p not in plainly and self._read_as_one((p,)) is not None])
+
+  @cached_property
+  def _plainly(self) -> tuple[Pair, ...]:
+    """Those that may be in the kernel as it is, which knows nothing of it."""
     return may_share(self.kernel, self.parameters)
+
+  def as_one(self, shared: tuple[Pair, ...]) -> tuple[Specialised, tuple[Pair, ...]]:
+    """The kernel for pairs that are the same memory, and those that it does not know of yet: where a value must be kept before
+    something is written over it, the application is read once more for them."""
+    if not set(shared) <= set(self._plainly) and (found := self._read_as_one(shared)) is not None: return found, ()
+    return self, shared
+
+  def _read_as_one(self, shared: tuple[Pair, ...]) -> Specialised | None:
+    """The kernel read for pairs that are the same memory; None where it reads what it has written over."""
+    if self.again is None: return None
+    found = self.launchers.get(shared)
+    if found is None:
+      found = self.again(shared)
+      if found is None: return None
+      by_slot = by_parameter(found.kernel)
+      own = [by_slot.get(w, []) for w, _ in shared]
+      if not all(in_order([e for e in events if e.access.op is Ops.LOAD], events) for events in own): found = NEVER
+      self.launchers[shared] = found
+    return None if found is NEVER else found
 
   def checks(self, device: str) -> tuple[Checks, Lazy] | None:
     """Where the kernel notes on a device which of its asserts failed, and the argument that this is; None for one without any."""
@@ -131,20 +157,33 @@ class Event(NamedTuple):
   access: UOp
 
 
-def may_share(kernel: Kernel, parameters: Sequence[Parameter]) -> tuple[Pair, ...]:
-  """The pairs (written parameter, another) that may be the same memory."""
+NEVER = object()   # stands for a kernel that there is not
+
+
+def alike(parameters: Sequence[Parameter]) -> list[Pair]:
+  """The pairs (written parameter, another) that are arranged alike, so that each program has elements of its own."""
   def own(p: Parameter) -> bool: return not p.anywhere and not p.computed and p.memory is None and p.arrangement.injective
-  alike = [
+  return [
     (w.slot, p.slot)
     for w in parameters
     for p in parameters
     if w.written and not p.written and own(w) and own(p) and w.dtype is p.dtype and w.arrangement.text() == p.arrangement.text()
   ]
-  if not alike: return ()
-  events = list(accesses(staged(kernel)))
-  by_slot: dict[int, list[Event]] = {}
-  for e in events: by_slot.setdefault(e.access.src[0].arg[0], []).append(e)
-  return tuple((w, p) for w, p in alike if in_order(by_slot.get(p, []), by_slot.get(w, [])))
+
+
+def may_share(kernel: Kernel, parameters: Sequence[Parameter]) -> tuple[Pair, ...]:
+  """The pairs (written parameter, another) that may be the same memory."""
+  pairs = alike(parameters)
+  if not pairs: return ()
+  by_slot = by_parameter(staged(kernel))
+  return tuple((w, p) for w, p in pairs if in_order(by_slot.get(p, []), by_slot.get(w, [])))
+
+
+def by_parameter(kernel: Kernel) -> dict[int, list[Event]]:
+  """The accesses of each parameter, by its slot."""
+  out: dict[int, list[Event]] = {}
+  for e in accesses(kernel): out.setdefault(e.access.src[0].arg[0], []).append(e)
+  return out
 
 
 def accesses(kernel: Kernel) -> Iterator[Event]:

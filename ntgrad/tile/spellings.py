@@ -1,59 +1,51 @@
 """What the language has under Triton's and libdevice's other names."""
 from __future__ import annotations
 
+import enum
 import math
 from typing import Any
 
 from ntgrad.codegen.errors import ShapeError
-from ntgrad.codegen.uop import BinaryOps, UnaryOps
+from ntgrad.codegen.uop import BinaryOps
 
 from . import block as _b
 from .block import Block, block, one
 from .operations import (
-  abs,
-  ceil,
+  arange,
+  broadcast,
   cos,
-  erf,
   exp,
-  exp2,
   expand_dims,
+  expand_to,
   fdiv,
-  floor,
-  fma,
-  isnan,
+  int32,
   log,
-  log2,
   max,
   maximum,
   minimum,
-  pow,
   rand,
   randbits,
   reshape,  # noqa: A004
-  round,
-  rsqrt,
-  sin,
+  sort,
   sqrt,
   sum,
-  tan,
-  tanh,
-  trunc,
+  uint32,
   uint64,
 )
 
 # ---- Triton's other spellings
 
-def add(x: Any, y: Any) -> Block:
+def add(x: Any, y: Any, sanitize_overflow: Any = True) -> Block:
   """x + y."""
   return _b.binary(BinaryOps.ADD, x, y)
 
 
-def sub(x: Any, y: Any) -> Block:
+def sub(x: Any, y: Any, sanitize_overflow: Any = True) -> Block:
   """x - y."""
   return _b.binary(BinaryOps.SUB, x, y)
 
 
-def mul(x: Any, y: Any) -> Block:
+def mul(x: Any, y: Any, sanitize_overflow: Any = True) -> Block:
   """x * y."""
   return _b.binary(BinaryOps.MUL, x, y)
 
@@ -68,9 +60,9 @@ def sqrt_rn(x: Any) -> Block:
   return sqrt(x)
 
 
-def view(x: Any, *shape: Any) -> Block:
+def view(input: Any, *shape: Any) -> Block:
   """``reshape``."""
-  return reshape(x, *shape)
+  return reshape(input, *shape)
 
 
 def unsqueeze(x: Any, dim: int) -> Block:
@@ -87,29 +79,86 @@ def squeeze(x: Any, dim: int) -> Block:
   return Block(b.value, [a for d, a in enumerate(b.axes) if d != at])
 
 
-def softmax(x: Any, dim: int = 0, keep_dims: Any = False) -> Block:
-  """exp(x) over its sum along a dimension; ``keep_dims`` changes nothing."""
+def softmax(x: Any, dim: int | None = None, keep_dims: Any = False, ieee_rounding: Any = False) -> Block:
+  """exp(x) over its sum along a dimension, the first unless given; ``keep_dims`` changes nothing."""
   b = block(x)
-  e = exp(b - max(b, dim, True))
+  if dim is None: dim = 0
+  e = exp(b - max(b, dim, keep_dims=True))
   return e / sum(e, dim, True)
 
 
-def xor_sum(x: Any, axis: int | None = None, keep_dims: Any = False) -> Block:
+class PropagateNan(enum.Enum):
+  """What ``maximum``, ``minimum`` and ``clamp`` may be given as ``propagate_nan``. NaN goes through them, whatever it is."""
+  NONE = 0
+  ALL = 1
+
+
+def histogram(input: Any, num_bins: int, mask: Any = None) -> Block:
+  """How often each of 0, 1, …, num_bins - 1 is among the ints of a block, where ``mask`` holds: (n) -> (num_bins), int32."""
+  b = block(input)
+  if b.ndim != 1 or b.dtype.kind not in "iu": raise ShapeError(f"histogram: ints of one dimension, got {b.dtype} {b.shape}")
+  found = expand_dims(b, 1) == expand_dims(arange(0, num_bins), 0)
+  if mask is not None: found = found & expand_dims(mask, 1)
+  return sum(found, 0, dtype=int32)
+
+
+def topk(x: Any, k: int, dim: int | None = None, descending: Any = True) -> Block:
+  """The ``k`` greatest along the last dimension, the greatest first; the least where not ``descending``: (…, n) -> (…, k)."""
+  b = block(x)
+  if dim is not None and _b.axis_number("topk", dim, b.ndim) != b.ndim - 1:
+    raise ShapeError(f"topk: dimension {dim} of a block {b.shape}; it goes along the last one")
+  return sort(b, -1, descending)[..., :k]
+
+
+def join(a: Any, b: Any) -> Block:
+  """Two blocks side by side in a new last dimension: (…) and (…) -> (…, 2)."""
+  x, y = broadcast(a, b)
+  first = expand_to(arange(0, 2), x.ndim, x.ndim + 1) == 0
+  return _b.where(first, expand_dims(x, x.ndim), expand_dims(y, y.ndim))
+
+
+def split(a: Any) -> tuple[Block, Block]:
+  """The two parts of a last dimension of 2: (…, 2) -> (…) and (…). Raises ShapeError for another size."""
+  b = block(a)
+  if not b.ndim or b.shape[-1] != 2: raise ShapeError(f"split: a block whose last dimension is 2, got {b.shape}")
+  return b[..., 0], b[..., 1]
+
+
+def interleave(a: Any, b: Any) -> Block:
+  """The elements of two blocks by turns along the last dimension: (…, n) and (…, n) -> (…, 2 n)."""
+  x = join(a, b)
+  return reshape(x, (*x.shape[:-2], -1))
+
+
+def cat(input: Any, other: Any, can_reorder: Any = False, dim: int = 0) -> Block:
+  """Two blocks of one shape one behind the other along a dimension: (n, …) and (n, …) -> (2 n, …). They stay in order."""
+  x = join(input, other)
+  at = _b.axis_number("cat", dim, x.ndim - 1)
+  x = _b.permute(x, (*range(at), x.ndim - 1, *range(at, x.ndim - 1)))
+  return reshape(x, (*x.shape[:at], -1, *x.shape[at + 2:]))
+
+
+def umulhi(x: Any, y: Any) -> Block:
+  """The upper half of the product of two uint32."""
+  return _b.cast(_b.cast(x, uint64) * _b.cast(y, uint64) >> 32, uint32)
+
+
+def xor_sum(input: Any, axis: int | None = None, keep_dims: Any = False) -> Block:
   """All ints along an axis combined by exclusive or."""
-  return _b.reduce(BinaryOps.XOR, x, axis, keep_dims, "xor_sum")
+  return _b.reduce(BinaryOps.XOR, input, axis, keep_dims, "xor_sum")
 
 
-def reduce_or(x: Any, axis: int | None = None, keep_dims: Any = False) -> Block:
+def reduce_or(input: Any, axis: int | None = None, keep_dims: Any = False) -> Block:
   """All ints or bools along an axis combined by or."""
-  return _b.reduce(BinaryOps.OR, x, axis, keep_dims, "reduce_or")
+  return _b.reduce(BinaryOps.OR, input, axis, keep_dims, "reduce_or")
 
 
-def randint(seed: Any, offset: Any) -> Block:
+def randint(seed: Any, offset: Any, n_rounds: Any = None) -> Block:
   """Random uint32 numbers: ``randbits``."""
   return randbits(seed, offset)
 
 
-def randn(seed: Any, offset: Any) -> Block:
+def randn(seed: Any, offset: Any, n_rounds: Any = None) -> Block:
   """Normally distributed float32 numbers, one an element of ``offset``."""
   at = _b.cast(offset, uint64) * 2
   u, v = rand(seed, at), rand(seed, at + 1)
@@ -126,67 +175,17 @@ def swizzle2d(i: Any, j: Any, size_i: Any, size_j: Any, size_g: Any) -> tuple[An
   return first + at % rows, at // rows
 
 
-def multiple_of(x: Any, values: Any) -> Any:
-  """``x``: what is known of positions is found by itself."""
-  return x
+def multiple_of(input: Any, values: Any) -> Any:
+  """``input``: what is known of positions is found by itself."""
+  return input
 
 
 max_contiguous = max_constancy = multiple_of
 
 
-def assume(condition: Any) -> None:
+def assume(cond: Any) -> None:
   """Nothing: what is known of sizes is found by itself."""
 
 
 def debug_barrier() -> None:
   """Nothing: barriers stand where they are needed."""
-
-
-class libdevice:
-  """The functions under the names that CUDA's libdevice has."""
-  exp, exp2, log, log2 = staticmethod(exp), staticmethod(exp2), staticmethod(log), staticmethod(log2)
-  sqrt, rsqrt = staticmethod(sqrt), staticmethod(rsqrt)
-  sin, cos, tan, tanh, erf = staticmethod(sin), staticmethod(cos), staticmethod(tan), staticmethod(tanh), staticmethod(erf)
-  floor, ceil, rint, trunc = staticmethod(floor), staticmethod(ceil), staticmethod(round), staticmethod(trunc)
-  nearbyint = rint
-  div_rn, sqrt_rn = staticmethod(div_rn), staticmethod(sqrt_rn)
-  fabs = abs = staticmethod(abs)
-  fmax, fmin, pow, fma, isnan = (
-    staticmethod(maximum),
-    staticmethod(minimum),
-    staticmethod(pow),
-    staticmethod(fma),
-    staticmethod(isnan),
-  )
-
-  @staticmethod
-  def log10(x: Any) -> Block: return log2(x) * math.log10(2)
-  @staticmethod
-  def log1p(x: Any) -> Block:
-    # exact for small x: log(1 + x) * x / ((1 + x) - 1)
-    b = block(x)
-    u = 1.0 + b
-    return _b.where(u == 1.0, b, log(u) * b / _b.where(u == 1.0, 1.0, u - 1.0))
-  @staticmethod
-  def expm1(x: Any) -> Block:
-    # exact for small x: (e^x - 1) * x / log(e^x)
-    b = block(x)
-    u = exp(b)
-    near = u == 1.0
-    return _b.where(near, b, _b.where(u == 0.0, -1.0, (u - 1.0) * b / _b.where(near, 1.0, log(u))))
-  @staticmethod
-  def exp10(x: Any) -> Block: return exp2(block(x) * math.log2(10))
-  @staticmethod
-  def isinf(x: Any) -> Block: return _b.unary(UnaryOps.ABS, x) == math.inf
-  @staticmethod
-  def hypot(x: Any, y: Any) -> Block:
-    a, b = abs(x), abs(y)
-    most, least = maximum(a, b), minimum(a, b)
-    share = least / _b.where(most == 0.0, 1.0, most)
-    return _b.where((a == math.inf) | (b == math.inf), math.inf, most * sqrt(1.0 + share * share))
-  @staticmethod
-  def fdim(x: Any, y: Any) -> Block: return _b.where(isnan(x) | isnan(y), math.nan, maximum(block(x) - y, 0.0))
-  @staticmethod
-  def sinh(x: Any) -> Block: return 0.5 * (exp(x) - exp(-block(x)))
-  @staticmethod
-  def cosh(x: Any) -> Block: return 0.5 * (exp(x) + exp(-block(x)))

@@ -59,7 +59,7 @@ class Source:
   shape: Shape
   given: tuple[Expr | None, ...]
   automatic: tuple[bool, ...] = ()   # dimensions that are numbers until they are met with a second value
-  dtype: DType | None = None
+  dtype: DType | type | None = None   # of the elements; a Python type for any dtype of its kind
   other: Any = None
   shape_options: tuple[Mapping[str, Any], ...] = ()
   constexpr: bool = False
@@ -71,6 +71,14 @@ class Source:
     shape = tuple(Symbol(f"{name}_size_{d}", **{"lower_bound": 0, **o}) if g is None else g
                   for d, (g, o) in enumerate(zip(self.given, self.shape_options)))
     return replace(self, name=name, shape=shape)
+
+
+KINDS: dict[Any, str] = {bool: "b", int: "iu", float: "fe"}   # of the dtypes that Python's types stand for
+
+
+def _element(dtype: Any) -> DType | type | None:
+  """A declared dtype; Python's types as they are, None for any."""
+  return dtype if dtype is None or any(dtype is kind for kind in KINDS) else dtype_of(dtype)
 
 
 def _options(shape_options: Any, n: int) -> tuple[Mapping[str, Any], ...]:
@@ -131,7 +139,7 @@ class Tensor:
       raise ArgumentError(f"Tensor: constexpr and value are those of a scalar, Tensor(0); this one has {len(given)} dimensions")
     dims = tuple(_dimension(s, o) for s, o in zip(given, options))
     automatic = tuple(s is None for s in given)
-    element = None if dtype is None else dtype_of(dtype)
+    element = _element(dtype)
     source = Source("", (), dims, automatic, element, other, options, bool(constexpr), value, jagged_dim)
     source = source.named(name or f"tensor_{next(_count)}")
     self._set(source, (), (source.shape,))
@@ -254,7 +262,7 @@ class Tensor:
       if self._parent is not None: self._parent.dtype = self
       return
     if inner < len(self._levels): raise ArgumentError(f"dtype: {self} has inner levels; its dtype is a Tensor, got {value!r}")
-    source = replace(self._source, dtype=None if value is None else dtype_of(value))
+    source = replace(self._source, dtype=_element(value))
     t: Tensor | None = self
     while t is not None: t._source, t = source, t._parent
 
@@ -273,7 +281,7 @@ class Tensor:
   @property
   def element(self) -> DType | None:
     """The element dtype, where it is declared."""
-    return self._source.dtype
+    return self._source.dtype if isinstance(self._source.dtype, DType) else None
 
   def symbols(self) -> frozenset[Symbol]:
     """All Symbols in the source's shape and in the meta-operations."""
@@ -340,9 +348,9 @@ class Tensor:
     """((a, b), (c, d)) -> ((a, b, c, d)): this level and all beneath it become one. The dimensions stay."""
     return self._then("ravel", (), tuple(d for level in self.levels for d in level), merged=len(self.levels))
 
-  def pad(self, padding: Sequence[Sequence[Any]]) -> Tensor:
+  def pad(self, pad: Sequence[Sequence[Any]]) -> Tensor:
     """(n) -> (lo + n + hi): masked elements before and behind."""
-    pairs, out = self._refusing(shapes.pad, self.shape, padding)
+    pairs, out = self._refusing(shapes.pad, self.shape, pad)
     return self._then("pad", (pairs,), out)
 
   def flip(self, dims: int | Sequence[int]) -> Tensor:

@@ -119,6 +119,7 @@ class Tracer:
             order: tuple[str, tuple[int, ...]] | None = None) -> None:
     """Write elements; ``order``: "set" or "add", and the axes along which one comes after another."""
     self.materialize(p)
+    if any([q.one is not None for q in self.parameters]): value = self.refer(value)   # what was kept, rather than reading it anew
     p.written = True
     self.written.add(p.uop)
     self.known = self.unchanged({p.uop})
@@ -137,7 +138,7 @@ class Tracer:
     """
     for x in values_in(self.frames, self.held):
       if isinstance(x, Place):
-        if x._block is None and x._parameter is p and x.level is not None:
+        if x._block is None and x._parameter.uop is p.uop and x.level is not None:
           with self.at(x.level): x.load_block()
         if x._block is None: continue
         x = x._block
@@ -331,7 +332,8 @@ class Tracer:
       elif u.op is Ops.REDUCE: used.update({self.axes[i].rng: None for i in u.arg[1]})
       elif u.op is Ops.FOR: used[self.axes[u.arg].rng] = None
     axes = tuple(a for a in self.axes if a.kind is AxisKind.GRID or a.rng in used)
-    table = {p.uop: UOp(Ops.DEFINE_GLOBAL, p.dtype, (), (p.slot, f"data{p.slot}", p.written)) for p in self.parameters}
+    own = [p for p in self.parameters if p.one is None]
+    table = {p.uop: UOp(Ops.DEFINE_GLOBAL, p.dtype, (), (p.slot, f"data{p.slot}", p.written)) for p in own}
     new: dict[UOp, UOp] = {}
     for u in toposort(statements):
       src = tuple(new[s] for s in u.src)

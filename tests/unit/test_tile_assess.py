@@ -177,6 +177,24 @@ def test_all_that_are_side_by_side_are_compared() -> None:
     tile.make(in_tiles, first, named)(ones(1), ones(1), ones(4))   # x and y agree, and x and z may differ
 
 
+def test_a_tile_whose_dtype_is_asked_is_not_gone_through() -> None:
+  """``y[k].dtype`` in a loop of one round over ``x`` says nothing of how many tiles there are of y."""
+  def levels(x: Any, y: Any, z: Any) -> Any: return tuple(t.tile((4,)).tile((-1,)) for t in (x, y, z))
+  def asks(x: Any, y: Any, z: Any) -> None:
+    for k in range(x.shape[0]): z[k] = x[k].to(y[k].dtype) * 1.5 + y[2]
+  def reads(x: Any, y: Any, z: Any) -> None:
+    for k in range(x.shape[0]): z[k] = x[k] + y[k]
+  with config(dev="NUMPY"):
+    for application, fits in ((asks, True), (reads, False)):
+      k = tile.make(levels, application, (tile.Tensor(1),) * 3)
+      x, y, z = ones(4), np.arange(12, dtype=np.float16), ones(4)
+      if fits:
+        k(x, y, z)
+        assert z.tolist() == [9.5, 10.5, 11.5, 12.5]
+      else:
+        with pytest.raises(ShapeError, match="dimension 0 of x has 4 elements, dimension 0 of y has 12"): k(x, y, z)
+
+
 def test_the_whole_of_nothing() -> None:
   def spans(x: Any, z: Any) -> Any: return x.tile((1, -1)).squeeze(1), z.unsqueeze(1).tile((1, 1)).squeeze(1)
   def total(x: Any, z: Any) -> None: z = tl.sum(x, axis=1, keep_dims=True)  # noqa: F841

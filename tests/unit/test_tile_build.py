@@ -338,3 +338,17 @@ def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
       assert f"tl.arange(0, {max(16, 1 << (n - 1).bit_length())})" in (folder / p["source"]).read_text()
   with pytest.raises(ArgumentError, match="softmax: .* no program for these sizes: N is 40, and it has programs up to 32"):
     chosen.variant((40, 5))
+
+
+@on_cpu
+def test_a_library_takes_parameters_without_tiles(tmp_path: Path) -> None:
+  """They have no grid there either, and those with tiles have."""
+  def picked(places: Any, y: Any, x: Any) -> None: y = tl.load(x.data_ptr() + places)  # noqa: F841
+  def placed(places: Any, y: Any, x: Any) -> Any: return places.tile((4,)), y.tile((4,)), x
+  c = tile.Config(arguments=[((None,), "int32"), ((None,), "float32"), ((None,), "float32")])
+  library = tile.load(tile.build(pairs(placed, picked, (Tensor(1),) * 3), [c], tmp_path, kernel_name="picked"), "CPU")
+  for n, m in ((10, 5), (3, 40), (16, 4)):
+    places, y = (np.arange(n) % m).astype(np.int32), zeros(n)
+    library(places, y, np.arange(m, dtype=f32))
+    np.testing.assert_array_equal(y, places)
+  with pytest.raises(ShapeError, match="outermost level of y"): library(np.zeros(9, np.int32), zeros(4), zeros(5))

@@ -74,7 +74,7 @@ def test_dtypes_by_triton_names() -> None:
 
 def test_bits() -> None:
   def bits(x: Any, y: Any) -> None:
-    y = tl.cast(x, tl.int32, bitcast=True) + (x + 0).to(tl.int32, bitcast=True) - x.to("i32", True)
+    y = tl.cast(x, tl.int32, bitcast=True) + (x + 0).to(tl.int32, bitcast=True) - x.to("i32", bitcast=True)
   assert ran(bits, X, out=np.zeros(8, np.int32)) == X.view(np.int32).tolist()
 
 
@@ -411,6 +411,85 @@ def test_arrays_that_are_one_memory() -> None:
   def backwards(x: Any, y: Any) -> None: y = tl.load(x.source[x.source.shape[0] - 1 - x.offsets(0)])
   k = tile.make(fours, backwards, (Tensor(1), Tensor(1)))
   with pytest.raises(ArgumentError, match="y and x are the same memory: what one program writes others read"): k(a, a)
+
+
+# ---- parameters without tiles
+
+def test_what_is_only_read_at_places_is_not_arranged(device: str) -> None:
+  def picked(places: Any, y: Any, x: Any) -> None: y = tl.load(x.data_ptr() + places, mask=places >= 0, other=-1.0)
+  def placed(places: Any, y: Any, x: Any) -> tuple[Any, ...]: return places.tile((4,)), y.tile((4,)), x
+  k = tile.make(placed, picked, (Tensor(1, dtype=int), Tensor(1), Tensor(1)))
+  for n, m, dtype in ((10, 5, np.int64), (10, 3, np.int32), (7, 10, np.int32), (4, 4, np.int64)):
+    places, x, y = (np.arange(n) % (m + 1) - 1).astype(dtype), np.arange(m, dtype=np.float32) + 0.5, np.zeros(n, np.float32)
+    k(places, y, x)
+    np.testing.assert_array_equal(y, np.where(places < 0, -1, places + 0.5))
+
+
+def test_a_sum_of_all_programs_in_one_element(device: str) -> None:
+  if device == "TRITON": pytest.skip("float atomics of the interpreter are covered by the language's tests")
+  def add(x: Any, total: Any) -> None: tl.atomic_add(total.data_ptr(), tl.sum(x))
+  k = tile.make(lambda x, total: (x.tile((4,)), total), add, (Tensor(1, other=0), Tensor(1, shape_options=({"upper_bound": 1},))))
+  for n in (3, 10, 11):
+    total = np.zeros(1, np.float32)
+    k(np.arange(n, dtype=np.float32), total)
+    assert total[0] == n * (n - 1) / 2
+
+
+def test_indices_of_a_tensor_that_is_not_arranged_are_those_of_the_source(device: str) -> None:
+  def gram(x: Any, y: Any, n: Any) -> None:
+    for i in range(n):
+      for j in range(n):
+        if i == j: y[i, j] = 1.0
+        elif j < i: y[i, j] = y[j, i]
+        else:
+          total = tl.zeros((), dtype=tl.float32)
+          for k in range(x.source.shape[1]): total += x[i, k] * x[j, k]
+          y[i, j] = total
+  x, y = np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32), np.zeros((3, 3), np.float32)
+  tile.make(lambda *xs: xs, gram, (Tensor(shape=(3, 5)), Tensor(shape=(3, 3)), Tensor(0, constexpr=True, value=3)))(x, y)
+  want = x @ x.T
+  np.fill_diagonal(want, 1)
+  np.testing.assert_allclose(y, want, rtol=1e-5)
+
+
+def test_a_parameter_that_is_not_used_has_any_grid(device: str) -> None:
+  def masked(x: Any, mask: Any, y: Any, use: Any) -> None:
+    if use: y = tl.where(mask > 0, x, 0.0)
+    else: y = x
+  arranged = lambda x, mask, y, use: (x.tile((4,)), mask.tile((2,)), y.tile((4,)), use)  # noqa: E731
+  using, without = (tile.make(arranged, masked, (*[Tensor(1)] * 3, Tensor(0, constexpr=True, value=v))) for v in (True, False))
+  for n in (8, 12, 12, 16):
+    x, y = np.arange(n, dtype=np.float32), np.zeros(n, np.float32)
+    refusal = rf"the outermost level of mask is \({n // 2},\), that of x is \({n // 4},\)"
+    with pytest.raises(ShapeError, match=refusal): using(x, x, y)
+    without(x, x, y)
+    np.testing.assert_array_equal(y, x)
+
+
+@pytest.mark.parametrize("kind, good, bad", [(int, (np.int8, np.int64, np.uint16), np.float32), (bool, (np.bool_,), np.int32),
+                                             (float, (np.float16, np.float64), np.int32)])
+def test_types_of_python_stand_for_dtypes_of_their_kind(device: str, kind: Any, good: Any, bad: Any) -> None:
+  k = tile.make(fours, copy, (Tensor(1, dtype=kind), Tensor(1)))
+  for dtype in good:
+    x, y = np.ones(5, dtype), np.zeros(5, np.float32)
+    k(x, y)
+    assert y.tolist() == [1] * 5
+  with pytest.raises(DTypeError, match=f"x has elements of {kind.__name__}, got a tensor of"):
+    k(np.ones(5, bad), np.zeros(5, np.float32))
+
+
+# ---- bounds
+
+def test_bounds_of_a_dimension_without_a_name_say_what_is_likely(device: str) -> None:
+  options = {"lower_bound": 4, "upper_bound": 16}
+  k = tile.make(lambda x, y: (x.tile((1, -1)), y.tile((1, -1))), copy, (Tensor(2, shape_options=(None, options)), Tensor(2)))
+  for n in (8, 16, 20, 40, 3, 8, 500):
+    x, y = np.arange(2 * n, dtype=np.float32).reshape(2, n), np.zeros((2, n), np.float32)
+    k(x, y)
+    np.testing.assert_array_equal(y, x)
+    assert k.specialise(x, y).values["x_size_1"] == n
+  named = tile.make(lambda x, y: (x.tile((-1,)), y.tile((-1,))), copy, (Tensor(shape=(Symbol("n", upper_bound=16),)), Tensor(1)))
+  with pytest.raises(ShapeError, match="n is between 0 and 16, got 20"): named(np.zeros(20, np.float32), np.zeros(20, np.float32))
 
 
 # ---- ahead of time

@@ -810,6 +810,55 @@ def test_one_memory_twice_on_two_levels(application: Any) -> None:
       with pytest.raises(ArgumentError, match="y and x are the same memory"): k(x, x)
 
 
+def by_halves(x: Tensor, y: Tensor) -> Any:
+  """Each row in two halves, which a program has both."""
+  def halves(t: Tensor) -> Tensor:
+    t = t.tile((1, t.shape[1] // 2)).tile((1, -1))
+    t.dtype = t.dtype.squeeze(0)
+    t.dtype.dtype = t.dtype.dtype.squeeze(0)
+    return t
+  return halves(x), halves(y)
+
+
+def by_turns(x: Tensor, y: Tensor) -> Any:
+  """Each row in its even and its odd places."""
+  def turns(t: Tensor) -> Tensor:
+    t = t.tile((1, t.shape[1] // 2), strides=(-1, 1), dilation=(1, 2)).tile((1, 2))
+    t.dtype = t.dtype.squeeze(0)
+    t.dtype.dtype = t.dtype.dtype.squeeze(0)
+    return t
+  return turns(x), turns(y)
+
+
+def rotation(x: Any, y: Any) -> None:
+  a, b = x[0], x[1]
+  y[0] = 0.6 * a - 0.8 * b
+  y[1] = 0.8 * a + 0.6 * b
+
+
+@pytest.mark.parametrize("arranged", [by_halves, by_turns])
+def test_what_has_a_name_before_it_is_written_over_is_kept(arranged: Any) -> None:
+  k = tile.make(arranged, rotation, (Tensor(2), Tensor(2)))
+  for rows, columns in ((3, 8), (5, 8), (7, 8)):   # numbers, then a run-time size
+    start = np.random.default_rng(rows).standard_normal((rows, columns)).astype(np.float32)
+    x, y = Lazy(start).realize(), Lazy(start * 0).realize()
+    k(x, y)
+    k(x, x)
+    np.testing.assert_array_equal(x.numpy(), y.numpy())
+    k(start, start)
+    np.testing.assert_array_equal(start, y.numpy())
+
+
+def test_what_is_read_once_more_after_it_was_written_is_refused() -> None:
+  def anew(x: Any, y: Any) -> None:
+    y[0] = x[0] + x[1]
+    y[1] = x[0] - x[1]
+  k = tile.make(by_halves, anew, (Tensor(2), Tensor(2)))
+  x = Lazy.ones(3, 8).contiguous().realize()
+  for _ in range(2):
+    with pytest.raises(ArgumentError, match="y and x are the same memory"): k(x, x)
+
+
 def test_what_is_read_after_it_is_written_or_turned_is_refused() -> None:
   def turned(x: Any, y: Any) -> None: y = tl.trans(x)  # noqa: F841
   def two(x: Any, y: Any, z: Any) -> None:

@@ -21,6 +21,11 @@ I = RNG.integers(-9, 9, (5, 7)).astype(np.int32)
 J = RNG.integers(0, 7, (5, 7)).astype(np.int32)
 P = np.abs(X) + 0.1
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5, -2.5, 1e-30], np.float32)
+HALF = P.astype(np.float16)
+LGAMMA_HALF = np.vectorize(math.lgamma)(HALF).astype(np.float16)
+HALVES = np.array([-2.5, -0.5, 0.0, 0.49999997, 0.5, 1.5, 2.5], np.float32)
+U = np.arange(7, dtype=np.uint32) * 10_000_000
+XD = X.astype(np.float64)
 SQUARE = X[:, :5].copy()
 
 
@@ -30,6 +35,12 @@ def device(request: Any) -> Any:
 
 
 def erf(x: np.ndarray) -> np.ndarray: return np.vectorize(math.erf)(x).astype(np.float32)
+def ones(x: np.ndarray) -> np.ndarray:
+  """How many bits are 1."""
+  bits = 8 * x.dtype.itemsize
+  return sum((x >> k & 1) for k in range(bits)).astype(np.int32)   # type: ignore[attr-defined]
+def _log1p(x: np.ndarray) -> np.ndarray:
+  with np.errstate(all="ignore"): return np.log1p(x)
 
 
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
@@ -57,6 +68,9 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
   "where": (lambda x: tl.where(x > 0, x, -1.0), (X,), np.where(X > 0, X, np.float32(-1))),
   "maximum": (lambda x: tl.maximum(x, 0.5), (SPECIAL,), np.maximum(SPECIAL, np.float32(0.5))),
   "minimum": (lambda x: tl.minimum(x, 0.5), (SPECIAL,), np.minimum(SPECIAL, np.float32(0.5))),
+  "where_small": (lambda x: tl.where(x > 0, 5e-324, -5e-324), (XD,), np.where(XD > 0, 5e-324, -5e-324)),
+  "where_large": (lambda x: tl.where(x > 0, 2.0, 1e300), (XD,), np.where(XD > 0, 2.0, 1e300)),
+  "where_long": (lambda x: tl.where(x > 0, 1 << 40, -1), (X,), np.where(X > 0, 1 << 40, -1)),
   "clamp": (lambda x: tl.clamp(x, -0.5, 0.5), (X,), np.clip(X, -0.5, 0.5)),
   # functions of one value
   "exp": (lambda x: tl.exp(x), (X,), np.exp(X)),
@@ -81,6 +95,39 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
   "log1p": (lambda x: tl.libdevice.log1p(x), (P,), np.log1p(P)),
   "expm1": (lambda x: tl.libdevice.expm1(x), (X,), np.expm1(X)),
   "sinh": (lambda x: tl.libdevice.sinh(x) + tl.libdevice.cosh(x), (X,), np.exp(X)),
+  # libdevice's: of floats where they go wrong, then of bits
+  "expm1_special": (lambda x: tl.libdevice.expm1(x), (SPECIAL,), np.expm1(SPECIAL)),
+  "log1p_special": (lambda x: tl.libdevice.log1p(x), (SPECIAL,), _log1p(SPECIAL)),
+  "atan": (lambda x: tl.libdevice.atan(x), (SPECIAL,), np.arctan(SPECIAL)),
+  "atan2": (lambda y, x: tl.libdevice.atan2(y, x), (SPECIAL, SPECIAL[::-1].copy()), np.arctan2(SPECIAL, SPECIAL[::-1])),
+  "asin": (lambda x: tl.libdevice.asin(x) + tl.libdevice.acos(x), (P / 4,), np.full_like(P, np.pi / 2)),
+  "asinh": (lambda x: tl.libdevice.asinh(tl.libdevice.sinh(x)), (X,), X),
+  "acosh": (lambda x: tl.libdevice.acosh(tl.libdevice.cosh(x)), (P + 1,), P + 1),
+  "atanh": (lambda x: tl.libdevice.atanh(x), (P / 4,), np.arctanh(P / 4)),
+  "erfc": (lambda x: tl.libdevice.erfc(x) + tl.erf(x), (X,), np.ones_like(X)),
+  "erfinv": (lambda x: tl.libdevice.erfinv(tl.erf(x)), (X / 2,), X / 2),
+  "normcdf": (lambda x: tl.libdevice.normcdf(x), (X,), (1 + erf(X / np.sqrt(2))) / 2),
+  "lgamma": (lambda x: tl.libdevice.lgamma(x), (X,), np.vectorize(math.lgamma)(X).astype(np.float32)),
+  "lgamma_half": (lambda x: tl.libdevice.lgamma(x), (HALF,), LGAMMA_HALF),
+  "fmod": (lambda x: tl.libdevice.fmod(x, 0.7), (X,), np.fmod(X, np.float32(0.7))),
+  "copysign": (lambda x, y: tl.libdevice.copysign(x, y), (SPECIAL, SPECIAL[::-1].copy()), np.copysign(SPECIAL, SPECIAL[::-1])),
+  "signbit": (lambda x: tl.libdevice.signbit(x), (SPECIAL,), np.signbit(SPECIAL)),
+  "nextafter": (lambda x: tl.libdevice.nextafter(x, 1.0) - x, (X,), np.nextafter(X, np.float32(1)) - X),
+  "nextafter_half": (
+    lambda x: tl.libdevice.nextafter(x.to(tl.float16), 9.0), (X,), np.nextafter(X.astype(np.float16), np.float16(9))),
+  "round_away": (lambda x: tl.libdevice.round(x), (HALVES,), np.array([-3, -1, 0, 0, 1, 2, 3], np.float32)),
+  "llround": (lambda x: tl.libdevice.llround(x) - tl.libdevice.llrint(x), (HALVES,), np.array([-1, -1, 0, 0, 1, 0, 1])),
+  "finite": (lambda x: tl.libdevice.isfinited(x), (SPECIAL,), np.isfinite(SPECIAL)),
+  "saturatef": (lambda x: tl.libdevice.saturatef(x), (SPECIAL,), np.nan_to_num(np.clip(SPECIAL, 0, 1))),
+  "cbrt": (lambda x: tl.libdevice.cbrt(x), (SPECIAL,), np.cbrt(SPECIAL)),
+  "rcbrt": (lambda x: tl.libdevice.rcbrt(x), (P,), 1 / np.cbrt(P)),
+  "float_as_int": (lambda x: tl.libdevice.float_as_int(x), (X,), X.view(np.int32)),
+  "int_as_float": (lambda x: tl.libdevice.int_as_float(x), (X.view(np.int32),), X),
+  "popc": (lambda i: tl.libdevice.popc(i), (I,), ones(I)),
+  "popc_long": (lambda i: tl.libdevice.popc(i), (I.astype(np.int64),), ones(I.astype(np.int64))),
+  "ffs": (lambda i: tl.libdevice.ffs(i), (I,), np.where(I == 0, 0, ones((I & -I) - 1) + 1).astype(np.int32)),
+  "clz": (lambda i: tl.libdevice.clz(i), (I,), np.where(I < 0, 0, 32 - np.frexp(I.astype(float))[1]).astype(np.int32)),
+  "brev": (lambda i: tl.libdevice.brev(tl.libdevice.brev(i)) + (tl.libdevice.brev(i) < 0), (I,), I + (I & 1)),
   # functions of two values
   "pow": (lambda x: tl.pow(x, 2.5), (P,), P ** np.float32(2.5)),
   "fdiv": (lambda x: tl.fdiv(x, 3.0), (X,), X / 3),
@@ -106,6 +153,13 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
   "prod": (lambda x: tl.prod(x, axis=0), (X,), X.prod(0)),
   "argmax": (lambda x: tl.argmax(x, axis=1), (X,), X.argmax(1).astype(np.int32)),
   "argmin": (lambda x: tl.argmin(x), (X,), np.int32(X.argmin())),
+  "argmin_kept": (lambda x: tl.argmin(x, axis=0, keep_dims=True), (X,), X.argmin(0)[None].astype(np.int32)),
+  "argmax_of_all_kept": (lambda x: tl.argmax(x, None, True, True), (X,), np.full((1, 1), X.argmax(), np.int32)),
+  "max_and_where": (
+    lambda x: tl.max(x, 1, True)[0] + tl.max(x, 1, return_indices=True)[1], (X,), X.max(1) + X.argmax(1).astype(np.float32)),
+  "min_and_where": (
+    lambda x: tl.min(x, axis=0, return_indices=True, keep_dims=True)[1], (X,), X.argmin(0)[None].astype(np.int32)),
+  "cumsum_wide": (lambda i: tl.cumsum(i, 1, dtype=tl.int64), (I,), I.cumsum(1, dtype=np.int64)),
   "argmax_ties": (lambda i: tl.argmax(i, axis=1), (I,), I.argmax(1).astype(np.int32)),
   "cumsum": (lambda x: tl.cumsum(x, axis=1), (X,), X.cumsum(1)),
   "cumsum_reverse": (lambda x: tl.cumsum(x, axis=0, reverse=True), (X,), X[::-1].cumsum(0)[::-1]),
@@ -126,9 +180,20 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
     X.astype(np.float16).astype(np.float32) @ Y.astype(np.float16).astype(np.float32),
   ),
   "dot_int": (lambda i, j: tl.dot(i, tl.trans(j)), (I, J), I @ J.T),
+  # put together and counted
+  "histogram": (lambda j: tl.histogram(tl.ravel(j), 5), (J,), np.bincount(J.ravel(), minlength=5)[:5].astype(np.int32)),
+  "histogram_masked": (
+    lambda j: tl.histogram(j[0], num_bins=8, mask=j[0] > 2), (J,), np.bincount(J[0][J[0] > 2], minlength=8).astype(np.int32)),
+  "topk": (lambda x: tl.topk(x, 3), (X,), np.sort(X)[:, :3:-1]),
+  "join": (lambda x: tl.join(x, x + 1), (X,), np.stack((X, X + 1), -1)),
+  "split": (lambda x: tl.split(tl.join(x, x + 1))[1], (X,), X + 1),
+  "interleave": (lambda x: tl.interleave(x, -x), (X,), np.stack((X, -X), -1).reshape(5, 14)),
+  "cat": (lambda x: tl.cat(x, -x), (X,), np.concatenate((X, -X))),
+  "cat_columns": (lambda x: tl.cat(x, -x, dim=1), (X,), np.concatenate((X, -X), 1)),
+  "umulhi": (lambda i: tl.umulhi(i * 7, 7 << 28), (U,), (U.astype(np.uint64) * 7 * (7 << 28) >> 32).astype(np.uint32)),
   # one block twice
   "softmax": (
-    lambda x: tl.exp(x - tl.max(x, 1, True)) / tl.sum(tl.exp(x - tl.max(x, 1, True)), 1, True),
+    lambda x: tl.exp(x - tl.max(x, 1, keep_dims=True)) / tl.sum(tl.exp(x - tl.max(x, 1, keep_dims=True)), 1, True),
     (X,),
     np.exp(X - X.max(1, keepdims=True)) / np.exp(X - X.max(1, keepdims=True)).sum(1, keepdims=True),
   ),

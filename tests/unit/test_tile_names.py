@@ -18,6 +18,13 @@ def test_the_page_is_what_the_lists_and_notes_say() -> None:
   assert (ROOT / "docs/coming-from-ninetoothed.md").read_text() == text, "run python docs/names/tiles.py"
 
 
+def test_what_is_here_takes_what_it_takes_there() -> None:
+  """Parameters by name and by place, but for those that a note is about."""
+  here = {n: (f, p) for n, p in tiles.names().items() if (f := tiles.found(n)) is not None and n not in tiles.notes()}
+  lacking = {n: tiles.lacks(f[1], p) for n, (f, p) in here.items()}
+  assert {n: gone for n, gone in lacking.items() if gone} == {}
+
+
 def test_notes_are_about_names_that_there_are_and_say_what_is_here() -> None:
   names, notes = tiles.names(), tiles.notes()
   assert [n for n in notes if not any(fnmatchcase(name, n) for name in names)] == []

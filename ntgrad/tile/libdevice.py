@@ -1,0 +1,169 @@
+"""The functions of the language under the names that CUDA's libdevice has, and those of ``ntgrad.formulas`` for blocks."""
+from __future__ import annotations
+
+import math
+from typing import Any, Callable
+
+from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.errors import DTypeError
+from ntgrad.codegen.uop import UnaryOps
+
+from . import block as _b, operations as _o, spellings as _s
+from .block import Block, block
+
+
+class Values:
+  """A block with the methods that formulas use, those of a Tensor."""
+  __slots__ = ("block",)
+
+  def __init__(self, x: Any): self.block = block(x)
+  @property
+  def dtype(self) -> DType: return self.block.dtype
+  def where(self, yes: Any, no: Any) -> Values: return Values(_b.where(self.block, _raw(yes), _raw(no)))
+  def cast(self, dtype: DType) -> Values: return Values(_b.cast(self.block, dtype))
+  def bitcast(self, dtype: DType) -> Values: return Values(_b.reinterpreted(self.block, dtype))
+
+
+def _raw(x: Any) -> Any: return x.block if isinstance(x, Values) else x
+
+
+def _method(fn: Callable[..., Any]) -> Callable[..., Values]: return lambda *xs: Values(fn(*map(_raw, xs)))
+
+
+for _name in ("abs", "ceil", "cos", "erf", "exp", "exp2", "floor", "isnan", "log", "maximum", "minimum", "reciprocal", "round",
+              "rsqrt", "sin", "sqrt", "tan", "trunc"):
+  setattr(Values, _name, _method(getattr(_o, _name)))
+for _name, _fn in _b.operators():
+  setattr(Values, _name, _method(_fn))
+  if _name in ("__eq__", "__ne__", "__neg__"): setattr(Values, _name.strip("_"), _method(_fn))
+
+
+def _formula(name: str) -> Callable[..., Block]:
+  """One of ``ntgrad.formulas``, of floats: small ones are computed in float32, ints are float32."""
+  def fn(*xs: Any) -> Block:
+    d = _b.common_dtype(*xs)
+    if d.kind != "f": d = dtypes.default_float
+    wide = d if d.itemsize >= 4 or name in _BITS else dtypes.float32
+    from ntgrad import formulas
+    out: Block = getattr(formulas, name)(*[Values(_b.cast(x, wide)) for x in xs]).block
+    return out if out.dtype.kind == "b" else _b.cast(out, d)
+  fn.__name__ = name
+  return fn
+
+
+_BITS = ("signbit", "signed", "nextafter")   # of the bits of any float
+
+
+def _unsigned(name: str, x: Any) -> tuple[Block, int]:
+  """The bits of ints of 32 or 64 bits, smaller ones as int32, and how many there are."""
+  b = block(x)
+  if b.dtype.kind not in "iu": raise DTypeError(f"{name}: of ints, got {b.dtype}")
+  if b.dtype.itemsize < 4: b = _b.cast(b, dtypes.int32)
+  return _b.reinterpreted(b, dtypes.uint64 if b.dtype.itemsize == 8 else dtypes.uint32), 8 * b.dtype.itemsize
+
+
+def _mask(step: int, bits: int) -> int:
+  """Ones and zeros by turns, ``step`` of each, ones lowest."""
+  return sum(((1 << step) - 1) << at for at in range(0, bits, 2 * step))
+
+
+def _count(u: Block, bits: int) -> Block:
+  u = u - ((u >> 1) & _mask(1, bits))
+  u = (u & _mask(2, bits)) + ((u >> 2) & _mask(2, bits))
+  u = (u + (u >> 4)) & _mask(4, bits)
+  step = 8
+  while step < bits: u, step = u + (u >> step), step * 2
+  return _b.cast(u & 0xFF, dtypes.int32)
+
+
+def _cast_bits(given: DType, dtype: DType) -> Callable[[Any], Block]:
+  return lambda x: _b.reinterpreted(_b.cast(block(x), given), dtype)
+
+
+_expm1, _erfc, _copysign = map(_formula, ("expm1", "erfc", "signed"))
+_SAME = "exp exp2 log log2 sqrt rsqrt pow fma isnan sin cos tan tanh erf floor ceil trunc abs"
+_FORMULAS = "log1p hypot asin acos atan atan2 asinh acosh atanh erfinv lgamma fmod signbit nextafter"
+_OTHERS: dict[str, Callable[..., Block]] = {
+  "rint": _o.round, "nearbyint": _o.round, "fabs": _o.abs, "fmax": _o.maximum, "fmin": _o.minimum,
+  "expm1": _expm1, "erfc": _erfc, "copysign": _copysign,
+  # rounded to the nearest, as all arithmetic is
+  "add_rn": _s.add, "sub_rn": _s.sub, "mul_rn": _s.mul, "fma_rn": _o.fma, "div_rn": _o.fdiv, "rcp_rn": _o.reciprocal,
+  "sqrt_rn": _o.sqrt, "rsqrt_rn": _o.rsqrt,
+  # as exact as the others
+  "fast_sinf": _o.sin, "fast_cosf": _o.cos, "fast_tanf": _o.tan, "fast_tanhf": _o.tanh, "fast_expf": _o.exp, "fast_logf": _o.log,
+  "fast_log2f": _o.log2, "fast_powf": _o.pow, "fast_dividef": _o.fdiv,
+  "float_as_int": _cast_bits(dtypes.float32, dtypes.int32), "int_as_float": _cast_bits(dtypes.int32, dtypes.float32),
+  "float_as_uint": _cast_bits(dtypes.float32, dtypes.uint32), "uint_as_float": _cast_bits(dtypes.uint32, dtypes.float32),
+  "double_as_longlong": _cast_bits(dtypes.float64, dtypes.int64),
+  "longlong_as_double": _cast_bits(dtypes.int64, dtypes.float64)}
+
+
+class libdevice:
+  """The functions under the names that CUDA's libdevice has."""
+  @staticmethod
+  def log10(x: Any) -> Block: return _o.log2(x) * math.log10(2)
+  fast_log10f = log10
+  @staticmethod
+  def exp10(x: Any) -> Block: return _o.exp2(block(x) * math.log2(10))
+  fast_exp10f = exp10
+  @staticmethod
+  def isinf(x: Any) -> Block: return _b.unary(UnaryOps.ABS, x) == math.inf
+  @staticmethod
+  def isfinited(x: Any) -> Block: return _b.unary(UnaryOps.ABS, x) < math.inf
+  finitef = isfinited
+  @staticmethod
+  def fdim(x: Any, y: Any) -> Block: return _b.where(_o.isnan(x) | _o.isnan(y), math.nan, _o.maximum(block(x) - y, 0.0))
+  @staticmethod
+  def saturatef(x: Any) -> Block: return _b.where(_o.isnan(x), 0.0, _o.clamp(x, 0.0, 1.0))
+  @staticmethod
+  def sinh(x: Any) -> Block:
+    t = _expm1(_o.abs(x))
+    return _copysign(_b.where(t < 1.0, 0.5 * (t + t / (t + 1.0)), 0.5 * (_o.exp(_o.abs(x)) - _o.exp(-_o.abs(x)))), x)
+  @staticmethod
+  def cosh(x: Any) -> Block: return 0.5 * (_o.exp(x) + _o.exp(-block(x)))
+  @staticmethod
+  def cbrt(x: Any) -> Block:
+    a = _o.abs(_b.cast(x, _b.floating(x)))
+    some = (a > 0.0) & (a < math.inf)
+    y = _o.exp2(_o.log2(_b.where(some, a, 1.0)) / 3.0)
+    for _ in range(2): y = y - (y - _b.where(some, a, 1.0) / (y * y)) / 3.0   # Newton's steps
+    return _copysign(_b.where(some, y, a), x)
+  @staticmethod
+  def rcbrt(x: Any) -> Block: return 1.0 / libdevice.cbrt(x)
+  @staticmethod
+  def normcdf(x: Any) -> Block: return 0.5 * _erfc(block(x) * -math.sqrt(0.5))
+  @staticmethod
+  def round(x: Any) -> Block:
+    # halves away from 0
+    t = _o.trunc(x)
+    return _b.where(_o.abs(block(x) - t) >= 0.5, t + _copysign(1.0, x), t)
+  @staticmethod
+  def llround(x: Any) -> Block: return _b.cast(libdevice.round(x), dtypes.int64)
+  @staticmethod
+  def llrint(x: Any) -> Block: return _b.cast(_o.round(x), dtypes.int64)
+  @staticmethod
+  def popc(x: Any) -> Block: return _count(*_unsigned("popc", x))
+  @staticmethod
+  def ffs(x: Any) -> Block:
+    # one more than the place of the lowest 1; of 0 it is 0
+    u, bits = _unsigned("ffs", x)
+    return _b.where(u == 0, 0, _count((u & (~u + 1)) - 1, bits) + 1)
+  @staticmethod
+  def clz(x: Any) -> Block:
+    u, bits = _unsigned("clz", x)
+    step = 1
+    while step < bits: u, step = u | (u >> step), step * 2   # the highest 1 and all beneath it
+    return bits - _count(u, bits)
+  @staticmethod
+  def brev(x: Any) -> Block:
+    u, bits = _unsigned("brev", x)
+    step = 1
+    while step < bits:
+      u, step = ((u >> step) & _mask(step, bits)) | ((u & _mask(step, bits)) << step), step * 2
+    b = block(x)
+    return _b.reinterpreted(u, b.dtype if b.dtype.itemsize * 8 == bits else dtypes.int32)
+
+
+for _name in _SAME.split(): setattr(libdevice, _name, staticmethod(getattr(_o, _name)))
+for _name in _FORMULAS.split(): setattr(libdevice, _name, staticmethod(_formula(_name)))
+for _name, _fn in _OTHERS.items(): setattr(libdevice, _name, staticmethod(_fn))
