@@ -152,8 +152,7 @@ def _both_ends(fn: Callable[[UOp, UOp], UOp], a: UOp | None, b: UOp | None) -> U
 
 
 def _polynomial(u: UOp) -> tuple[int, int]:
-  """Bounds of an expression of sizes: with N = 1 + N' for a size of 1 or more, a sum without negative terms is least where N' is
-  0."""
+  """Bounds of an expression of sizes: with N = 1 + N' for one of 1 or more, a sum without negative terms is least where N' is 0."""
   lo, hi = _interval(u)
   terms, c = linear(u)
   least: dict[UOp, int] = {}
@@ -161,17 +160,16 @@ def _polynomial(u: UOp) -> tuple[int, int]:
     least[f] = (_interval if f is u else bounds)(f)[0]
     if least[f] <= -FAR: return lo, hi
   number_of = {f: i for i, f in enumerate(least)}
-  whole: dict[tuple[int, ...], int] = {}   # by the numbers of its factors, each less its least, what a product counts
+  whole = Counter[tuple[int, ...]]()   # by the numbers of its factors, each less its least, what a product counts
   for t, k in terms:
-    product: dict[tuple[int, ...], int] = {(): k}
+    product = Counter[tuple[int, ...]]({(): k})
     for f in factors(t):
-      wider: dict[tuple[int, ...], int] = {}
+      wider = Counter[tuple[int, ...]]()
       for m, n in product.items():
-        wider[m] = wider.get(m, 0) + n * least[f]
-        longer = tuple(sorted((*m, number_of[f])))
-        wider[longer] = wider.get(longer, 0) + n
+        wider[m] += n * least[f]
+        wider[tuple(sorted((*m, number_of[f])))] += n
       product = wider
-    for m, n in product.items(): whole[m] = whole.get(m, 0) + n
+    whole.update(product)
   c += whole.pop((), 0)
   if all(k >= 0 for k in whole.values()): lo = max(lo, c)
   if all(k <= 0 for k in whole.values()): hi = min(hi, c)

@@ -8,7 +8,6 @@ from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.core import axis_of
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.linalg import QR
-from ntgrad.tensor.sorting import Picked
 
 Dims = Any
 
@@ -20,11 +19,7 @@ def _extreme(name: str, x: Tensor, dim: Any, keepdim: Any, other: Any) -> Any:
   if other is not None:
     if dim is not None: raise ArgumentError(f"{name}: dim={shown(dim)} and another tensor; give one of them")
     return x.maximum(other) if name == "max" else x.minimum(other)
-  if dim is None: return getattr(x, name)()
-  if not x.ndim: axis_of(name, dim, 1)
-  at = getattr(x, f"arg{name}")(dim, True)
-  values = x.gather(dim, at) if x.ndim else x
-  return Picked(values, at) if keepdim or not x.ndim else Picked(values.squeeze(dim), at.squeeze(dim))
+  return getattr(x, name)(dim=dim, keepdim=keepdim)
 
 
 @checked
@@ -32,7 +27,7 @@ def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Operand
   """The greatest element; along a dim ``(values, indices)``, the first of equal ones; of two tensors, ``max(a, b)``, the greater
   of each two elements.
 
-  ``x.max(dim)`` has the values alone, and ``x.amax(dim)`` shares the gradient among equal ones. Raises AxisError, ShapeError;
+  ``x.max(1)`` has the values alone, and ``x.amax(dim)`` shares the gradient among equal ones. Raises AxisError, ShapeError;
   ArgumentError for no elements.
   """
   return _extreme("max", input, dim, keepdim, other)

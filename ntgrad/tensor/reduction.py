@@ -6,16 +6,17 @@ A reduction keeps its dims as 1 in the graph and drops them last, so that what i
 from __future__ import annotations
 
 import math
-from typing import Self, Sequence, Union
+from typing import Any, Self, Sequence, Union, overload
 
 from ntgrad import graph
 from ntgrad.checks import checked, flag
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError
+from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import axes_of, axis_of, real_number
 from ntgrad.names import without
 from ntgrad.tensor.elementwise import Elementwise
+from ntgrad.tensor.sorting import Picked, at_places
 from ntgrad.variable import real
 
 Axis = Union[int, str, Sequence[int | str], None]
@@ -68,12 +69,33 @@ class Reduction(Elementwise):
     if u.dtype.kind == "b": fn = BinaryOps.OR if fn is BinaryOps.MAX else BinaryOps.AND
     return self._finish(graph.reduce(fn, u, axes), axes, keepdim)
 
-  def max(self, axis: Axis = None, keepdim: bool = False) -> Self:
-    """The greatest along axes (None: all), NaN if one is NaN. Raises AxisError; ArgumentError for no elements."""
-    return self._extreme("max", BinaryOps.MAX, axis, keepdim)
-  def min(self, axis: Axis = None, keepdim: bool = False) -> Self:
-    """The least along axes (None: all), NaN if one is NaN. Raises AxisError; ArgumentError for no elements."""
-    return self._extreme("min", BinaryOps.MIN, axis, keepdim)
+  def _extreme_at(self, name: str, fn: BinaryOps, axis: Axis, keepdim: bool, dim: Axis) -> Any:
+    """The extreme along ``axis``, or, where ``dim`` is one dimension, with where it is."""
+    if dim is None: return self._extreme(name, fn, axis, keepdim)
+    if axis is not None: raise ArgumentError(f"{name}: axis={shown(axis)} and dim={shown(dim)}; give one of them")
+    if not isinstance(dim, (int, str)): return self._extreme(name, fn, dim, keepdim)
+    d, places = axis_of(name, dim, max(self.ndim, 1), self._names), self._argextreme(name, fn, dim if self.ndim else None, True)
+    if not self.ndim: return Picked(self, places)
+    values = self._finish(at_places(self.lazydata, places.lazydata, d), (d,), keepdim)
+    return Picked(values, self._argextreme(name, fn, dim, keepdim))
+
+  @overload
+  def max(self, axis: Axis = None, keepdim: bool = False) -> Self: ...
+  @overload
+  def max(self, axis: None = None, keepdim: bool = False, *, dim: int | str) -> Picked: ...
+  def max(self, axis: Axis = None, keepdim: bool = False, *, dim: Axis = None) -> Any:
+    """The greatest along axes (None: all), NaN if one is NaN. Along ``dim``, given by this name as in PyTorch,
+    ``(values, indices)``: where it is too, int32, the first of equal ones. Raises AxisError; ArgumentError for no elements."""
+    return self._extreme_at("max", BinaryOps.MAX, axis, keepdim, dim)
+
+  @overload
+  def min(self, axis: Axis = None, keepdim: bool = False) -> Self: ...
+  @overload
+  def min(self, axis: None = None, keepdim: bool = False, *, dim: int | str) -> Picked: ...
+  def min(self, axis: Axis = None, keepdim: bool = False, *, dim: Axis = None) -> Any:
+    """The least along axes (None: all), NaN if one is NaN. Along ``dim``, given by this name as in PyTorch,
+    ``(values, indices)``: where it is too, int32, the first of equal ones. Raises AxisError; ArgumentError for no elements."""
+    return self._extreme_at("min", BinaryOps.MIN, axis, keepdim, dim)
 
   def _argextreme(self, name: str, fn: BinaryOps, axis: int | str | None, keepdim: bool) -> Self:
     u = self.lazydata

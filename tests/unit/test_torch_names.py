@@ -276,3 +276,17 @@ def test_lp_pool_is_a_root_of_powers_without_abs() -> None:
   assert math.isnan(odd[0]) and abs(odd[1] - 28 ** (1 / 3)) < 1e-5
   assert x.lp_pool1d(math.inf, 2).tolist() == [[[2, 3]]] and x.lp_pool1d(-math.inf, 2).tolist() == [[[1, 1]]]
   np.testing.assert_allclose(x.lp_pool1d(2, 2).numpy().ravel(), [5 ** 0.5, 10 ** 0.5], 1e-6)
+
+
+def test_extremes_by_the_name_of_a_dimension() -> None:
+  """By the name ``dim`` values and where they are, of which the first of equal ones gets the gradient; else values alone."""
+  a = np.array([[3.0, 1.0, 3.0], [2.0, 5.0, 5.0]], np.float32)
+  for name, where in (("max", np.argmax), ("min", np.argmin)):
+    x = Tensor(a, requires_grad=True)
+    values, indices = getattr(x, name)(dim=1)
+    assert indices.tolist() == where(a, 1).tolist() and values.tolist() == getattr(a, name)(1).tolist()
+    values.sum().backward()
+    assert x.grad is not None and x.grad.tolist() == np.eye(3)[where(a, 1)].tolist()
+    assert getattr(x, name)(dim=-1, keepdim=True).values.shape == (2, 1) and getattr(x, name)(dim=(0, 1)).shape == ()
+    assert getattr(x, name)(1).tolist() == getattr(x, name)(axis=1).tolist() == values.tolist()
+    with pytest.raises(ArgumentError, match="give one of them"): getattr(x, name)(1, dim=1)
