@@ -152,7 +152,7 @@ def _both_ends(fn: Callable[[UOp, UOp], UOp], a: UOp | None, b: UOp | None) -> U
 
 
 def _polynomial(u: UOp) -> tuple[int, int]:
-  """Bounds of an expression of sizes: with N = 1 + N' for one of 1 or more, a sum without negative terms is least where N' is 0."""
+  """Bounds of an expression of sizes: with N = 1 + N' for 1 or more, a sum without negative terms is least where N' is 0."""
   lo, hi = _interval(u)
   terms, c = linear(u)
   least: dict[UOp, int] = {}
