@@ -372,7 +372,11 @@ class TileKernel(Signature):
     if checks != "none": dimensions_agree(self.name, kernel, parameters, {t.name: t for t in self.tensors})
     lines, asserts = tuple(tracer.lines), tuple(tracer.asserts)
     def again(shared: Sequence[Pair]) -> Specialised | None:
-      with assuming(): return self.build(full, numbers, values, shared)
+      with assuming() as conditions: found = self.build(full, numbers, values, shared)
+      if conditions:   # a launch looks at those of the kernel as it is
+        with assuming() as asked: self.build(full, numbers, values)
+        if not conditions.keys() <= asked.keys(): return None
+      return found
     return Specialised(
       self.name, kernel, tuple(parameters), known, mine, lines, self.output_dir, tracer.tf32, asserts, None if shared else again
     )

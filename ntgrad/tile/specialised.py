@@ -10,6 +10,7 @@ from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.errors import NtgradError
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.kernel import EFFECTS, REGIONS, AxisKind, Kernel, inner, walk
 from ntgrad.codegen.listing import UOpList
@@ -86,15 +87,15 @@ class Specialised:
     return self, shared
 
   def _read_as_one(self, shared: tuple[Pair, ...]) -> Specialised | None:
-    """The kernel read for pairs that are the same memory; None where it reads what it has written over."""
+    """The kernel read for pairs that are the same memory; None where it reads what it has written over, or is not to be had."""
     if self.again is None: return None
-    found = self.launchers.get(shared)
+    found: Any = self.launchers.get(shared)
     if found is None:
-      found = self.again(shared)
-      if found is None: return None
-      by_slot = by_parameter(found.kernel)
-      own = [by_slot.get(w, []) for w, _ in shared]
-      if not all(in_order([e for e in events if e.access.op is Ops.LOAD], events) for events in own): found = NEVER
+      try: found = self.again(shared) or NEVER
+      except NtgradError: found = NEVER   # a sort cannot keep a value
+      by_slot = {} if found is NEVER else by_parameter(found.kernel)
+      for events in [by_slot.get(w, []) for w, _ in shared]:
+        if not in_order([e for e in events if e.access.op is Ops.LOAD], events): found = NEVER
       self.launchers[shared] = found
     return None if found is NEVER else found
 
