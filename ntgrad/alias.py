@@ -213,6 +213,3 @@ def caller() -> str:
   """File and line of the code that called into ntgrad."""
   f = origins.user_frame()
   return f"{os.path.basename(f.f_code.co_filename)}:{f.f_lineno}"
-
-
-__all__ = ["Alias", "live_aliases", "onto", "values", "written"]

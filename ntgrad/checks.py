@@ -303,6 +303,3 @@ def real_number(name: str, what: str, value: Any) -> Any:
   if isinstance(value, np.number): value = value.item()
   if isinstance(value, int) or isinstance(value, float) and math.isfinite(value): return value
   raise ArgumentError(f"{name}: {what} {value!r}; it must be a finite number")
-
-
-__all__ = ["Ints", "Operand", "Valued", "checked", "flag", "foreign", "operand", "real_number", "whole_number"]

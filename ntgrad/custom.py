@@ -339,6 +339,3 @@ def _dependent(values: Sequence[UOp], inside: Sequence[UOp], start: int) -> tupl
       out.add(n)
     elif any([s in out for s in n.src]): out.add(n)
   return out, drawn
-
-
-__all__ = ["Context", "Function", "checkpoint"]

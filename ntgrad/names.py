@@ -205,8 +205,3 @@ def ordinal(k: int) -> str:
 
 
 def _or_none(names: Names) -> Names | None: return None if all([n is None for n in names]) else names
-
-
-__all__ = [
-  "aligned", "at", "axis_named", "fit", "fit_aligned", "given", "merged", "moved", "ordinal", "regrouped", "text", "without"
-]

@@ -157,8 +157,3 @@ def _name(u: UOp) -> str:
   if u.op is Ops.ALU: return str(u.arg.name).lower()
   if u.op is Ops.REDUCE_AXIS: return _SUMS.get(u.arg[0], u.arg[0].name.lower())
   return u.op.name.lower()
-
-
-__all__ = [
-  "Origin", "blame", "blame_caller", "carry", "lines", "lines_of", "note", "of", "of_gradient", "user_frame", "worth_naming"
-]

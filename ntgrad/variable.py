@@ -84,7 +84,6 @@ class Bound(int):
   def __deepcopy__(self, memo: Any) -> int: return self
 
 
-
 def _method(fn: Callable[[int, int], int], made: Callable[[UOp, UOp], UOp], swapped: bool) -> Callable[[Bound, Any], Any]:
   def method(self: Bound, other: Any) -> Any:
     if isinstance(other, float) and made in (ix.add, ix.sub, ix.mul):
@@ -217,6 +216,3 @@ class Variable:
     return Bound.of(int(value), UOp(Ops.SIZE, ix.INT, (), ix.Size(self.name, self.lower, self.upper)))
 
   def __repr__(self) -> str: return f"Variable({self.name!r}, {self.lower}, {self.upper})"
-
-
-__all__ = ["Bound", "Derived", "Variable", "real"]

@@ -284,6 +284,3 @@ def about(t: Template) -> str:
   free = len(set(t.sizes) - theirs)
   if free: dims.append(f"and {free} more in its operations" if dims else f"{free} in its operations")
   return ", ".join(dims)
-
-
-__all__ = ["Sample", "MOST_SAMPLES", "Number", "Skeleton", "Template", "about", "guess", "skeleton", "template"]

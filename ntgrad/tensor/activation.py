@@ -129,6 +129,3 @@ class Activation(Elementwise):
   def tanhshrink(self) -> Self:
     """x - tanh(x)."""
     return self - self.tanh()
-
-
-__all__ = ["Activation"]

@@ -92,6 +92,3 @@ class Attention(Functional, Drawing):
     )
     out._names = called
     return out
-
-
-__all__ = ["Attention"]

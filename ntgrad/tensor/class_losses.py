@@ -232,6 +232,3 @@ class ClassLosses(Activation, Reduction, Movement):
     rows._names = None if self._names is None else self._names[:-1]
     total: Self = rows._reduced(name, reduction)
     return total.cast(self._float())
-
-
-__all__ = ["ClassLosses"]

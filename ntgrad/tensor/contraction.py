@@ -200,6 +200,3 @@ def multiplied(a: UOp, la: Labels, b: UOp, lb: Labels, keep: Collection[str], ou
   a, b = graph.expand(a, full), graph.expand(b, full)
   product = graph.binary(BinaryOps.AND, a, b) if a.dtype.kind == "b" else graph.mul(a, b)
   return summed(product, every, out)
-
-
-__all__ = ["Sum", "multiplied", "order", "placed", "read", "ready", "summed", "written"]

@@ -246,6 +246,3 @@ class Convolution(Elementwise, Movement):
     out = self._wrap(graph.cast(u, self.dtype))
     out._names = None if self._names is None else self._names[:rest - 1] + (None,) * (n + 1)
     return out
-
-
-__all__ = ["Convolution", "Padding", "Pair", "numbers", "paddings"]

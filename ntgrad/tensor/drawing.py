@@ -346,6 +346,3 @@ class Drawing(Sorting, Random, Numeric):
     if not alpha: return kept.where(self * (1 / (1 - p)), 0)
     scale = 1 / math.sqrt((_ALPHA ** 2 * p + 1) * (1 - p))
     return kept.where(self * scale + _ALPHA * scale * p, _ALPHA * scale * (p - 1))
-
-
-__all__ = ["Drawing"]

@@ -542,6 +542,3 @@ class Casts(Elementwise):
   def bool(self) -> Self:
     """Cast to bool: ``!= 0``."""
     return self.cast(dtypes.bool)
-
-
-__all__ = ["Elementwise", "Casts", "broadcast_shape", "common_device", "scalar_dtype", "scalar_node", "cut_to_int", "seen_as"]

@@ -377,6 +377,3 @@ SLOPES: dict[str, Callable[..., tuple[Any, ...]]] = {
   "sinc": lambda u, x: (_sinc_slope(x),),
   "copysign": lambda u, x, y: (_over(u, x), _constant(y, 0)),
 }
-
-
-__all__ = ["SLOPES", "bits", "signbit", "signed"]

@@ -488,6 +488,3 @@ def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None) -> list[A
     out.append(make(graph.const(0.0, at[0].dtype, at[0].shape) if g is None else g))
     out[-1]._names = t._names
   return out
-
-
-__all__ = ["backward", "gradient", "gradients", "sources_of", "walk"]

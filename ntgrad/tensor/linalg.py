@@ -340,6 +340,3 @@ class Linalg(Functional, Reduction, Creation):
 
 def _shaped(x: Any, shape: tuple[int, ...], dtype: DType) -> Any: return x.reshape(shape).cast(dtype)
 def _count(s: Any, relative: float) -> Any: return (s > s[..., :1] * relative).sum(-1) if s.shape[-1] else s.sum(-1).cast("int32")
-
-
-__all__ = ["LeastSquares", "Linalg"]

@@ -251,6 +251,3 @@ class Losses(ClassLosses):
       t = many.where(y, 2.0)
       loss = loss + many.where(t * t.log() - t + 0.5 * (2 * math.pi * t).log(), 0.0)
     return self._lost(name, loss, reduction, out)
-
-
-__all__ = ["Losses"]

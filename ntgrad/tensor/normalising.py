@@ -204,6 +204,3 @@ def _step(dtype: Any) -> float:
   """The distance from 1 to the next number of a dtype of floats."""
   import ml_dtypes
   return float(ml_dtypes.finfo(dtype.np).eps)
-
-
-__all__ = ["Normalising"]

@@ -407,6 +407,3 @@ def _wider(u: UOp, d: DType, n: int) -> UOp:
   parts = graph.cast(graph.reshape(seen_as(u, _UINT[u.dtype.itemsize]), (*shape, n)), whole)
   parts = graph.binary(BinaryOps.SHL, parts, _places(shape, n, 8 * u.dtype.itemsize, whole))
   return seen_as(graph.reshape(graph.reduce(BinaryOps.OR, parts, (len(shape),)), shape), d)
-
-
-__all__ = ["Numeric"]

@@ -221,6 +221,3 @@ class Pooling(Scattering, Reduction, Creation):
   def lp_pool3d(self, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False) -> Self:
     """:meth:`lp_pool2d` over the last three dimensions: (.., d, h, w) -> (.., d', h', w')."""
     return self._lp_pool("lp_pool3d", 3, norm_type, kernel_size, stride, ceil_mode)
-
-
-__all__ = ["Pooling"]

@@ -281,6 +281,3 @@ def _chain(name: str, given: Sequence[Any], vectors: bool) -> Any:
   def make(i: int, j: int) -> Any: return tensors[i] if i == j else make(i, cost[i, j][1]).dot(make(cost[i, j][1] + 1, j))
   out = make(0, last)
   return out if last else out._own()
-
-
-__all__ = ["Products"]

@@ -314,6 +314,3 @@ class Random(Creation):
     ArgumentError, DTypeError."""
     given = self._alike_in(dtypes.default_int if dtype is None and self.dtype.kind not in "iu" else dtype, device)
     return self._called_alike(type(self).randint(*self.shape, low=low, high=high, generator=generator, **given))
-
-
-__all__ = ["Generator", "Random", "default_generator", "manual_seed", "next_state", "rng_state"]

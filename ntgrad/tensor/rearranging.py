@@ -221,6 +221,3 @@ class Rearranging(Indexing):
       step //= n
       out.append((at // step) % n)
     return tuple(out)
-
-
-__all__ = ["Rearranging"]

@@ -244,6 +244,3 @@ class Reduction(Elementwise):
     u = graph.cast(u, graph.acc_dtype(u.dtype)) if u.dtype.kind != "f" else u
     if not u.shape or not u.shape[a]: return self._wrap(u)
     return self._wrap(graph.cast(graph.scan(BinaryOps.ADD, graph.cast(u, graph.acc_dtype(u.dtype)), a), u.dtype))
-
-
-__all__ = ["Reduction", "sum_node", "count", "Axis"]

@@ -412,6 +412,3 @@ def _all_of(weights: Sequence[UOp | None], t: UOp) -> UOp | None:
   for w in weights:
     if w is not None: out = graph.expand(w, shape) if out is None else graph.binary(BinaryOps.AND, out, graph.expand(w, shape))
   return out
-
-
-__all__ = ["Resampling"]

@@ -191,6 +191,3 @@ class Sampling(Indexing, Random, Numeric):
     parts = self.named().reshape(n, groups, c // groups, *rest).transpose(1, 2).reshape(self.shape)._own()
     parts._names = self._names
     return parts
-
-
-__all__ = ["Sampling"]

@@ -341,6 +341,3 @@ class Scattering(Indexing):
     out: Self = flat.index_put((places.reshape(-1),), src.named().cast(self.dtype).reshape(-1)).reshape(self.shape)._own()
     out._names = self._names
     return out
-
-
-__all__ = ["Scattering"]

@@ -495,6 +495,3 @@ def _bin(x: Any, low: Any, high: Any, bins: int) -> UOp:
   inside = (x >= low) & (x <= high)
   index: UOp = inside.where(inside.where(at, 0.0).cast(dtypes.int32), -1).lazydata
   return index
-
-
-__all__ = ["Selecting"]

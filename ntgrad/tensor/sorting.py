@@ -123,6 +123,3 @@ class Sorting(Elementwise):
       return self._wrap(none), self._detached(graph.const(0, dtypes.int32, none.shape))
     values, places = self._sorted(d, k, flag("largest", largest))
     return self._wrap(values), self._detached(places)
-
-
-__all__ = ["Sorting", "at_places", "bits_of", "places_of"]

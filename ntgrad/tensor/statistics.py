@@ -221,6 +221,3 @@ def _log_sums(x: Any) -> Any:
   total = (all_before - top).exp().sum(2)
   none = total.eq(0)
   return none.where(-math.inf, none.where(1.0, total).log() + top.squeeze(2))
-
-
-__all__ = ["Statistics"]

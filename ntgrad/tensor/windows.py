@@ -69,6 +69,3 @@ class Windows(Base):
     if not abs(b) <= 700: raise ArgumentError(f"kaiser_window: beta {beta}; it goes from -700 to 700")
     def fn(t: Any) -> Any: return np.i0(b * np.sqrt(np.maximum(1 - (2 * t - 1) ** 2, 0))) / np.i0(np.float64(b))
     return cls._window("kaiser_window", window_length, periodic, fn, dtype, {"device": device, "requires_grad": requires_grad})
-
-
-__all__ = ["Windows"]

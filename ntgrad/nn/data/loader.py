@@ -216,6 +216,3 @@ def _brief(job: Any) -> str:
   rows = job.tolist() if isinstance(job, np.ndarray) else job
   if not isinstance(rows, (list, tuple)): return shown(rows)
   return ", ".join([shown(r) for r in rows[:8]]) + (", .." if len(rows) > 8 else "")
-
-
-__all__ = ["DataLoader"]

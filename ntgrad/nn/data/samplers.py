@@ -202,7 +202,3 @@ def batches(sampler: BatchSampler, skip: int = 0) -> Iterator[Any]:
 def _numbers(name: str, indices: Sequence[int]) -> Rows:
   try: return np.array(indices, np.int64)
   except OverflowError: raise ArgumentError(f"{name}: indices {shown(indices)}; numbers of rows have 63 bits at most") from None
-
-
-__all__ = ["BatchSampler", "RandomSampler", "Rows", "Sampler", "SequentialSampler", "SubsetRandomSampler",
-           "WeightedRandomSampler", "batches", "begin", "count_of", "seed_of"]

@@ -141,6 +141,3 @@ def _number(cell: str, whole: bool) -> Any:
 
 
 def _few(names: Sequence[str]) -> str: return ", ".join(map(shown, names[:8])) + (", .." if len(names) > 8 else "")
-
-
-__all__ = ["Table", "csv"]

@@ -181,6 +181,3 @@ class RAdam(AdamLike):
     up = new["exp_avg"] / c.bias1 * (c.rectified > 0).where(scaled, 1.0)
     if decoupled and group["weight_decay"]: up = up + n.weight_decay * p
     return p - n.lr * up, new
-
-
-__all__ = ["Adam", "AdamLike", "AdamW", "Adamax", "NAdam", "RAdam"]

@@ -434,7 +434,3 @@ class Optimizer:
   def __repr__(self) -> str:
     lines = [repr(g) for g in self.param_groups]
     return f"{type(self).__name__}({lines[0]})" if len(lines) == 1 else "\n  ".join([f"{type(self).__name__}(", *lines]) + "\n)"
-
-
-__all__ = ["AT_LEAST_0", "BELOW_1", "Check", "Numbers", "Optimizer", "POSITIVE", "ParamGroup", "betas_of", "number", "pair",
-           "truth", "without_effect"]

@@ -242,6 +242,3 @@ class Lion(Optimizer):
     up = (n.b1 * flat.states["exp_avg"] + n.c1 * g).sign()
     if group["weight_decay"]: up = up + n.weight_decay * p
     return p - n.lr * up, {"exp_avg": n.b2 * flat.states["exp_avg"] + n.c2 * g}
-
-
-__all__ = ["ASGD", "Adadelta", "Adagrad", "Lion", "RMSprop", "Rprop", "SGD", "decayed"]

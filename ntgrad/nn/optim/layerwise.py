@@ -146,6 +146,3 @@ class Muon(Optimizer):
     new = p - n.lr * adjust[group["adjust_lr_fn"]] * up
     if group["weight_decay"]: new = new - n.lr * n.weight_decay * p
     return new, {"momentum_buffer": b}
-
-
-__all__ = ["LAMB", "LARS", "Muon"]

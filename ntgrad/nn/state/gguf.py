@@ -146,6 +146,3 @@ class _Cursor:
       d = np.dtype(_NUMBERS[of])
       return np.frombuffer(self.bytes(n * d.itemsize, what), d).tolist()
     return [self.value(of, what, deep + 1) for _ in range(n)]
-
-
-__all__ = ["gguf_load"]

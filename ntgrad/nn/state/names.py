@@ -53,6 +53,3 @@ def get_parameters(obj: Any) -> list[Tensor]:
   Includes tensors that are not trained (running statistics); optimizers train those with ``requires_grad`` and leave the others.
   """
   return list({id(t): t for t in tensors_in(obj).values()}.values())
-
-
-__all__ = ["get_parameters", "get_state_dict"]

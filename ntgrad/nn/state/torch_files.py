@@ -325,6 +325,3 @@ def _three(x: Any, refuse: Refuse) -> tuple[Any, Any, Any]:
   if not isinstance(x, tuple) or len(x) != 3 or not all(isinstance(k, (int, str)) for k in x[:2]):
     raise refuse(f"it says {shown(x)} of a storage or tensor")
   return x
-
-
-__all__ = ["torch_load"]

@@ -102,6 +102,3 @@ def torch_save(obj: Any, path: str | os.PathLike[str]) -> None:
     write("byteorder", sys.byteorder.encode())
     for key, t in enumerate(writer.tensors): write(f"data/{key}", host_bytes(t).data)
     write("version", b"3\n")
-
-
-__all__ = ["torch_save"]
