@@ -16,7 +16,7 @@ from ntgrad.alias import values
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, GradientError, shown
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp, toposort
+from ntgrad.codegen.uop import Ops, UOp, toposort
 from ntgrad.core import mode, no_grad
 from ntgrad.engine.buffer import Storage
 from ntgrad.tensor import Tensor
@@ -236,10 +236,10 @@ def _after(u: UOp, other: UOp) -> UOp:
   one = graph.reshape(graph.shrink(other, [(0, 1)] * len(other.shape)), ())
   bits = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}[one.dtype.itemsize]
   one = graph.make(Ops.BITCAST, bits, (one,), None, one.shape, one.device)
-  there = graph.scalar(BinaryOps.CMPNE, graph.scalar(BinaryOps.OR, one, 1), 0)   # always so
+  there = graph.ne(graph.or_(one, 1), 0)   # always so
   shape = u.shape
   there = graph.expand(graph.reshape(there, (1,) * len(shape)), shape) if shape else there
-  return graph.where(there, u, graph.const(0, u.dtype, shape))
+  return graph.where(there, u, 0)
 
 
 class Copy:

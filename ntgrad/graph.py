@@ -1,18 +1,19 @@
 """Makers of tensor graph nodes: each stores the shape and device it knows on the node, so that nothing has to find them again.
 
-The functions here trust their arguments; what a person passes is checked by the methods of ``Tensor``.
+The functions here trust their arguments; what a person passes is checked by the methods of ``Tensor``. Arithmetic is here too,
+from ``codegen/elementwise.py``: ``graph.add(u, 1)``, ``graph.where(condition, u, 0.0)``.
 """
+# ruff: noqa: F403, F405
 from __future__ import annotations
 
 from typing import Any, NamedTuple, Sequence
 from weakref import ref
 
-from ntgrad.codegen.dtype import DType, acc_dtype, cast_number, dtypes
-from ntgrad.codegen.elementwise import Shape, add, binary, const, const_value, div, make, mul, scalar, sub, unary, where
+from ntgrad.codegen.dtype import DType, acc_dtype as acc_dtype, cast_number, dtypes
+from ntgrad.codegen.elementwise import *
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 
 Window = tuple[int, int, int]
-__all__ = ["acc_dtype", "add", "div", "mul", "sub", "unary", "where"]   # others are defined here
 
 
 def iota(n: int) -> UOp:
@@ -94,6 +95,11 @@ def broadcast(u: UOp, shape: Shape) -> UOp:
   return expand(u, shape)
 
 
+def index_along(axis: int, shape: Shape) -> UOp:
+  """The index along an axis, at every element of a shape."""
+  return expand(reshape(iota(shape[axis]), tuple([n if d == axis else 1 for d, n in enumerate(shape)])), shape)
+
+
 # ---- reductions and the rest
 def reduce(fn: BinaryOps, u: UOp, axes: Sequence[int]) -> UOp:
   """Combine along axes, which stay as dims of 1. An empty axis gives the identity."""
@@ -128,15 +134,13 @@ def index_of(u: UOp, size: int) -> UOp:
   A uint64 beyond int64 becomes int64's greatest value, which is as much out of range.
   """
   d = u.dtype
-  if d is dtypes.uint64: u = scalar(BinaryOps.MIN, u, dtypes.max(dtypes.int64))
+  if d is dtypes.uint64: u = minimum(u, dtypes.max(dtypes.int64))
   return cast(u, dtypes.int32 if size < 2 ** 31 and (d.itemsize < 4 or d is dtypes.int32) else dtypes.int64)
 
 
 def inside(index: UOp, size: int) -> UOp:
   """Whether each index is from 0 to size - 1, size being within its dtype."""
-  return binary(
-    BinaryOps.AND, binary(BinaryOps.CMPLE, const(0, index.dtype, index.shape), index), scalar(BinaryOps.CMPLT, index, size)
-  )
+  return and_(le(0, index), lt(index, size))
 
 
 def drop(u: UOp, axes: Sequence[int]) -> UOp:

@@ -45,8 +45,8 @@ class Activation(Elementwise):
     """1 / (1 + exp(-x))."""
     u = self.lazydata
     if u.dtype.kind != "f": u = graph.cast(u, dtypes.default_float)
-    e = graph.unary(UnaryOps.EXP, graph.unary(UnaryOps.NEG, u))
-    return self._wrap(graph.unary(UnaryOps.RECIP, graph.add(e, graph.const(1.0, u.dtype, u.shape))))
+    e = graph.exp(graph.neg(u))
+    return self._wrap(graph.unary(UnaryOps.RECIP, graph.add(e, 1.0)))
   @in_float32
   def logsigmoid(self) -> Self:
     """log(sigmoid(x)), without overflow."""

@@ -15,7 +15,7 @@ from ntgrad import graph
 from ntgrad.checks import Operand, checked, operand
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
+from ntgrad.codegen.uop import BinaryOps, UOp
 from ntgrad.core import Base, real_number
 from ntgrad.engine.bounds import known_class, no_class, within
 from ntgrad.names import fit_aligned, merged, text
@@ -86,8 +86,7 @@ class ClassLosses(Activation, Reduction, Movement):
 
   def _chosen(self, index: UOp, s: tuple[int, ...], axis: int) -> UOp:
     """Where along ``axis`` of a shape the index of each row is."""
-    classes = graph.reshape(graph.cast(graph.iota(s[axis]), index.dtype), (1,) * axis + (s[axis],) + (1,) * (len(s) - axis - 1))
-    return graph.binary(BinaryOps.CMPEQ, graph.expand(classes, s), graph.expand(index, s))
+    return graph.eq(graph.cast(graph.index_along(axis, s), index.dtype), graph.expand(index, s))
 
   def _class_loss(self, name: str, u: UOp, axis: int, Y: Any, ignore_index: int | None, smoothing: float, how: str,
                   logits: bool, weight: Any = None) -> Self:
@@ -97,22 +96,21 @@ class ClassLosses(Activation, Reduction, Movement):
     rows, kept = s[:axis] + s[axis + 1:], s[:axis] + (1,) + s[axis + 1:]
     index = graph.reshape(self._classes(name, Y, rows, s[axis], ignore_index), kept)
     chosen = self._chosen(index, s, axis)
-    zero = graph.const(0.0, u.dtype, s)
     w = self._weight(name, weight, u, axis)
     log_total = mine = None
     if logits:
       u, _, total = self._shifted(u, axis)
-      log_total = graph.unary(UnaryOps.LOG, total)
+      log_total = graph.log(total)
       if w is not None: u, log_total = graph.sub(u, graph.expand(log_total, s)), None   # log probabilities
-    row = graph.reduce(BinaryOps.ADD, graph.where(chosen, u, zero), (axis,))
+    row = graph.reduce(BinaryOps.ADD, graph.where(chosen, u, 0.0), (axis,))
     if w is not None:
-      mine = graph.reduce(BinaryOps.ADD, graph.where(chosen, graph.expand(w, s), zero), (axis,))
+      mine = graph.reduce(BinaryOps.ADD, graph.where(chosen, graph.expand(w, s), 0.0), (axis,))
       row = graph.mul(mine, row)
     if smoothing:
       mean = self._mean_node(u if w is None else graph.mul(graph.expand(w, s), u), (axis,))
-      row = graph.add(graph.scalar(BinaryOps.MUL, row, 1 - smoothing), graph.scalar(BinaryOps.MUL, mean, smoothing))
-    row = graph.unary(UnaryOps.NEG, row) if log_total is None else graph.sub(log_total, row)
-    row = graph.where(graph.inside(index, s[axis]), row, graph.const(math.nan, row.dtype, kept))
+      row = graph.add(graph.mul(row, 1 - smoothing), graph.mul(mean, smoothing))
+    row = graph.neg(row) if log_total is None else graph.sub(log_total, row)
+    row = graph.where(graph.inside(index, s[axis]), row, math.nan)
     called = None
     if self._names is not None or Y._names is not None:
       n = len(rows)
@@ -122,8 +120,8 @@ class ClassLosses(Activation, Reduction, Movement):
 
     used = None
     if ignore_index is not None:
-      used = graph.scalar(BinaryOps.CMPNE, index, ignore_index)
-      row = graph.where(used, row, graph.const(0.0, row.dtype, kept))
+      used = graph.ne(index, ignore_index)
+      row = graph.where(used, row, 0.0)
     loss: Any = as_rows(row)
     if how != "mean" or (used is None and mine is None):
       # without a mean over the rows that count, one may be rounded before it is reduced
@@ -131,7 +129,7 @@ class ClassLosses(Activation, Reduction, Movement):
     if mine is None:
       assert used is not None
       return (loss.sum() / self._from_node(graph.reshape(used, rows)).sum().cast(loss.dtype)).cast(self._float())
-    if used is not None: mine = graph.where(used, mine, graph.const(0.0, mine.dtype, kept))
+    if used is not None: mine = graph.where(used, mine, 0.0)
     return (loss.sum() / as_rows(mine).sum()).cast(self._float())
 
   # ---- the losses
@@ -197,15 +195,15 @@ class ClassLosses(Activation, Reduction, Movement):
     s = u.shape
     Y = self._target(name, target, s[a])
     index = graph.reshape(self._classes(name, Y, s[:-1], s[a], None), (*s[:-1], 1))
-    chosen, zero = self._chosen(index, s, a), graph.const(0.0, u.dtype, s)
-    mine = graph.expand(graph.reduce(BinaryOps.ADD, graph.where(chosen, u, zero), (a,)), s)
-    each = graph.scalar(BinaryOps.ADD, graph.sub(u, mine), real_number(name, "margin", margin))
-    each = graph.where(chosen, zero, graph.scalar(BinaryOps.MAX, each, 0.0))
+    chosen = self._chosen(index, s, a)
+    mine = graph.expand(graph.reduce(BinaryOps.ADD, graph.where(chosen, u, 0.0), (a,)), s)
+    each = graph.add(graph.sub(u, mine), real_number(name, "margin", margin))
+    each = graph.where(chosen, 0.0, graph.maximum(each, 0.0))
     if p == 2: each = graph.mul(each, each)
     w = self._weight(name, weight, u, a)
     if w is not None:
-      each = graph.mul(each, graph.expand(graph.reduce(BinaryOps.ADD, graph.where(chosen, graph.expand(w, s), zero), (a,)), s))
-    row = graph.where(graph.inside(index, s[a]), self._mean_node(each, (a,)), graph.const(math.nan, u.dtype, index.shape))
+      each = graph.mul(each, graph.expand(graph.reduce(BinaryOps.ADD, graph.where(chosen, graph.expand(w, s), 0.0), (a,)), s))
+    row = graph.where(graph.inside(index, s[a]), self._mean_node(each, (a,)), math.nan)
     called = merged(name, (self, Y), ([*range(a), None], range(a)), a)
     rows = self._wrap_many(graph.drop(row, (a,)), () if weight is None else (weight,), called)
     return rows._reduced(name, reduction).cast(self._float())

@@ -198,5 +198,5 @@ def multiplied(a: UOp, la: Labels, b: UOp, lb: Labels, keep: Collection[str], ou
   a, b = placed(a, la, every), placed(b, lb, every)
   full = tuple([n if n != 1 else m for n, m in zip(a.shape, b.shape)])
   a, b = graph.expand(a, full), graph.expand(b, full)
-  product = graph.binary(BinaryOps.AND, a, b) if a.dtype.kind == "b" else graph.mul(a, b)
+  product = graph.and_(a, b) if a.dtype.kind == "b" else graph.mul(a, b)
   return summed(product, every, out)

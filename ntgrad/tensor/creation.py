@@ -10,7 +10,7 @@ from ntgrad import graph
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes, held, to_narrow
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
-from ntgrad.codegen.uop import BinaryOps, UOp
+from ntgrad.codegen.uop import UOp
 from ntgrad.core import MAX_DIMS, MAX_SIZE, Base, real_number, shape_of, whole_number
 from ntgrad.engine.bounds import known_class, within
 from ntgrad.engine.buffer import Buffer
@@ -130,13 +130,6 @@ def new_shape(name: str, shape: Sequence[Any], size: Any = None) -> tuple[int, .
   return s
 
 
-def index_along(axis: int, shape: tuple[int, ...]) -> UOp:
-  """The index along an axis, at every element of a shape."""
-  ones = [1] * len(shape)
-  ones[axis] = shape[axis]
-  return graph.expand(graph.reshape(graph.iota(shape[axis]), tuple(ones)), shape)
-
-
 @checked
 class Creation(Movement):
   """Constants and counters."""
@@ -217,8 +210,8 @@ class Creation(Movement):
     if ints: work = dtypes.int32 if small and (n - 1) * abs(step) <= most else dtypes.int64   # no overflow on the way
     else: work = dtypes.float64 if d is dtypes.float64 or d.kind != "f" else dtypes.float32
     u = graph.cast(graph.iota(n), work)  # type: ignore[arg-type]  # an int: steps of floats are rounded up above
-    if step != 1: u = graph.scalar(BinaryOps.MUL, u, step)
-    if start != 0: u = graph.scalar(BinaryOps.ADD, u, start)
+    if step != 1: u = graph.mul(u, step)
+    if start != 0: u = graph.add(u, start)
     return cls._made(graph.cast(u, d), device, requires_grad)
 
   @classmethod
@@ -237,10 +230,10 @@ class Creation(Movement):
     if not math.isfinite(held(step, work)):
       raise ArgumentError(f"linspace: {n} steps from {start} to {stop}; a step does not fit {work.name}")
     # the first half is counted from the start, the second from the stop
-    first = graph.scalar(BinaryOps.CMPLT, graph.iota(n), n // 2)
-    i = graph.cast(graph.where(first, graph.iota(n), graph.scalar(BinaryOps.SUB, graph.iota(n), n - 1)), work)
+    first = graph.lt(graph.iota(n), n // 2)
+    i = graph.cast(graph.where(first, graph.iota(n), graph.sub(graph.iota(n), n - 1)), work)
     end = graph.where(first, graph.const(start, work, (n,)), graph.const(stop, work, (n,)))
-    return cls._made(graph.cast(graph.add(graph.scalar(BinaryOps.MUL, i, step), end), d), device, requires_grad)
+    return cls._made(graph.cast(graph.add(graph.mul(i, step), end), d), device, requires_grad)
 
   @classmethod
   def logspace(cls, start: float, stop: float, steps: int, base: float = 10.0, *, dtype: Any = None, device: str | None = None,
@@ -252,7 +245,7 @@ class Creation(Movement):
     if d.kind == "b": raise DTypeError("logspace: bool; it gives numbers")
     work = dtypes.float64 if d is dtypes.float64 or d.kind != "f" else dtypes.float32
     powers = cls.linspace(start, stop, steps, dtype=work).lazydata
-    return cls._made(graph.cast(graph.binary(BinaryOps.POW, graph.const(base, work, powers.shape), powers), d), device,
+    return cls._made(graph.cast(graph.power(base, powers), d), device,
                      requires_grad)
 
   @classmethod
@@ -261,7 +254,7 @@ class Creation(Movement):
     """Ones on the diagonal of (n, m or n), zeros elsewhere. Raises ArgumentError."""
     rows, columns = new_shape("eye", (n, n if m is None else m))
     d = dtypes.default_float if dtype is None else dtypes.of(dtype)
-    same = graph.binary(BinaryOps.CMPEQ, index_along(0, (rows, columns)), index_along(1, (rows, columns)))
+    same = graph.eq(graph.index_along(0, (rows, columns)), graph.index_along(1, (rows, columns)))
     return cls._made(graph.cast(same, d), device, requires_grad)
 
   def _alike_in(self, dtype: Any, device: str | None) -> dict[str, Any]:
@@ -323,8 +316,8 @@ class Creation(Movement):
     """Ones on and below diagonal k of (n, m or n), zeros above, as numpy's. Raises ArgumentError."""
     rows, columns = new_shape("tri", (n, n if m is None else m))
     d = dtypes.default_float if dtype is None else dtypes.of(dtype)
-    limit = graph.scalar(BinaryOps.ADD, index_along(0, (rows, columns)), max(-rows, min(k, columns)))
-    below = graph.binary(BinaryOps.CMPLE, index_along(1, (rows, columns)), limit)
+    limit = graph.add(graph.index_along(0, (rows, columns)), max(-rows, min(k, columns)))
+    below = graph.le(graph.index_along(1, (rows, columns)), limit)
     return cls._made(graph.cast(below, d), device, requires_grad)
 
   def _triangle(self, name: str, diagonal: int, upper: bool) -> Self:
@@ -332,10 +325,10 @@ class Creation(Movement):
     if len(u.shape) < 2: raise ShapeError(f"{name}: shape {u.shape}; it takes at least 2 dimensions")
     s = u.shape[-2:]
     diagonal = max(-s[0], min(diagonal, s[1]))
-    row = graph.scalar(BinaryOps.ADD, index_along(0, s), diagonal) if diagonal else index_along(0, s)
-    a, b = (row, index_along(1, s)) if upper else (index_along(1, s), row)
-    inside = graph.broadcast(graph.binary(BinaryOps.CMPLE, a, b), u.shape)
-    return self._wrap(graph.where(inside, u, graph.const(0, u.dtype, u.shape)))
+    row = graph.add(graph.index_along(0, s), diagonal) if diagonal else graph.index_along(0, s)
+    a, b = (row, graph.index_along(1, s)) if upper else (graph.index_along(1, s), row)
+    inside = graph.broadcast(graph.le(a, b), u.shape)
+    return self._wrap(graph.where(inside, u, 0))
   def tril(self, diagonal: int = 0) -> Self:
     """The lower triangle of the last two dims, zeros above. Raises ShapeError."""
     return self._triangle("tril", diagonal, False)
@@ -390,7 +383,7 @@ class Creation(Movement):
     of = f"the {num_classes} classes, which go from 0 to {num_classes - 1}"
     inside = within(graph.index_of(u, num_classes), 0, num_classes, "one_hot", of, u.device)
     index = graph.expand(graph.reshape(inside, (*u.shape, 1)), shape)
-    classes = graph.cast(index_along(len(u.shape), shape), index.dtype)
-    out = self._from_node(graph.cast(graph.binary(BinaryOps.CMPEQ, index, classes), dtypes.int32))
+    classes = graph.cast(graph.index_along(len(u.shape), shape), index.dtype)
+    out = self._from_node(graph.cast(graph.eq(index, classes), dtypes.int32))
     if self._names is not None: out._names = (*self._names, None)
     return out

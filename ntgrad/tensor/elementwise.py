@@ -395,21 +395,21 @@ class Elementwise(Base):
   def neg(self) -> Self:
     """``-self``; bools are refused (DTypeError)."""
     if self.dtype.kind == "b": raise DTypeError("NEG: bools have no sign; use ~ (logical_not), or cast them to an int dtype")
-    return self._wrap(graph.unary(UnaryOps.NEG, self.lazydata))
+    return self._wrap(graph.neg(self.lazydata))
   def __neg__(self) -> Self: return self.neg()
   def __pos__(self) -> Self: return self._own()
   def __abs__(self) -> Self: return self.abs()
   def bitwise_not(self) -> Self:
     """Every bit of ints inverted; logical not of bools."""
     if self.dtype.kind == "f": raise DTypeError(f"NOT: bits of {self.dtype.name}; it takes ints and bools")
-    return self._wrap(graph.unary(UnaryOps.NOT, self.lazydata))
+    return self._wrap(graph.not_(self.lazydata))
   def __invert__(self) -> Self: return self.bitwise_not()
   def logical_not(self) -> Self:
     """True where the value is zero."""
     return self.cast(dtypes.bool).bitwise_not()
   def abs(self) -> Self:
     """The absolute value."""
-    return self._wrap(graph.unary(UnaryOps.ABS, self.lazydata)) if self.dtype.kind in "fi" else self._own()
+    return self._wrap(graph.absolute(self.lazydata)) if self.dtype.kind in "fi" else self._own()
   def exp(self) -> Self:
     """e to the power of the value."""
     return self._unary(UnaryOps.EXP)
@@ -480,7 +480,7 @@ class Elementwise(Base):
     return self._without_slope((self < 0).where(-1, (self > 0).where(1, self.abs())).lazydata)
   def isnan(self) -> Self:
     """Whether the value is NaN."""
-    return self._wrap(graph.unary(UnaryOps.ISNAN, self.lazydata)) if self.dtype.kind in "fe" else self != self
+    return self._wrap(graph.isnan(self.lazydata)) if self.dtype.kind in "fe" else self != self
   def isinf(self, detect_positive: bool = True, detect_negative: bool = True) -> Self:
     """Whether the value is inf or -inf, or only one of them."""
     if self.dtype.kind != "f" or not (detect_positive or detect_negative): return self.ne(self) & False

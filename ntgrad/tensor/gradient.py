@@ -16,7 +16,7 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.elementwise import product, quotient, select
 from ntgrad.codegen.errors import GradientError
 from ntgrad.codegen.functions import FUNCTIONS
-from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UOp
 from ntgrad.core import Base, Leaf
 from ntgrad.engine.buffer import overwritten
 from ntgrad.engine.realize import walk as computed_walk
@@ -112,9 +112,7 @@ def _untile(u: UOp, g: UOp, need: Need) -> Pairs:
   total = n + 2 * k
   for d, size in enumerate(inner):
     if size == 1: continue
-    own, window = [graph.expand(graph.reshape(graph.iota(size), tuple([size if i == axis else 1 for i in range(total)])), t.shape)
-                   for axis in (n + d, n + k + d)]
-    t = select(graph.binary(BinaryOps.CMPEQ, own, window), t)
+    t = select(graph.eq(graph.index_along(n + d, t.shape), graph.index_along(n + k + d, t.shape)), t)
   return [(u.src[0], graph.reshape(sum_to(t, range(n + k, total)), u.src[0].shape))]
 
 
@@ -126,7 +124,7 @@ def _reduce(u: UOp, g: UOp, need: Need) -> Pairs:
     v = graph.const_value(g)
     return [(x, graph.expand(g, s) if v is None else graph.const(v, g.dtype, s))]
   if fn is BinaryOps.MAX or fn is BinaryOps.MIN:
-    chosen = graph.binary(BinaryOps.CMPEQ, x, graph.expand(u, s))
+    chosen = graph.eq(x, graph.expand(u, s))
     # equal ones share the gradient
     ties = graph.reduce(BinaryOps.ADD, graph.cast(chosen, graph.acc_dtype(g.dtype)), axes)
     return [(x, select(chosen, graph.expand(quotient(g, graph.cast(ties, g.dtype)), s)))]
@@ -142,19 +140,18 @@ def _scan(u: UOp, g: UOp, need: Need) -> Pairs:
   if fn not in (BinaryOps.MAX, BinaryOps.MIN): return ()
   # of equal ones the last one so far has the gradient of all, as of a NaN every later one
   s, n = x.shape, x.shape[axis]
-  at = graph.iota(n)
-  if reverse: at = graph.sub(graph.const(n - 1, at.dtype, (n,)), at)   # in the order of the scan
-  at = graph.broadcast(graph.reshape(at, (n,) + (1,) * (len(s) - axis - 1)), s)
-  new = graph.binary(BinaryOps.OR, graph.binary(BinaryOps.CMPEQ, x, u), graph.unary(UnaryOps.ISNAN, x))
-  chosen = graph.scan(BinaryOps.MAX, graph.where(new, at, graph.const(0, at.dtype, s)), axis, reverse)
-  if reverse: chosen = graph.sub(graph.const(n - 1, at.dtype, s), chosen)
+  at = graph.index_along(axis, s)
+  if reverse: at = graph.sub(n - 1, at)   # in the order of the scan
+  new = graph.or_(graph.eq(x, u), graph.isnan(x))
+  chosen = graph.scan(BinaryOps.MAX, graph.where(new, at, 0), axis, reverse)
+  if reverse: chosen = graph.sub(n - 1, chosen)
   # rows, side by side, are one: element i of row r is r * n + i
   order = (*[d for d in range(len(s)) if d != axis], axis)
   back = tuple([order.index(d) for d in range(len(s))])
   chosen, g = graph.permute(chosen, order), graph.permute(g, order)
   flat = (math.prod(s) // n, n)
-  row = graph.expand(graph.reshape(graph.iota(flat[0]), (flat[0], 1)), flat)
-  out = graph.scatter(graph.const(0.0, g.dtype, flat), (row, graph.reshape(chosen, flat)), graph.reshape(g, flat), "add")
+  index = graph.index_along(0, flat), graph.reshape(chosen, flat)
+  out = graph.scatter(graph.const(0.0, g.dtype, flat), index, graph.reshape(g, flat), "add")
   return [(x, graph.permute(graph.reshape(out, g.shape), back))]
 
 
@@ -162,15 +159,14 @@ def _product_scan(x: UOp, u: UOp, g: UOp, axis: int, reverse: bool) -> UOp:
   """The gradient of running products: what comes after an element, with its products, over the element. The first zero of a row
   gets the products without it, what comes after it nothing."""
   def after(v: UOp) -> UOp: return graph.scan(BinaryOps.ADD, v, axis, not reverse)
-  s, none, one = x.shape, graph.const(0.0, g.dtype, x.shape), graph.const(1.0, x.dtype, x.shape)
-  zero = graph.binary(BinaryOps.CMPEQ, x, graph.const(0.0, x.dtype, s))
+  zero = graph.eq(x, 0.0)
   ones = graph.cast(zero, dtypes.int32)
   seen = graph.scan(BinaryOps.ADD, ones, axis, reverse)
-  first = graph.binary(BinaryOps.AND, zero, graph.scalar(BinaryOps.CMPEQ, seen, 1))
-  without = graph.scan(BinaryOps.MUL, graph.where(first, one, x), axis, reverse)
-  before = graph.scalar(BinaryOps.CMPEQ, seen, 0)
-  usual = graph.div(after(product(g, u)), graph.where(zero, one, x))
-  return graph.where(before, usual, graph.where(first, after(product(g, without)), none))
+  first = graph.and_(zero, graph.eq(seen, 1))
+  without = graph.scan(BinaryOps.MUL, graph.where(first, 1.0, x), axis, reverse)
+  before = graph.eq(seen, 0)
+  usual = graph.div(after(product(g, u)), graph.where(zero, 1.0, x))
+  return graph.where(before, usual, select(first, after(product(g, without))))
 
 
 def _products_of_others(x: UOp, axes: Sequence[int]) -> UOp:
@@ -182,10 +178,8 @@ def _products_of_others(x: UOp, axes: Sequence[int]) -> UOp:
   order = (*rest, *axes)
   flat = graph.reshape(graph.permute(x, order), (*[s[i] for i in rest], math.prod([s[a] for a in axes])))
   n, r = flat.shape[-1], len(rest)
-  def index(axis: int) -> UOp:
-    return graph.expand(graph.reshape(graph.iota(n), (1,) * axis + (n,) + (1,) * (r + 1 - axis)), (*flat.shape, n))
   every = graph.expand(graph.reshape(flat, (*flat.shape[:-1], 1, n)), (*flat.shape, n))
-  others = graph.where(graph.binary(BinaryOps.CMPEQ, index(r), index(r + 1)), graph.const(1.0, x.dtype, every.shape), every)
+  others = graph.where(graph.eq(graph.index_along(r, every.shape), graph.index_along(r + 1, every.shape)), 1.0, every)
   out = graph.reshape(graph.reduce(BinaryOps.MUL, others, (r + 1,)), tuple([s[o] for o in order]))
   return graph.permute(out, tuple([order.index(i) for i in range(len(s))]))
 
@@ -202,7 +196,7 @@ def _scatter(u: UOp, g: UOp, need: Need) -> Pairs:
   if u.arg == "add": return [(base, g), (value, graph.gather(g, *index))]
   # what was set no longer depends on the base; of equal indices one write is there
   winner, kept = _winners(index, base.shape[:len(index)])
-  free = graph.scalar(BinaryOps.CMPEQ, winner, -1)
+  free = graph.eq(winner, -1)
   return [(base, select(_rows(free, base.shape), g)), (value, select(_rows(kept, value.shape), graph.gather(g, *index)))]
 
 
@@ -215,11 +209,10 @@ def _update(u: UOp, g: UOp, need: Need) -> Pairs:
     winner, kept = _winners(index, (n,))
     out = [(value, select(_rows(kept, value.shape), graph.gather(part, index[0])))]
     if base in need:
-      out.append((base, graph.update(g, select(_rows(graph.scalar(BinaryOps.CMPEQ, winner, -1), part.shape), part), u.arg)))
+      out.append((base, graph.update(g, select(_rows(graph.eq(winner, -1), part.shape), part), u.arg)))
     return out
-  return (
-    [(value, part), (base, graph.update(g, graph.const(0.0, g.dtype, part.shape), u.arg))] if base in need else [(value, part)]
-  )
+  if base not in need: return [(value, part)]
+  return [(value, part), (base, graph.update(g, graph.const(0.0, g.dtype, part.shape), u.arg))]
 
 
 def _rows(mask: UOp, shape: tuple[int, ...]) -> UOp:
@@ -232,7 +225,7 @@ def _winners(index: Sequence[UOp], rows: tuple[int, ...]) -> tuple[UOp, UOp]:
   shape = index[0].shape
   numbers = graph.reshape(graph.iota(math.prod(shape)), shape)
   winner = graph.scatter(graph.const(-1, dtypes.int32, rows), index, numbers, "set")
-  return winner, graph.binary(BinaryOps.CMPEQ, graph.gather(winner, *index), numbers)
+  return winner, graph.eq(graph.gather(winner, *index), numbers)
 
 
 def _cat(u: UOp, g: UOp, need: Need) -> Pairs:
@@ -341,7 +334,7 @@ def total(parts: Sequence[UOp]) -> UOp:
   """
   if len(parts) >= MANY:
     for joined in (_side_by_side, _one_product): parts = joined(parts)
-  return functools.reduce(lambda a, b: graph.binary(BinaryOps.ADD, a, b), parts)
+  return functools.reduce(graph.add, parts)
 
 
 def _side_by_side(parts: Sequence[UOp]) -> list[UOp]:
@@ -419,7 +412,7 @@ def _memory(u: UOp) -> UOp:
   return u
 
 
-def _add(a: UOp | None, b: UOp) -> UOp: return b if a is None else graph.binary(BinaryOps.ADD, a, b)
+def _add(a: UOp | None, b: UOp) -> UOp: return b if a is None else graph.add(a, b)
 
 
 def _refuse_gone(name: str, loss: Any, found: Iterable[UOp]) -> None:

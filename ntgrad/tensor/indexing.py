@@ -21,11 +21,8 @@ from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.core import MAX_DIMS, Base, axis_of
 from ntgrad.engine.bounds import within
 from ntgrad.names import Names, merged, text
-from ntgrad.tensor.creation import index_along
 from ntgrad.tensor.elementwise import Elementwise, broadcast_shape, common_device
 from ntgrad.tensor.movement import Movement
-
-_ADD, _MUL, _LT, _AND = BinaryOps.ADD, BinaryOps.MUL, BinaryOps.CMPLT, BinaryOps.AND
 
 
 def host_index(name: str, index: Any, size: int, axis: int, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -47,7 +44,7 @@ def normal_index(name: str, u: UOp, axis: int, shape: tuple[int, ...], device: s
   of = f"dimension {axis} of a tensor of shape {shape}, which has {size} elements"
   if u.dtype.kind == "u" or u.op is Ops.IOTA: return graph.index_of(within(u, 0, size, name, of, device), size)
   u = within(graph.index_of(u, size), -size, size, name, of, device)
-  return graph.where(graph.scalar(_LT, u, 0), graph.scalar(_ADD, u, size), u)
+  return graph.where(graph.lt(u, 0), graph.add(u, size), u)
 
 
 def host_values(name: str, t: Any, advice: str) -> np.ndarray[Any, Any]:
@@ -97,11 +94,11 @@ def joined_index(indices: Sequence[UOp], sizes: Sequence[int]) -> UOp:
   for u, size in zip(indices, sizes):
     u = graph.index_of(u, size)
     inside = graph.inside(u, size)   # before the cast, which may cut off what makes it too large
-    valid = inside if valid is None else graph.binary(_AND, valid, inside)
+    valid = inside if valid is None else graph.and_(valid, inside)
     u = graph.cast(u, work)
-    flat = u if flat is None else graph.add(graph.scalar(_MUL, flat, size), u)
+    flat = u if flat is None else graph.add(graph.mul(flat, size), u)
   assert flat is not None and valid is not None
-  return graph.where(valid, flat, graph.const(-1, work, flat.shape))
+  return graph.where(valid, flat, -1)
 
 
 def _sliced(item: slice, size: int) -> tuple[int, int, int]:
@@ -375,9 +372,9 @@ class Indexing(Elementwise, Movement):
       if count > n or exact and count != n: raise ShapeError(f"{name}: {said.format(value=count)}; give as many")
     ones = graph.cast(mask.lazydata, dtypes.int32)
     device = self.lazydata.device
-    total = within(graph.reduce(_ADD, ones, (0,)), n if exact else 0, n + 1, name, "", device, said=said)
+    total = within(graph.reduce(BinaryOps.ADD, ones, (0,)), n if exact else 0, n + 1, name, "", device, said=said)
     # how many there are, less those from an element on: as many as are before it
-    place = graph.sub(graph.expand(total, ones.shape), graph.scan(_ADD, ones, 0, True))
+    place = graph.sub(graph.expand(total, ones.shape), graph.scan(BinaryOps.ADD, ones, 0, True))
     order = (dim, *[d for d in range(self.ndim) if d != dim])
     parts = graph.permute(self.lazydata, order)
     if not n: parts = graph.pad(parts, [(0, 1)] + [(0, 0)] * (self.ndim - 1))   # else nothing would look at the index
@@ -428,7 +425,7 @@ class Indexing(Elementwise, Movement):
                        "it needs as many dimensions, none but that axis larger")
     common_device(name, self.lazydata, index.lazydata)
     u = normal_index(name, index.lazydata, d, s, self.lazydata.device)
-    return [u if k == d else index_along(k, index.shape) for k in range(len(s))], d
+    return [u if k == d else graph.index_along(k, index.shape) for k in range(len(s))], d
 
   def gather(self, dim: int | str, index: Any) -> Self:
     """out[i][j] = self[index[i][j]][j] for dim 0, and so on; an index out of range is an error, or zeros, as for ``x[index]``.

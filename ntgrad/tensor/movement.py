@@ -12,7 +12,7 @@ from ntgrad import graph
 from ntgrad.checks import Ints, Operand, checked, operand
 from ntgrad.codegen.dtype import dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.core import Base, axes_of, axis_of, shape_of, whole_number
 from ntgrad.names import Places, aligned, fit, text
 from ntgrad.tensor.elementwise import broadcast_shape, common_device, scalar_node
@@ -25,7 +25,7 @@ def pad_value(u: UOp, padding: Sequence[tuple[int, int]], value: Any) -> UOp:
   if not any([lo or hi for lo, hi in padding]): return u
   if value == 0: return graph.pad(u, padding)
   inside = graph.pad(graph.const(True, dtypes.bool, u.shape), padding)
-  return graph.where(inside, graph.pad(u, padding), graph.const(value, u.dtype, inside.shape))
+  return graph.where(inside, graph.pad(u, padding), value)
 
 
 def several(name: str, given: Sequence[Any]) -> tuple[Any, ...]:
@@ -70,9 +70,7 @@ def _beside(parts: Sequence[UOp], axis: int) -> UOp:
     if out is None:
       out = full
       continue
-    place = graph.reshape(graph.iota(total), tuple([total if d == axis else 1 for d in range(len(p.shape))]))
-    place = graph.expand(place, full.shape)
-    out = graph.where(graph.scalar(BinaryOps.CMPLT, place, begin), out, full)
+    out = graph.where(graph.lt(graph.index_along(axis, full.shape), begin), out, full)
   assert out is not None
   return out
 

@@ -31,7 +31,7 @@ class Normalising(Reduction, Movement):
     mean = self._mean_node(x, axes)
     d = graph.sub(x, graph.expand(mean, x.shape))
     var = self._mean_node(graph.mul(d, d), axes)
-    inv = graph.unary(UnaryOps.RSQRT, graph.scalar(BinaryOps.ADD, var, eps))
+    inv = graph.unary(UnaryOps.RSQRT, graph.add(var, eps))
     return self._wrap(graph.cast(graph.mul(d, graph.expand(inv, d.shape)), u.dtype))
 
   def _last_dims(self, name: str, normalized_shape: Any, given: Sequence[tuple[str, Any]]) -> tuple[int, ...]:
@@ -196,8 +196,8 @@ class Normalising(Reduction, Movement):
     t = graph.tile(squares, windows)
     around = graph.reduce(BinaryOps.ADD, t, tuple(range(self.ndim, 2 * self.ndim)))
     around = graph.drop(around, tuple(range(self.ndim, 2 * self.ndim)))
-    scale = graph.scalar(BinaryOps.ADD, graph.scalar(BinaryOps.MUL, around, alpha / size), k)
-    return self._wrap(graph.cast(graph.mul(u, graph.scalar(BinaryOps.POW, scale, -beta)), self.dtype))
+    scale = graph.add(graph.mul(around, alpha / size), k)
+    return self._wrap(graph.cast(graph.mul(u, graph.power(scale, -beta)), self.dtype))
 
 
 def _step(dtype: Any) -> float:

@@ -391,19 +391,19 @@ def _greatest(d: DType) -> float:
 
 def _places(shape: tuple[int, ...], n: int, step: int, d: DType) -> UOp:
   """How far each of n parts of a number, in the last dimension, is shifted."""
-  return graph.broadcast(graph.cast(graph.scalar(BinaryOps.MUL, graph.iota(n), step), d), (*shape, n))
+  return graph.broadcast(graph.cast(graph.mul(graph.iota(n), step), d), (*shape, n))
 
 
 def _narrower(u: UOp, d: DType, n: int) -> UOp:
   whole, shape = _UINT[u.dtype.itemsize], u.shape
   parts = graph.broadcast(graph.reshape(seen_as(u, whole), (*shape, 1)), (*shape, n))
-  parts = graph.binary(BinaryOps.SHR, parts, _places(shape, n, 8 * d.itemsize, whole))
-  parts = graph.scalar(BinaryOps.AND, parts, (1 << 8 * d.itemsize) - 1)
+  parts = graph.shr(parts, _places(shape, n, 8 * d.itemsize, whole))
+  parts = graph.and_(parts, (1 << 8 * d.itemsize) - 1)
   return seen_as(graph.reshape(graph.cast(parts, _UINT[d.itemsize]), (*shape[:-1], shape[-1] * n)), d)
 
 
 def _wider(u: UOp, d: DType, n: int) -> UOp:
   whole, shape = _UINT[d.itemsize], (*u.shape[:-1], u.shape[-1] // n)
   parts = graph.cast(graph.reshape(seen_as(u, _UINT[u.dtype.itemsize]), (*shape, n)), whole)
-  parts = graph.binary(BinaryOps.SHL, parts, _places(shape, n, 8 * u.dtype.itemsize, whole))
+  parts = graph.shl(parts, _places(shape, n, 8 * u.dtype.itemsize, whole))
   return seen_as(graph.reshape(graph.reduce(BinaryOps.OR, parts, (len(shape),)), shape), d)

@@ -12,7 +12,7 @@ from ntgrad import graph
 from ntgrad.checks import Ints, Operand, checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
+from ntgrad.codegen.uop import BinaryOps, UOp
 from ntgrad.core import real_number
 from ntgrad.names import text
 from ntgrad.tensor.convolution import Padding, Pair, numbers, paddings
@@ -27,10 +27,10 @@ def first_of(name: str, t: UOp, best: UOp, places: UOp, used: UOp | None, axes: 
   most = dtypes.max(dtypes.int32)
   if total > most: raise ShapeError(f"{name}: indices of {total} elements; int32 counts {most}")
   u, top = graph.detach(t), graph.expand(graph.detach(best), t.shape)
-  found = graph.binary(BinaryOps.CMPEQ, u, top)
-  if u.dtype.kind == "f": found = graph.binary(BinaryOps.OR, found, graph.unary(UnaryOps.ISNAN, u))
-  if used is not None: found = graph.binary(BinaryOps.AND, found, graph.expand(used, t.shape))
-  return graph.drop(graph.reduce(BinaryOps.MIN, graph.where(found, places, graph.const(most, dtypes.int32, t.shape)), axes), axes)
+  found = graph.eq(u, top)
+  if u.dtype.kind == "f": found = graph.or_(found, graph.isnan(u))
+  if used is not None: found = graph.and_(found, graph.expand(used, t.shape))
+  return graph.drop(graph.reduce(BinaryOps.MIN, graph.where(found, places, most), axes), axes)
 
 
 @checked

@@ -136,8 +136,8 @@ def fraction(r: UOp, dtype: DType) -> UOp:
   out."""
   n = _FRACTION[dtype]
   work = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
-  whole = graph.cast(graph.scalar(BinaryOps.SHR, r, 64 - n), dtypes.int64 if n > 31 else dtypes.int32)
-  return graph.scalar(BinaryOps.MUL, graph.cast(whole, work), 2.0 ** -n)
+  whole = graph.cast(graph.shr(r, 64 - n), dtypes.int64 if n > 31 else dtypes.int32)
+  return graph.mul(graph.cast(whole, work), 2.0 ** -n)
 
 
 def below(value: float, dtype: DType) -> float:
@@ -202,12 +202,12 @@ class Random(Creation):
     if 0 in s: return cls._made(graph.const(0, d, s), None, requires_grad)
     u = fraction(bits(s, dev, generator), d)
     if high - low != 1:
-      u = graph.scalar(BinaryOps.MUL, u, high - low)
+      u = graph.mul(u, high - low)
       if low: u = _rounded(u)
-    if low: u = graph.scalar(BinaryOps.ADD, u, low)
+    if low: u = graph.add(u, low)
     u = graph.cast(u, d)
     # fractions of high stay below it; a sum may be rounded up to it
-    if low or u.dtype is not graph.acc_dtype(d): u = graph.scalar(BinaryOps.MIN, u, max(below(held(high, d), d), held(low, d)))
+    if low or u.dtype is not graph.acc_dtype(d): u = graph.minimum(u, max(below(held(high, d), d), held(low, d)))
     return cls._made(u, None, requires_grad)
 
   @classmethod
@@ -221,10 +221,10 @@ class Random(Creation):
     work = dtypes.float64 if d is dtypes.float64 else dtypes.float32
     # one hash, two uniforms: the high word gives the radius, the low word the angle
     a = fraction(r, dtypes.float32)
-    low = graph.cast(graph.scalar(BinaryOps.SHR, graph.scalar(BinaryOps.AND, r, 2 ** 32 - 1), 8), dtypes.int32)
-    angle = graph.scalar(BinaryOps.MUL, graph.cast(low, work), 2 * math.pi * 2.0 ** -24)
-    left = graph.sub(graph.const(1.0, work, s), graph.cast(a, work))  # (0, 1]: its logarithm is finite
-    radius = graph.unary(UnaryOps.SQRT, graph.scalar(BinaryOps.MUL, graph.unary(UnaryOps.LOG, left), -2.0))
+    low = graph.cast(graph.shr(graph.and_(r, 2 ** 32 - 1), 8), dtypes.int32)
+    angle = graph.mul(graph.cast(low, work), 2 * math.pi * 2.0 ** -24)
+    left = graph.sub(1.0, graph.cast(a, work))  # (0, 1]: its logarithm is finite
+    radius = graph.sqrt(graph.mul(graph.log(left), -2.0))
     return cls._made(graph.cast(graph.mul(radius, graph.unary(UnaryOps.COS, angle)), d), None, requires_grad)
 
   @classmethod
@@ -233,8 +233,8 @@ class Random(Creation):
     ArgumentError, DTypeError."""
     mean, std = real_number("normal", "mean", mean), real_number("normal", "std", std)
     if std < 0: raise ArgumentError(f"normal: std {std}; it must not be negative")
-    u = graph.scalar(BinaryOps.MUL, cls.randn(*shape, **kwargs).lazydata, std)
-    return cls._made(graph.scalar(BinaryOps.ADD, u, mean), None, requires_grad)
+    u = graph.mul(cls.randn(*shape, **kwargs).lazydata, std)
+    return cls._made(graph.add(u, mean), None, requires_grad)
 
   @classmethod
   def randint(cls, *shape: Any, low: int = 0, high: int | None = None, size: Any = None, generator: Generator | None = None,
@@ -258,11 +258,11 @@ class Random(Creation):
     s = new_shape("randint", shape, size)
     if 0 in s: return cls._from_node(graph.const(0, d, s))
     r, span = bits(s, Device.canonicalize(device), generator), high - low
-    if span < 2 ** 32: r = graph.scalar(BinaryOps.SHR, graph.scalar(BinaryOps.MUL, graph.scalar(BinaryOps.SHR, r, 32), span), 32)
+    if span < 2 ** 32: r = graph.shr(graph.mul(graph.shr(r, 32), span), 32)
     elif span < 2 ** 64: r = graph.scalar(BinaryOps.MOD, r, span)
     wide = dtypes.uint64 if d is dtypes.uint64 else dtypes.int64
     u = graph.cast(r, wide)
-    return cls._from_node(graph.cast(graph.scalar(BinaryOps.ADD, u, low) if low else u, d))
+    return cls._from_node(graph.cast(graph.add(u, low) if low else u, d))
 
   @classmethod
   def scaled_uniform(cls, *shape: Any, **kwargs: Any) -> Self:

@@ -13,7 +13,7 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps
 from ntgrad.core import axis_of, shape_of, whole_number
-from ntgrad.tensor.creation import index_along, new_shape
+from ntgrad.tensor.creation import new_shape
 from ntgrad.tensor.indexing import Indexing
 from ntgrad.tensor.movement import several
 
@@ -175,8 +175,8 @@ class Rearranging(Indexing):
     acc = graph.acc_dtype(u.dtype) if u.dtype.kind == "f" else u.dtype
     shape = (n, columns)
     times = graph.expand(graph.reshape(graph.cast(u, acc), (n, 1)), shape)
-    first = graph.scalar(BinaryOps.CMPEQ, index_along(1, shape), 0 if increasing else columns - 1)
-    powers = graph.where(first, graph.const(1, acc, shape), times)
+    first = graph.eq(graph.index_along(1, shape), 0 if increasing else columns - 1)
+    powers = graph.where(first, 1, times)
     if n and columns: powers = graph.scan(BinaryOps.MUL, powers, 1, not increasing)
     return x._wrap(graph.cast(powers, u.dtype))
 
@@ -188,8 +188,8 @@ class Rearranging(Indexing):
     if a == b: raise AxisError(f"diag_embed: dim1 {dim1} and dim2 {dim2} are the same dimension")
     m = new_shape("diag_embed", (self.shape[-1] + abs(offset),) * 2)[0]
     rows = self.named().pad(((0, 0),) * (self.ndim - 1) + ((max(-offset, 0), max(offset, 0)),)).unsqueeze(-1)
-    at = graph.scalar(BinaryOps.ADD, index_along(0, (m, m)), offset)
-    there: Any = self._from_node(graph.binary(BinaryOps.CMPEQ, index_along(1, (m, m)), at))
+    at = graph.add(graph.index_along(0, (m, m)), offset)
+    there: Any = self._from_node(graph.eq(graph.index_along(1, (m, m)), at))
     return there.where(rows, False if rows.dtype.kind == "b" else 0).movedim((-2, -1), (a, b))._own()
 
   def diagflat(self, offset: int = 0) -> Self:

@@ -12,7 +12,7 @@ from ntgrad import graph
 from ntgrad.checks import checked, flag
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError
-from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
+from ntgrad.codegen.uop import BinaryOps, UOp
 from ntgrad.core import axes_of, axis_of, real_number
 from ntgrad.names import without
 from ntgrad.tensor.elementwise import Elementwise
@@ -86,13 +86,11 @@ class Reduction(Elementwise):
     if not n: raise ArgumentError(f"{name}: shape {s} has no elements along {axis}; it takes at least one")
     if u.dtype.kind == "b": u = graph.cast(u, dtypes.int32)
     best = graph.expand(graph.reduce(fn, u, (a,)), u.shape)
-    found = graph.binary(BinaryOps.CMPEQ, u, best)
-    if u.dtype.kind == "f": found = graph.binary(BinaryOps.OR, found, graph.unary(UnaryOps.ISNAN, u))
+    found = graph.eq(u, best)
+    if u.dtype.kind == "f": found = graph.or_(found, graph.isnan(u))
     # n - i is greatest at the first
-    left = graph.sub(graph.const(n, dtypes.int32, (n,)), graph.iota(n))
-    left = graph.expand(graph.reshape(left, (1,) * a + (n,) + (1,) * (len(u.shape) - a - 1)), u.shape)
-    first = graph.reduce(BinaryOps.MAX, graph.where(found, left, graph.const(0, dtypes.int32, u.shape)), (a,))
-    out = graph.sub(graph.const(n, dtypes.int32, first.shape), first)
+    first = graph.reduce(BinaryOps.MAX, graph.where(found, graph.sub(n, graph.index_along(a, u.shape)), 0), (a,))
+    out = graph.sub(n, first)
     if flag("keepdim", keepdim): return self._detached(graph.reshape(out, (1,) * len(s)) if axis is None else out)
     t = self._from_node(graph.drop(out, (a,)))
     if axis is not None: t._names = without(self._names, (a,))
@@ -125,7 +123,7 @@ class Reduction(Elementwise):
     acc = graph.acc_dtype(u.dtype if u.dtype.kind == "f" else dtypes.default_float)
     total = graph.reduce(BinaryOps.ADD, graph.cast(u, acc), axes)
     n = count(u, axes)
-    return graph.div(total, graph.const(real(n), acc, total.shape)) if n != 1 else total
+    return graph.div(total, real(n)) if n != 1 else total
 
   def mean(self, axis: Axis = None, keepdim: bool = False, *, dtype: DType | str | None = None) -> Self:
     """The mean along axes (None: all); of ints and bools the default float; with ``dtype`` elements are cast first. Raises
@@ -141,7 +139,7 @@ class Reduction(Elementwise):
     mean = self._mean_node(u, axes)
     d = graph.sub(graph.cast(u, mean.dtype), graph.expand(mean, u.shape))
     total = graph.reduce(BinaryOps.ADD, graph.mul(d, d), axes)
-    return graph.div(total, graph.const(real(max(count(u, axes) - correction, 0)), mean.dtype, total.shape)), mean
+    return graph.div(total, real(max(count(u, axes) - correction, 0))), mean
 
   def var(self, axis: Axis = None, keepdim: bool = False, correction: float = 1, *, unbiased: bool | None = None) -> Self:
     """The variance along axes (None: all), divided by n - correction; ``unbiased`` says that as a flag, True: n - 1, False: n.
@@ -189,10 +187,10 @@ class Reduction(Elementwise):
   def _root(self, power: float) -> Self:
     """self ** power, without slope where self is 0."""
     u = self.lazydata
-    zero, one = graph.scalar(BinaryOps.CMPEQ, u, 0.0), graph.const(1.0, u.dtype, u.shape)
-    base = graph.where(zero, one, u)
-    root = graph.unary(UnaryOps.SQRT, base) if power == 0.5 else graph.scalar(BinaryOps.POW, base, power)
-    return self._wrap(graph.where(zero, graph.const(0.0 if power > 0 else math.inf, u.dtype, u.shape), root))
+    zero = graph.eq(u, 0.0)
+    base = graph.where(zero, 1.0, u)
+    root = graph.sqrt(base) if power == 0.5 else graph.power(base, power)
+    return self._wrap(graph.where(zero, 0.0 if power > 0 else math.inf, root))
   def _rounded_to(self, dtype: DType) -> Self: return self.cast(dtype if dtype.kind == "f" else dtypes.default_float)
 
   def _rows(self, name: str, axis: int | str) -> tuple[UOp, int, DType]:
@@ -207,7 +205,7 @@ class Reduction(Elementwise):
     axes = (a,) if u.shape else ()
     top = graph.detach(graph.reduce(BinaryOps.MAX, u, axes))
     d = graph.sub(u, graph.expand(top, u.shape))
-    e = graph.unary(UnaryOps.EXP, d)
+    e = graph.exp(d)
     return d, e, graph.reduce(BinaryOps.ADD, e, axes)
 
   def softmax(self, axis: int | str = -1, dtype: DType | str | None = None) -> Self:
@@ -220,7 +218,7 @@ class Reduction(Elementwise):
     """log(softmax(x)) along an axis; small floats are computed in float32. Raises AxisError."""
     u, a, out = self._rows("log_softmax", axis)
     d, _, total = self._shifted(u, a)
-    node = graph.sub(d, graph.expand(graph.unary(UnaryOps.LOG, total), d.shape))
+    node = graph.sub(d, graph.expand(graph.log(total), d.shape))
     return self._wrap(graph.cast(node, out if dtype is None else dtypes.of(dtype)))
 
   def logsumexp(self, axis: Axis = None, keepdim: bool = False) -> Self:
@@ -231,10 +229,10 @@ class Reduction(Elementwise):
     axes = axes_of("logsumexp", axis, len(u.shape), self._names)
     top = graph.detach(graph.reduce(BinaryOps.MAX, u, axes))
     # a row of only -inf (or with an inf) must not become inf - inf
-    finite = graph.scalar(BinaryOps.CMPLT, graph.unary(UnaryOps.ABS, top), math.inf)
-    top = graph.where(finite, top, graph.const(0.0, top.dtype, top.shape))
-    total = graph.reduce(BinaryOps.ADD, graph.unary(UnaryOps.EXP, graph.sub(u, graph.expand(top, u.shape))), axes)
-    return self._finish(graph.cast(graph.add(graph.unary(UnaryOps.LOG, total), top), x.dtype), axes, keepdim)
+    finite = graph.lt(graph.absolute(top), math.inf)
+    top = graph.where(finite, top, 0.0)
+    total = graph.reduce(BinaryOps.ADD, graph.exp(graph.sub(u, graph.expand(top, u.shape))), axes)
+    return self._finish(graph.cast(graph.add(graph.log(total), top), x.dtype), axes, keepdim)
 
   def cumsum(self, axis: int | str = 0, *, dtype: DType | str | None = None) -> Self:
     """Running sums along an axis; with ``dtype`` elements are cast first. Raises AxisError."""

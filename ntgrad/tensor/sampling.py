@@ -12,7 +12,7 @@ from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.core import whole_number
 from ntgrad.names import text
 from ntgrad.tensor.convolution import numbers
-from ntgrad.tensor.creation import index_along, new_shape
+from ntgrad.tensor.creation import new_shape
 from ntgrad.tensor.indexing import Indexing
 from ntgrad.tensor.numeric import Numeric
 from ntgrad.tensor.random import Random
@@ -116,7 +116,7 @@ class Sampling(Indexing, Random, Numeric):
     """(n, c, ..) at a place for each further dim, (n, *out) each: (n, c, *out), zeros outside."""
     n, *out = places[0].shape
     s = (n, self.shape[1], *out)
-    index = [index_along(0, s), index_along(1, s)]
+    index = [graph.index_along(0, s), graph.index_along(1, s)]
     for p in places: index.append(graph.expand(graph.reshape(p.lazydata, (n, 1, *out)), s))
     return self._wrap_many(graph.gather(self.lazydata, *index), ())
 

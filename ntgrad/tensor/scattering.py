@@ -14,7 +14,7 @@ from ntgrad import graph
 from ntgrad.checks import Operand, checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
-from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
+from ntgrad.codegen.uop import BinaryOps, UOp
 from ntgrad.core import Base, axis_of, mode, whole_number
 from ntgrad.names import Names, merged
 from ntgrad.tensor.elementwise import broadcast_shape, common_device
@@ -27,12 +27,11 @@ _REDUCE = ("sum", "prod", "mean", "amax", "amin")
 def _products(value: UOp, row: UOp) -> UOp:
   """Running products of values that stand row by row, anew at each row: each pass joins twice as many."""
   n, k = value.shape[0], 1
-  value, row = graph.contiguous(value), graph.contiguous(graph.scalar(BinaryOps.ADD, row, 1))   # 0 is no row
-  one = graph.const(1, value.dtype, value.shape)
+  value, row = graph.contiguous(value), graph.contiguous(graph.add(row, 1))   # 0 is no row
   while k < n:
     row_before, before = [graph.pad(graph.shrink(u, [(0, n - k)]), [(k, 0)]) for u in (row, value)]
-    same = graph.binary(BinaryOps.CMPEQ, row, row_before)
-    value = graph.contiguous(graph.mul(value, graph.where(same, before, one)))
+    same = graph.eq(row, row_before)
+    value = graph.contiguous(graph.mul(value, graph.where(same, before, 1)))
     k *= 2
   return value
 
@@ -118,13 +117,13 @@ class Scattering(Indexing):
     u = self.lazydata
     acc = graph.acc_dtype(u.dtype) if u.dtype.kind != "u" or u.dtype.itemsize < 4 else u.dtype
     base = graph.cast(u, acc)
-    if not with_self: base = graph.where(self._hit_by(at), graph.const(0, acc, u.shape), base)
+    if not with_self: base = graph.where(self._hit_by(at), 0, base)
     total = graph.scatter(base, (at,), graph.cast(v.lazydata, acc), "add")
     if mean:
       ones = graph.const(1, dtypes.int32, at.shape)
       count = graph.scatter(graph.const(int(with_self), dtypes.int32, u.shape), (at,), ones, "add")
-      count = graph.cast(graph.scalar(BinaryOps.MAX, count, 1), acc)
-      total = graph.div(total, count) if acc.kind == "f" else graph.binary(BinaryOps.IDIV, total, count)
+      count = graph.cast(graph.maximum(count, 1), acc)
+      total = graph.div(total, count) if acc.kind == "f" else graph.idiv(total, count)
     return self._wrap_many(graph.cast(total, u.dtype), (v,))
 
   def _scatter_product(self, at: UOp, v: Self, with_self: bool) -> Self:
@@ -149,8 +148,8 @@ class Scattering(Indexing):
     key, bits = bits_of(x)
     if not greatest:
       ones = (1 << bits) - 1
-      key = graph.scalar(BinaryOps.XOR, key, ones)
-      if x.dtype.kind == "f": key = graph.where(graph.unary(UnaryOps.ISNAN, x), graph.const(ones, key.dtype, key.shape), key)
+      key = graph.xor(key, ones)
+      if x.dtype.kind == "f": key = graph.where(graph.isnan(x), ones, key)
     places = places_of(key, 0, bits, n)
     own = graph.detach(u)
     best = graph.scatter(own, (at_places(at, places, 0),), at_places(x, places, 0), "set")
@@ -164,18 +163,18 @@ class Scattering(Indexing):
   def _sharing_gradient(self, base: Self, at: UOp, v: Self, with_self: bool) -> Self:
     """This result with the gradients of an extreme: each of the elements equal to it has the same share."""
     best, dtype = self.lazydata, self.dtype
-    won = graph.binary(BinaryOps.CMPEQ, v.detach().lazydata, graph.gather(best, at))
+    won = graph.eq(v.detach().lazydata, graph.gather(best, at))
     acc = graph.acc_dtype(dtype)
-    if with_self: stays = graph.binary(BinaryOps.CMPEQ, base.detach().lazydata, best)
-    else: stays = graph.unary(UnaryOps.NOT, base._hit_by(at))
+    if with_self: stays = graph.eq(base.detach().lazydata, best)
+    else: stays = graph.not_(base._hit_by(at))
     ties = graph.scatter(graph.cast(stays, acc), (at,), graph.cast(won, acc), "add")
-    ties = graph.scalar(BinaryOps.MAX, ties, 1.0)
+    ties = graph.maximum(ties, 1.0)
     def share(x: Any, where: UOp, by: UOp) -> UOp:
       """Zeros that change with x."""
       u = graph.cast(x.lazydata, acc)
-      finite = graph.scalar(BinaryOps.CMPLT, graph.unary(UnaryOps.ABS, graph.detach(u)), math.inf)
+      finite = graph.lt(graph.absolute(graph.detach(u)), math.inf)
       change = graph.div(graph.sub(u, graph.detach(u)), by)
-      return graph.where(graph.binary(BinaryOps.AND, where, finite), change, graph.const(0.0, acc, u.shape))
+      return graph.where(graph.and_(where, finite), change, 0.0)
     own = graph.add(graph.cast(best, acc), share(base, stays, ties))
     out = graph.scatter(own, (at,), share(v, won, graph.gather(ties, at)), "add")
     return base._wrap_many(graph.cast(out, dtype), (v,))

@@ -17,7 +17,7 @@ from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base, axis_of, whole_number
 from ntgrad.names import without
-from ntgrad.tensor.creation import Creation, index_along, new_shape
+from ntgrad.tensor.creation import Creation, new_shape
 from ntgrad.tensor.elementwise import common_device
 from ntgrad.tensor.indexing import added, host_values
 from ntgrad.tensor.rearranging import Rearranging
@@ -39,7 +39,7 @@ class _Between(NamedTuple):
 
 def _between(position: UOp, how: str) -> _Between:
   """What stands at a place that is no whole number."""
-  down = graph.unary(UnaryOps.FLOOR, position)
+  down = graph.floor(position)
   up = graph.unary(UnaryOps.CEIL, position)
   if how == "nearest": down = up = graph.unary(UnaryOps.ROUND, position)
   elif how == "lower": up = down
@@ -95,7 +95,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     if x.dtype.kind == "f":
       nan = x.detach().isnan()
       bad = nan.any(d, keepdim=True).lazydata
-      values = graph.where(bad, graph.const(math.nan, values.dtype, values.shape), values)
+      values = graph.where(bad, math.nan, values)
       places = graph.where(bad, nan.argmax(d, keepdim=True).lazydata, places)
     found = self._chosen_along(x, d, values, places, dim, keepdim)
     return found[0] if dim is None else found
@@ -119,9 +119,9 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     AxisError, ArgumentError."""
     x, d = self._in_one_dim("mode", dim)
     values, places = x._sorted(d, x.shape[d], False)
-    at = index_along(d, values.shape)
+    at = graph.index_along(d, values.shape)
     fresh = _fresh(graph.detach(values), d)
-    start = graph.scan(BinaryOps.MAX, graph.where(fresh, at, graph.const(0, at.dtype, at.shape)), d)
+    start = graph.scan(BinaryOps.MAX, graph.where(fresh, at, 0), d)
     best = self._from_node(graph.sub(at, start)).argmax(d, keepdim=True).lazydata
     return self._chosen_along(x, d, at_places(values, best, d), at_places(places, best, d), dim, keepdim)
 
@@ -157,11 +157,11 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     found = _between(graph.mul(position, most), how)
     a, b = at_places(values, found.below, 0), at_places(values, found.above, 0)
     way = graph.cast(found.way, acc)
-    mixed = graph.add(graph.mul(a, graph.sub(graph.const(1.0, acc, way.shape), way)), graph.mul(b, way))
-    out = graph.where(graph.binary(BinaryOps.CMPEQ, a, b), a, mixed)
+    mixed = graph.add(graph.mul(a, graph.sub(1.0, way)), graph.mul(b, way))
+    out = graph.where(graph.eq(a, b), a, mixed)
     if not skip:
       nan = graph.permute(x.detach().isnan().any(d, keepdim=True).lazydata, order)
-      out = graph.where(graph.expand(nan, out.shape), graph.const(math.nan, acc, out.shape), out)
+      out = graph.where(graph.expand(nan, out.shape), math.nan, out)
     kept = (1,) * self.ndim if dim is None else (*x.shape[:d], 1, *x.shape[d + 1:]) if self.ndim else ()
     left = kept if flag("keepdim", keepdim) else rest
     t = x._wrap_many(graph.cast(graph.reshape(out, (count,) * parts.ndim + left), x.dtype), (parts,))
@@ -213,7 +213,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     fresh, starts = self._from_node(values)._firsts()
     inverse = None
     if return_inverse:
-      number = graph.sub(graph.scan(BinaryOps.ADD, graph.cast(fresh, dtypes.int32), 0), graph.const(1, dtypes.int32, (n,)))
+      number = graph.sub(graph.scan(BinaryOps.ADD, graph.cast(fresh, dtypes.int32), 0), 1)
       back = graph.scatter(graph.const(0, dtypes.int32, (n,)), (places,), number, "set") if n else number
       inverse = self._from_node(graph.reshape(back, self.shape))
     return self._with_counts(x._wrap(values)[starts.astype(np.int32)], inverse, starts, n, return_counts)
@@ -243,7 +243,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     fresh, starts = (x if dim is None else x.named().movedim(d, 0))._firsts()
     inverse = None
     if return_inverse:
-      number = graph.sub(graph.scan(BinaryOps.ADD, graph.cast(fresh, dtypes.int32), 0), graph.const(1, dtypes.int32, (n,)))
+      number = graph.sub(graph.scan(BinaryOps.ADD, graph.cast(fresh, dtypes.int32), 0), 1)
       inverse = self._from_node(graph.reshape(number, self.shape if dim is None else (n,)))
     return self._with_counts(x._rows_at(d, starts.astype(np.int32)), inverse, starts, n, return_counts)
 
@@ -448,8 +448,7 @@ def _fresh(u: UOp, axis: int) -> UOp:
   if n <= 1: return graph.const(True, dtypes.bool, s)
   before = graph.shrink(u, [(0, n - 1) if i == axis else (0, k) for i, k in enumerate(s)])
   before = graph.pad(before, [(1, 0) if i == axis else (0, 0) for i in range(len(s))])
-  place = graph.broadcast(graph.reshape(graph.iota(n), (n,) + (1,) * (len(s) - axis - 1)), s)
-  return graph.binary(BinaryOps.OR, graph.scalar(BinaryOps.CMPEQ, place, 0), graph.binary(BinaryOps.CMPNE, u, before))
+  return graph.or_(graph.eq(graph.index_along(axis, s), 0), graph.ne(u, before))
 
 
 def _searched(u: UOp, v: UOp, n: int, rows: int, right: bool) -> UOp:
@@ -462,20 +461,20 @@ def _searched(u: UOp, v: UOp, n: int, rows: int, right: bool) -> UOp:
   start = graph.const(0, work, shape)
   if rows != 1:   # each value's row begins here
     row = graph.reshape(graph.cast(graph.iota(rows), work), (*shape[:-1], 1))
-    start = graph.expand(graph.scalar(BinaryOps.MUL, row, n), shape)
+    start = graph.expand(graph.mul(row, n), shape)
   axis, step = len(shape), 1
   while step * _WAYS <= n: step *= _WAYS
   while step:   # of some elements, ``step`` apart, how many are less; then of those between two of them
     ways = min(_WAYS - 1, n // step)
     every = (*shape, ways)
     def spread(x: UOp) -> UOp: return graph.expand(graph.reshape(x, (*shape, 1)), every)  # noqa: B023 - used at once
-    at = graph.add(graph.scalar(BinaryOps.MUL, graph.broadcast(graph.iota(ways), every), step), spread(count))
-    at = graph.scalar(BinaryOps.ADD, at, step - 1)
-    there = graph.scalar(BinaryOps.CMPLT, at, n)
-    x = graph.gather(flat, graph.add(spread(start), graph.cast(graph.scalar(BinaryOps.MIN, at, n - 1), work)))
-    less = graph.binary(BinaryOps.AND, there, _less(x, spread(v), right))
+    at = graph.add(graph.mul(graph.index_along(axis, every), step), spread(count))
+    at = graph.add(at, step - 1)
+    there = graph.lt(at, n)
+    x = graph.gather(flat, graph.add(spread(start), graph.cast(graph.minimum(at, n - 1), work)))
+    less = graph.and_(there, _less(x, spread(v), right))
     found = graph.reshape(graph.reduce(BinaryOps.ADD, graph.cast(less, dtypes.int32), (axis,)), shape)
-    count = graph.add(count, graph.scalar(BinaryOps.MUL, found, step))
+    count = graph.add(count, graph.mul(found, step))
     step //= _WAYS
   return count
 
@@ -484,9 +483,9 @@ def _less(x: UOp, v: UOp, right: bool) -> UOp:
   """Whether x is less than v, or (``right``) equal; NaN is greater than everything else."""
   less = graph.binary(BinaryOps.CMPLE if right else BinaryOps.CMPLT, x, v)
   if v.dtype.kind != "f": return less
-  nan = graph.unary(UnaryOps.ISNAN, v)
-  if not right: nan = graph.binary(BinaryOps.AND, nan, graph.unary(UnaryOps.NOT, graph.unary(UnaryOps.ISNAN, x)))
-  return graph.binary(BinaryOps.OR, less, nan)
+  nan = graph.isnan(v)
+  if not right: nan = graph.and_(nan, graph.not_(graph.isnan(x)))
+  return graph.or_(less, nan)
 
 
 def _bin(x: Any, low: Any, high: Any, bins: int) -> UOp:

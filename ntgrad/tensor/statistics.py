@@ -8,7 +8,7 @@ from ntgrad import graph
 from ntgrad.checks import Operand, checked
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.codegen.uop import BinaryOps, UnaryOps
+from ntgrad.codegen.uop import BinaryOps
 from ntgrad.core import axis_of
 from ntgrad.tensor.functional import Functional
 from ntgrad.tensor.indexing import Indexing
@@ -105,10 +105,9 @@ class Statistics(Functional, Indexing, Numeric):
     if not s or not s[a]: return Extremes(self._own(), self._detached(graph.const(0, dtypes.int32, s)))
     if u.dtype.kind == "b": u = graph.cast(u, dtypes.int32)
     best = graph.scan(fn, u, a)
-    new = graph.binary(BinaryOps.CMPEQ, u, best)
-    if u.dtype.kind == "f": new = graph.binary(BinaryOps.OR, new, graph.unary(UnaryOps.ISNAN, u))
-    at = graph.broadcast(graph.reshape(graph.iota(s[a]), (s[a],) + (1,) * (len(s) - a - 1)), s)
-    where = graph.scan(BinaryOps.MAX, graph.where(new, at, graph.const(0, dtypes.int32, s)), a)
+    new = graph.eq(u, best)
+    if u.dtype.kind == "f": new = graph.or_(new, graph.isnan(u))
+    where = graph.scan(BinaryOps.MAX, graph.where(new, graph.index_along(a, s), 0), a)
     return Extremes(self._wrap(graph.cast(best, self.dtype)), self._detached(where))
 
   def logcumsumexp(self, dim: int | str) -> Self:
