@@ -54,10 +54,7 @@ class PixelShuffle(Module):
     r = self.upscale_factor
     if x.ndim < 3 or x.shape[-3] % (r * r):
       raise ShapeError(f"nn.PixelShuffle: input of shape {x.shape}, expected (.., c, h, w), c a multiple of {r * r}")
-    *n, c, h, w = x.shape
-    k = len(n)
-    x = x.reshape(*n, c // (r * r), r, r, h, w).permute(*range(k), k, k + 3, k + 1, k + 4, k + 2)
-    return x.reshape(*n, c // (r * r), h * r, w * r)
+    return x.pixel_shuffle(r)
 
 
 @layer
@@ -71,10 +68,7 @@ class PixelUnshuffle(Module):
     r = self.downscale_factor
     if x.ndim < 3 or x.shape[-1] % r or x.shape[-2] % r:
       raise ShapeError(f"nn.PixelUnshuffle: input of shape {x.shape}, expected (.., c, h, w), h and w multiples of {r}")
-    *n, c, h, w = x.shape
-    k = len(n)
-    x = x.reshape(*n, c, h // r, r, w // r, r).permute(*range(k), k, k + 2, k + 4, k + 1, k + 3)
-    return x.reshape(*n, c * r * r, h // r, w // r)
+    return x.pixel_unshuffle(r)
 
 
 @layer
