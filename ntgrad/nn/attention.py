@@ -31,6 +31,24 @@ def causal_mask(n: int, m: int, device: str | None = None) -> Tensor:
   return Tensor.ones(n, m, dtype=dtypes.bool, device=device).triu(1)
 
 
+def added(mask: Tensor, like: Tensor) -> Tensor:
+  """What a mask adds to scores: 0 or -inf of a bool one, which is True where not to look."""
+  return mask.where(Tensor(-math.inf, dtype=like.dtype, device=like.device), 0) if mask.dtype is dtypes.bool else mask
+
+
+def attended(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float, zeros: bool,
+             need_weights: bool) -> tuple[Tensor, Tensor | None]:
+  """What queries (n, heads, steps, features) find among keys and values, and how much of each key; ``zeros`` are one more key
+  and value. A mask (.., keys) is added to the scores; keys behind it may be seen."""
+  if zeros: k, v = [x.pad((0, 0, 0, 1)) for x in (k, v)]
+  if mask is not None: mask = mask.pad((0, k.shape[2] - mask.shape[3]))
+  if not need_weights:
+    with Tensor.train(dropout_p != 0): return q.scaled_dot_product_attention(k, v, mask, dropout_p), None
+  scores = q.dot(k.transpose(-2, -1)) * (1 / math.sqrt(q.shape[-1]))
+  weights = (scores if mask is None else scores + mask).softmax(-1).dropout(dropout_p, True)
+  return weights.dot(v), weights
+
+
 @checked
 @placed
 class MultiheadAttention(Module):
@@ -81,21 +99,12 @@ class MultiheadAttention(Module):
       raise ShapeError(f"nn.MultiheadAttention: query {query.shape}, key {key.shape} and value {value.shape}; all need the "
                        "same n, key and value as many steps")
     q, k, v = self._projected(parts, query is key and key is value)
-    n, steps, keys = q.shape[0], q.shape[1], k.shape[1]
-    mask = self._mask(n, steps, keys, attn_mask, key_padding_mask, is_causal, q)
+    n = q.shape[0]
+    mask = self._mask(n, q.shape[1], k.shape[1], attn_mask, key_padding_mask, is_causal, q)
     if self.bias_k is not None and self.bias_v is not None:
       k, v = [t.cat(b.expand(n, 1, self.embed_dim), dim=1) for t, b in ((k, self.bias_k), (v, self.bias_v))]
-    if self.add_zero_attn: k, v = [t.pad(((0, 0), (0, 1), (0, 0))) for t in (k, v)]
-    if mask is not None: mask = mask.pad(((0, 0), (0, 0), (0, 0), (0, k.shape[1] - keys)))   # what was added may be seen
     q, k, v = [t.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for t in (q, k, v)]   # (n, heads, steps, features)
-    weights = None
-    with self._in_mode():
-      if need_weights:
-        scores = q.dot(k.transpose(-2, -1)) * (1 / math.sqrt(q.shape[-1]))
-        scores = scores if mask is None else scores + mask
-        weights = scores.softmax(-1).dropout(self.dropout)
-        out = weights.dot(v)
-      else: out = q.scaled_dot_product_attention(k, v, mask, self.dropout)
+    out, weights = attended(q, k, v, mask, self.dropout if self.training else 0.0, self.add_zero_attn, need_weights)
     out = self.out_proj(out.transpose(1, 2).flatten(2))
     if weights is not None:
       if average_attn_weights: weights = weights.mean(1)
@@ -137,8 +146,8 @@ class MultiheadAttention(Module):
       masks.append(padding.reshape(n, 1, 1, keys))
     total: Tensor | None = None
     for m in masks:
-      if m.dtype is dtypes.bool: m = m.where(Tensor(-math.inf, dtype=like.dtype, device=like.device), 0)
-      elif m.dtype.kind != "f": raise DTypeError(f"{name}: a mask of {m.dtype.name}; it takes bool (True: not seen) or floats")
+      if m.dtype.kind not in "bf": raise DTypeError(f"{name}: a mask of {m.dtype.name}; it takes bool (True: not seen) or floats")
+      m = added(m, like)
       total = m if total is None else total + m
     if total is None: return None
     return total.expand(total.shape[0], total.shape[1], steps, keys)
