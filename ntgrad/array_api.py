@@ -107,7 +107,7 @@ def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype
 def linspace(start: float, stop: float, /, num: int, *, dtype: Any = None, device: str | None = None,
              endpoint: Any = True) -> Tensor:
   """``num`` numbers from start to stop, stop itself left out without ``endpoint``."""
-  d = dtypes.default_float if dtype is None else dtypes.of(dtype)
+  d = dtypes.of(dtype, dtypes.default_float)
   if endpoint or num == 0: return Tensor.linspace(start, stop, num, dtype=d, device=device)
   return Tensor.linspace(start, stop, num + 1, dtype=d, device=device)[:num]
 

@@ -435,6 +435,9 @@ class Base(Valued):
     fit_aligned(name, (self, value))
     if self._names is not None and value._names is not None: aligned(name, (self, value))
 
+  def _needs_floats(self, name: str) -> None:
+    if self.dtype.kind != "f": raise DTypeError(f"{name}: a tensor of {self.dtype.name}; it takes floats (cast it first)")
+
   def _check_leaf(self, name: str) -> None:
     if (
       mode.grad and self._state > 0 and any([t._state == 2 and self._view[: len(t._view)] == t._view for t in self._alias.seen()])

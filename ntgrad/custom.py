@@ -14,12 +14,12 @@ from weakref import ref
 from ntgrad import graph
 from ntgrad.alias import values
 from ntgrad.checks import checked
-from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, GradientError, shown
 from ntgrad.codegen.uop import Ops, UOp, toposort
 from ntgrad.core import mode, no_grad
 from ntgrad.engine.buffer import Storage
 from ntgrad.tensor import Tensor
+from ntgrad.tensor.elementwise import UINTS, seen_as
 from ntgrad.tensor.gradient import gradients, sources_of, walk
 
 To = Callable[[UOp], UOp]
@@ -234,9 +234,7 @@ def _after(u: UOp, other: UOp) -> UOp:
   """The same value, which cannot be computed before an element of another one is, nor be found to be the same."""
   if not (0 not in other.shape and other.device == u.device): return u
   one = graph.reshape(graph.shrink(other, [(0, 1)] * len(other.shape)), ())
-  bits = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}[one.dtype.itemsize]
-  one = graph.make(Ops.BITCAST, bits, (one,), None, one.shape, one.device)
-  there = graph.ne(graph.or_(one, 1), 0)   # always so
+  there = graph.ne(graph.or_(seen_as(one, UINTS[one.dtype.itemsize]), 1), 0)   # always so
   shape = u.shape
   there = graph.expand(graph.reshape(there, (1,) * len(shape)), shape) if shape else there
   return graph.where(there, u, 0)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ntgrad import graph
 from ntgrad.checks import Operand, checked, operand
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.dtype import as_float
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UOp
 from ntgrad.core import Base, real_number
@@ -37,7 +37,7 @@ class ClassLosses(Activation, Reduction, Movement):
     if how == "none": return self
     raise ArgumentError(f"{name}: reduction {how!r}; it takes 'mean', 'sum' or 'none'")
 
-  def _float(self) -> Any: return self.dtype if self.dtype.kind == "f" else dtypes.default_float
+  def _float(self) -> Any: return as_float(self.dtype)
 
   def _same_shape(self, name: str, target: Any) -> Any:
     """A target as a tensor of this shape. Raises ShapeError."""
@@ -81,7 +81,7 @@ class ClassLosses(Activation, Reduction, Movement):
     if weight.shape != (n,):
       raise ShapeError(f"{name}: a weight of shape {weight.shape} for {n} classes; it must be ({n},)")
     common_device(name, u, weight.lazydata)
-    w = graph.cast(weight.lazydata, u.dtype if u.dtype.kind == "f" else dtypes.default_float)
+    w = graph.cast(weight.lazydata, as_float(u.dtype))
     return graph.reshape(w, (1,) * axis + (n,) + (1,) * (len(u.shape) - axis - 1))
 
   def _chosen(self, index: UOp, s: tuple[int, ...], axis: int) -> UOp:

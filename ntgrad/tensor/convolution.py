@@ -21,10 +21,16 @@ Pair = tuple[int, int]
 Padding = int | Sequence[int | Sequence[int]]
 
 
-def numbers(name: str, what: str, value: Any, n: int, least: int) -> tuple[int, ...]:
-  """An int, or one for each of n spatial dimensions, as n ints. Raises ShapeError, ArgumentError for one below ``least``."""
+def each(name: str, what: str, value: Any, n: int) -> tuple[Any, ...]:
+  """One value for all of n spatial dimensions, or one for each, as n values. Raises ShapeError."""
   out = tuple(value) if isinstance(value, (tuple, list)) else (value,) * n
   if len(out) != n: raise ShapeError(f"{name}: {what} {out} for {n} spatial dimensions; give one number, or {n}")
+  return out
+
+
+def numbers(name: str, what: str, value: Any, n: int, least: int) -> tuple[int, ...]:
+  """An int, or one for each of n spatial dimensions, as n ints. Raises ShapeError, ArgumentError for one below ``least``."""
+  out = each(name, what, value, n)
   if not all([isinstance(v, int) and v >= least for v in out]):
     raise ArgumentError(f"{name}: {what} {out}; it must be ints of at least {least}")
   return out
@@ -65,6 +71,11 @@ def _convolution_places(n: int, out: int, into: int, groups: int) -> tuple[list[
   weight[out] = 1
   if groups == 1: weight[into] = n + 2
   return [(0, n + 2, *range(2, n + 2)), weight], n + 2
+
+
+def _inside_out(u: UOp, rest: int, n: int) -> UOp:
+  """(rest.., a.., b..) -> (rest.., b.., a..) of n dimensions each."""
+  return graph.permute(u, (*range(rest), *range(rest + n, rest + 2 * n), *range(rest, rest + n)))
 
 
 def _folded(u: UOp, shape: tuple[int, ...], size: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> UOp:
@@ -215,7 +226,7 @@ class Convolution(Elementwise, Movement):
       raise ShapeError(f"im2col: a kernel of {k} with dilation {di} does not fit into {s[rest:]} with padding {tuple(pairs)}")
     t = graph.windows(graph.pad(self.lazydata, ((0, 0),) * rest + tuple(pairs)), k, st, di)
     outer = t.shape[rest:rest + n]
-    t = graph.permute(t, (*range(rest), *range(rest + n, rest + 2 * n), *range(rest, rest + n)))
+    t = _inside_out(t, rest, n)
     out = self._wrap(graph.reshape(t, s[:rest - 1] + (s[rest - 1] * math.prod(k), math.prod(outer))))
     out._names = None if self._names is None else self._names[:rest - 1] + (None, None)
     return out
@@ -240,8 +251,7 @@ class Convolution(Elementwise, Movement):
     lead = s[:-2] + (s[-2] // math.prod(k),)
     rest = len(lead)
     u = graph.reshape(graph.cast(self.lazydata, graph.acc_dtype(self.dtype)), lead + k + outer)
-    u = graph.permute(u, (*range(rest), *range(rest + n, rest + 2 * n), *range(rest, rest + n)))
-    u = _folded(u, lead + full, k, st, di)
+    u = _folded(_inside_out(u, rest, n), lead + full, k, st, di)
     u = graph.shrink(u, [(0, a) for a in lead] + [(lo, lo + a) for a, (lo, _) in zip(size, pairs)])
     out = self._wrap(graph.cast(u, self.dtype))
     out._names = None if self._names is None else self._names[:rest - 1] + (None,) * (n + 1)

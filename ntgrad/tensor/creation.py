@@ -179,7 +179,7 @@ class Creation(Movement):
   def empty(cls, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
             requires_grad: bool | None = None) -> Self:
     """Memory of a shape that is not initialised, of the default float (float32) unless told otherwise. Raises ArgumentError."""
-    d = dtypes.default_float if dtype is None else dtypes.of(dtype)
+    d = dtypes.of(dtype, dtypes.default_float)
     s = new_shape("empty", shape, size)
     return cls._made(graph.buffer(Buffer(Device.canonicalize(device), s, d)), None, requires_grad)
 
@@ -220,7 +220,7 @@ class Creation(Movement):
     """``steps`` evenly spaced numbers from start to stop, both included exactly. Raises ArgumentError."""
     n = whole_number("linspace", "steps", steps, 0)
     start, stop = real_number("linspace", "start", start), real_number("linspace", "stop", stop)
-    d = dtypes.default_float if dtype is None else dtypes.of(dtype)
+    d = dtypes.of(dtype, dtypes.default_float)
     if d.kind == "b": raise DTypeError("linspace: bool; it gives numbers")
     if d.kind != "f" and n:
       for v in (start, stop): scalar_node("linspace", int(v), d, ())
@@ -241,7 +241,7 @@ class Creation(Movement):
     """``base`` to the powers of ``linspace(start, stop, steps)``. Raises ArgumentError for a base that is not above 0."""
     base = real_number("logspace", "base", base)
     if base <= 0: raise ArgumentError(f"logspace: base {base}; it must be above 0")
-    d = dtypes.default_float if dtype is None else dtypes.of(dtype)
+    d = dtypes.of(dtype, dtypes.default_float)
     if d.kind == "b": raise DTypeError("logspace: bool; it gives numbers")
     work = dtypes.float64 if d is dtypes.float64 or d.kind != "f" else dtypes.float32
     powers = cls.linspace(start, stop, steps, dtype=work).lazydata
@@ -253,7 +253,7 @@ class Creation(Movement):
           requires_grad: bool | None = None) -> Self:
     """Ones on the diagonal of (n, m or n), zeros elsewhere. Raises ArgumentError."""
     rows, columns = new_shape("eye", (n, n if m is None else m))
-    d = dtypes.default_float if dtype is None else dtypes.of(dtype)
+    d = dtypes.of(dtype, dtypes.default_float)
     same = graph.eq(graph.index_along(0, (rows, columns)), graph.index_along(1, (rows, columns)))
     return cls._made(graph.cast(same, d), device, requires_grad)
 
@@ -315,7 +315,7 @@ class Creation(Movement):
           requires_grad: bool | None = None) -> Self:
     """Ones on and below diagonal k of (n, m or n), zeros above, as numpy's. Raises ArgumentError."""
     rows, columns = new_shape("tri", (n, n if m is None else m))
-    d = dtypes.default_float if dtype is None else dtypes.of(dtype)
+    d = dtypes.of(dtype, dtypes.default_float)
     limit = graph.add(graph.index_along(0, (rows, columns)), max(-rows, min(k, columns)))
     below = graph.le(graph.index_along(1, (rows, columns)), limit)
     return cls._made(graph.cast(below, d), device, requires_grad)

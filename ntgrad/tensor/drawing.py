@@ -101,7 +101,6 @@ class Drawing(Sorting, Random, Numeric):
     DTypeError."""
     if real_number("exponential", "lambd", lambd) <= 0: raise ArgumentError(f"exponential: lambd {lambd}; it must be above 0")
     s, dev, d = cls._random("exponential", shape, device, dtype)
-    if 0 in s: return cls._made(graph.const(0, d, s), None, requires_grad)
     log = graph.log(cls._left(s, dev, d, generator))
     # 0 where the logarithm is: not -0
     u = graph.sub(0.0, graph.div(log, lambd))
@@ -113,10 +112,10 @@ class Drawing(Sorting, Random, Numeric):
     """How many trials up to the first success of probability p, 1 at least; of the default int (int32) unless told otherwise, in
     floats too. Raises ArgumentError for a p that is not above 0 and up to 1, DTypeError."""
     p = _between("geometric", p, low=False)
-    d = dtypes.default_int if dtype is None else dtypes.of(dtype)
+    d = dtypes.of(dtype, dtypes.default_int)
     if d.kind == "b": raise DTypeError("geometric: bool; it gives numbers")
     s = new_shape("geometric", shape)
-    if p == 1 or 0 in s: return cls.full(s, 1, dtype=d, device=device)
+    if p == 1: return cls.full(s, 1, dtype=d, device=device)
     log = graph.log(cls._left(s, Device.canonicalize(device), d, generator))
     failures = graph.floor(graph.mul(log, 1 / math.log1p(-p)))
     # the greatest that every dtype's float has below its greatest int
@@ -128,8 +127,7 @@ class Drawing(Sorting, Random, Numeric):
                  device: str | None = None, dtype: Any = None, requires_grad: bool | None = None) -> Self:
     """exp of a normal distribution with that mean and standard deviation. Raises ArgumentError, DTypeError."""
     s, dev, d = cls._random("log_normal", shape, device, dtype)
-    work = dtypes.float64 if d is dtypes.float64 else dtypes.float32
-    u = cls.normal(*s, mean=mean, std=std, generator=generator, device=dev, dtype=work).lazydata
+    u = cls.normal(*s, mean=mean, std=std, generator=generator, device=dev, dtype=graph.acc_dtype(d)).lazydata
     return cls._made(graph.cast(graph.exp(u), d), None, requires_grad)
 
   @classmethod
@@ -142,13 +140,11 @@ class Drawing(Sorting, Random, Numeric):
     mean, std, a, b = [real_number(name, what, v) for what, v in (("mean", mean), ("std", std), ("a", a), ("b", b))]
     if std < 0 or not a <= b: raise ArgumentError(f"{name}: std {std}, a {a}, b {b}; std of at least 0, and a not above b")
     s, dev, d = cls._random(name, shape, device, dtype)
-    if 0 in s: return cls._made(graph.const(0, d, s), None, requires_grad)
     if not std: return cls.full(s, min(max(mean, a), b), dtype=d, device=dev, requires_grad=requires_grad)
-    work = dtypes.float64 if d is dtypes.float64 else dtypes.float32
     # of the half in which most of it lies, so that small probabilities are not differences from 1
     sign = -1.0 if (a - mean) + (b - mean) > 0 else 1.0
     low, high = sorted([math.erfc(-sign * (x - mean) / std / math.sqrt(2)) for x in (a, b)])   # twice the probabilities
-    u: Any = cls._from_node(fraction(bits(s, dev, generator), work))
+    u: Any = cls._from_node(fraction(bits(s, dev, generator), graph.acc_dtype(d)))
     x = _quantile(u * (high - low) + low) * (sign * std) + mean
     return cls._made(x.minimum(b).maximum(a).cast(d).lazydata, None, requires_grad)
 
@@ -156,7 +152,7 @@ class Drawing(Sorting, Random, Numeric):
   def randperm(cls, n: int, *, generator: Generator | None = None, dtype: Any = None, device: str | None = None) -> Self:
     """The ints 0 .. n - 1 in random order, of the default int (int32) unless told otherwise: where 64 random bits each stand when
     sorted. Raises ArgumentError, DTypeError for bool."""
-    d = dtypes.default_int if dtype is None else dtypes.of(dtype)
+    d = dtypes.of(dtype, dtypes.default_int)
     if d.kind == "b": raise DTypeError("randperm: bool; it gives numbers")
     s = new_shape("randperm", (whole_number("randperm", "n", n, 0),))
     if n and d.kind in "iu" and n - 1 > dtypes.max(d):

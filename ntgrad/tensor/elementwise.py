@@ -12,7 +12,7 @@ import numpy as np
 
 from ntgrad import graph
 from ntgrad.checks import Operand, checked, foreign, operand
-from ntgrad.codegen.dtype import DType, dtypes, promote
+from ntgrad.codegen.dtype import DType, as_float, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DeviceError, DTypeError, ShapeError, shown
 from ntgrad.codegen.functions import FUNCTIONS, refusal
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
@@ -74,6 +74,9 @@ def cut_to_int(name: str, value: Any, dtype: DType) -> Any:
   if dtype.kind not in "iu" or isinstance(value, int): return value
   if not math.isfinite(value): raise ArgumentError(f"{name}: {value} as {dtype.name}; it takes ints")
   return int(value)
+
+
+UINTS = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}   # by the size of an item
 
 
 def seen_as(u: UOp, dtype: DType) -> UOp:
@@ -385,9 +388,8 @@ class Elementwise(Base):
     return self._wrap(graph.cast(self.lazydata, dtype if isinstance(dtype, DType) else dtypes.of(dtype)))
   def _unary(self, fn: UnaryOps) -> Self:
     """A function of floats; ints and bools become float32 first."""
-    u = self.lazydata
-    if u.dtype.kind != "f": u = graph.cast(u, dtypes.default_float)
-    return self._wrap(graph.unary(fn, u))
+    return self._wrap(graph.unary(fn, graph.cast(self.lazydata, as_float(self.dtype))))
+  def _in_floats(self) -> Self: return self if self.dtype.kind == "f" else self.cast(dtypes.default_float)
 
   def _rounding(self, fn: UnaryOps) -> Self:
     return self._wrap(graph.unary(fn, self.lazydata)) if self.dtype.kind in "fe" else self._own()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self, Sequence
 
 from ntgrad import graph
 from ntgrad.checks import Operand, checked
-from ntgrad.codegen.dtype import DType, dtypes, promote
+from ntgrad.codegen.dtype import DType, as_float, promote
 from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
 from ntgrad.core import axes_of, whole_number
 from ntgrad.names import text
@@ -33,8 +33,7 @@ class LeastSquares(NamedTuple):
 
 def _dtype(*tensors: Any) -> DType:
   """What results have: the dtype of the floats, float32 for ints."""
-  d = promote(*[t.dtype for t in tensors])
-  return d if d.kind == "f" else dtypes.default_float
+  return as_float(promote(*[t.dtype for t in tensors]))
 
 
 @checked
@@ -42,29 +41,35 @@ class Linalg(Functional, Reduction, Creation):
   """Linear algebra: factorisations, solutions, determinants."""
   __slots__ = ()
 
-  def _batch(self, name: str, square: bool = False) -> tuple[Any, tuple[int, ...], DType]:
-    """Matrices (b, m, n) in float32 or float64, the dimensions before the last two, and the dtype of results."""
+  def _matrices(self, name: str, square: bool) -> None:
+    """Raises ShapeError for what are no (square) matrices."""
     s = self.shape
     if len(s) < 2 or square and s[-1] != s[-2]:
       raise ShapeError(f"{name}: shape {text(self)}; it takes {'square ' * square}matrices (.., {'n' if square else 'm'}, n)")
-    d = _dtype(self)
+
+  def _batch(self, name: str, square: bool = False) -> tuple[Any, tuple[int, ...], DType]:
+    """Matrices (b, m, n) in float32 or float64, the dimensions before the last two, and the dtype of results."""
+    self._matrices(name, square)
+    s, d = self.shape, _dtype(self)
     return self.named().cast(graph.acc_dtype(d)).reshape(math.prod(s[:-2]), *s[-2:]), s[:-2], d
 
   def _both(self, name: str, other: Any) -> tuple[Any, Any, tuple[int, ...], DType, bool]:
     """Square matrices and right sides (b, n, k), in one dtype; whether the right sides are vectors."""
-    if self.ndim < 2 or self.shape[-1] != self.shape[-2]:
-      raise ShapeError(f"{name}: shape {text(self)}; it takes square matrices (.., n, n)")
+    self._matrices(name, True)
     common_device(name, self.lazydata, other.lazydata)
-    vector = other.ndim == 1 or (self.ndim == other.ndim + 1 and other.shape == self.shape[:-1])
-    right = other.named().unsqueeze(-1) if vector else other.named()
-    n = self.shape[-1]
-    if right.ndim < 2 or right.shape[-2] != n:
-      raise ShapeError(f"{name}: shapes {text(self)} and {text(other)}; the right side has {n} rows, (.., {n}, k) or ({n},)")
-    batch = broadcast_shape(name, self.shape[:-2], right.shape[:-2])
+    right, vector, batch = self._right_side(name, other)
     d = _dtype(self, other)
     flat = [x.cast(graph.acc_dtype(d)).expand(*batch, *x.shape[-2:]).reshape(math.prod(batch), *x.shape[-2:])
             for x in (self.named(), right)]
     return flat[0], flat[1], batch, d, vector
+
+  def _right_side(self, name: str, other: Any) -> tuple[Any, bool, tuple[int, ...]]:
+    """Right sides (.., rows, k) of these matrices, whether they were vectors, and the dimensions before both."""
+    vector = other.ndim == 1 or (self.ndim == other.ndim + 1 and other.shape == self.shape[:-1])
+    right, m = other.named().unsqueeze(-1) if vector else other.named(), self.shape[-2]
+    if right.ndim < 2 or right.shape[-2] != m:
+      raise ShapeError(f"{name}: shapes {text(self)} and {text(other)}; the right side has {m} rows, (.., {m}, k) or ({m},)")
+    return right, vector, broadcast_shape(name, self.shape[:-2], right.shape[:-2])
 
   # ---- solutions
   def solve(self, B: Operand, left: bool = True) -> Self:
@@ -143,8 +148,7 @@ class Linalg(Functional, Reduction, Creation):
   def matrix_power(self, n: int) -> Self:
     """Square matrices (.., m, m) multiplied n times; the identity for 0, powers of the inverse for less. Raises ShapeError,
     for a negative n DTypeError."""
-    if self.ndim < 2 or self.shape[-1] != self.shape[-2]:
-      raise ShapeError(f"matrix_power: shape {text(self)}; it takes square matrices (.., m, m)")
+    self._matrices("matrix_power", True)
     if n < 0: return self.inverse().matrix_power(-n)
     if n == 0:
       one = type(self).eye(self.shape[-1], dtype=self.dtype, device=self.device)
@@ -177,17 +181,12 @@ class Linalg(Functional, Reduction, Creation):
     times eps) of the greatest counting as 0; ``singular_values``. One right side may be (m,), as for ``solve``. Raises
     ShapeError, ArgumentError.
     """
-    if self.ndim < 2: raise ShapeError(f"lstsq: shape {text(self)}; it takes matrices (.., m, n)")
-    m, n = self.shape[-2:]
-    vector = B.ndim == 1 or (self.ndim == B.ndim + 1 and B.shape == self.shape[:-1])
-    right = B.unsqueeze(-1) if vector else B
-    if right.ndim < 2 or right.shape[-2] != m:
-      raise ShapeError(f"lstsq: shapes {text(self)} and {text(B)}; the right side has {m} rows, (.., {m}, k) or ({m},)")
-    broadcast_shape("lstsq", self.shape[:-2], right.shape[:-2])
+    self._matrices("lstsq", False)
+    right, vector, _ = self._right_side("lstsq", B)
     d = _dtype(self, B)
     acc = graph.acc_dtype(d)
     tolerance = self._tolerance("lstsq", "rcond", rcond, d)
-    a, b = self.named().cast(acc), right.named().cast(acc)
+    a, b = self.named().cast(acc), right.cast(acc)
     s = self._values("lstsq")
     inverse = a.pinv(tolerance)
     x = inverse @ b
@@ -292,7 +291,7 @@ class Linalg(Functional, Reduction, Creation):
   def matrix_rank(self, tol: float | None = None) -> Self:
     """How many singular values are greater than ``tol`` (None: max(m, n) times the dtype's eps times the greatest one), int32:
     (.., m, n) -> (..). Raises ShapeError, ArgumentError."""
-    if self.ndim < 2: raise ShapeError(f"matrix_rank: shape {text(self)}; it takes matrices (.., m, n)")
+    self._matrices("matrix_rank", False)
     relative = self._tolerance("matrix_rank", "tol", tol, _dtype(self))
     s = self.detach()._values("matrix_rank")
     if tol is not None: return (s > relative).sum(-1)
@@ -303,7 +302,7 @@ class Linalg(Functional, Reduction, Creation):
     """The norm of vectors along dimensions (None: of all elements): the sum of ``|x| ** ord``, to the power 1 / ord; for inf and
     -inf the greatest and the least size, for 0 how many elements are not 0. No slope where the norm is 0. Raises AxisError,
     ArgumentError."""
-    x = self if self.dtype.kind == "f" else self.cast(dtypes.default_float)
+    x = self._in_floats()
     if math.isinf(ord) and not all([x.shape[a] for a in axes_of("vector_norm", dim, x.ndim, self._names)]):
       if ord > 0: return x.abs().sum(dim, keepdim)
       raise ShapeError(f"vector_norm: shape {text(self)} for ord {ord}; there is no least of no elements")

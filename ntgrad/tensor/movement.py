@@ -111,9 +111,7 @@ class Movement(Base):
     sizes leave open which dim of 1 is which."""
     return self if shape == self.shape and self._names is None else self._seen((Ops.RESHAPE, shape), dims=dims)
 
-  def view(self, *shape: Any) -> Self:
-    """``reshape``."""
-    return self.reshape(*shape)
+  view = reshape
 
   def flatten(self, start_dim: int | str = 0, end_dim: int | str = -1) -> Self:
     """(a, b, c) -> (a*b*c,), or only the dims from start to end. Raises AxisError."""
@@ -172,9 +170,7 @@ class Movement(Base):
     for i, j in zip(a, b): order[j] = i
     return self._permute(tuple([next(rest) if o < 0 else o for o in order]))
 
-  def moveaxis(self, source: Dims, destination: Dims) -> Self:
-    """``movedim``."""
-    return self.movedim(source, destination)
+  moveaxis = movedim
 
   @property
   def T(self) -> Self:
@@ -201,9 +197,7 @@ class Movement(Base):
     dims = None if self._names is None else (*[None] * k, *range(len(s)))
     return self._seen((Ops.RESHAPE, (1,) * k + s), (Ops.EXPAND, new), dims=dims)
 
-  def broadcast_to(self, *shape: Any) -> Self:
-    """``expand``."""
-    return self.expand(*shape)
+  broadcast_to = expand
   def expand_as(self, other: Operand) -> Self:
     """Expanded to another tensor's shape."""
     return self.expand(other.shape)

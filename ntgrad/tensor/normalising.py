@@ -6,7 +6,7 @@ from typing import Any, Self, Sequence
 
 from ntgrad import graph
 from ntgrad.checks import Operand, checked
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps
 from ntgrad.core import axes_of, no_grad, real_number
 from ntgrad.names import text
@@ -24,8 +24,8 @@ class Normalising(Reduction, Movement):
     return self._normal("layernorm", axes_of("layernorm", axis, self.ndim, self._names), eps)
 
   def _normal(self, name: str, axes: tuple[int, ...], eps: float) -> Self:
+    self._needs_floats(name)
     u = self.lazydata
-    if u.dtype.kind != "f": raise DTypeError(f"{name}: a tensor of {u.dtype.name}; it takes floats (cast it first)")
     eps = real_number(name, "eps", eps)
     x = graph.cast(u, graph.acc_dtype(u.dtype))
     mean = self._mean_node(x, axes)
@@ -64,7 +64,7 @@ class Normalising(Reduction, Movement):
     ``normalized_shape`` has the sizes of these dims, as weight has; without it, it is along ``axis``. ``eps`` None is the dtype's
     smallest step at 1. Raises ShapeError, AxisError, DTypeError.
     """
-    if self.dtype.kind != "f": raise DTypeError(f"rms_norm: a tensor of {self.dtype.name}; it takes floats (cast it first)")
+    self._needs_floats("rms_norm")
     if normalized_shape is not None: axes = self._last_dims("rms_norm", normalized_shape, (("weight", weight),))
     else: axes = axes_of("rms_norm", axis, self.ndim, self._names)
     x = self.cast(graph.acc_dtype(self.dtype))
@@ -102,7 +102,7 @@ class Normalising(Reduction, Movement):
   def _channels(self, name: str, least: int, given: Sequence[tuple[str, Any]]) -> int:
     """How many channels, dim 1, there are; what is given has one element for each. Raises ShapeError, DTypeError."""
     if self.ndim < least: raise ShapeError(f"{name}: shape {text(self)}; it takes (n, channels{', ..' * (least > 2)}) at least")
-    if self.dtype.kind != "f": raise DTypeError(f"{name}: a tensor of {self.dtype.name}; it takes floats (cast it first)")
+    self._needs_floats(name)
     c = self.shape[1]
     for what, t in given:
       if t is not None and t.shape != (c,):

@@ -8,7 +8,7 @@ import numpy as np
 
 from ntgrad import graph
 from ntgrad.checks import Operand, checked, operand
-from ntgrad.codegen.dtype import DType, dtypes, promote
+from ntgrad.codegen.dtype import DType, as_float, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base, axis_of, mode
@@ -16,10 +16,8 @@ from ntgrad.names import Names, aligned, fit_aligned
 from ntgrad.tensor import formulas
 from ntgrad.tensor.activation import Activation
 from ntgrad.tensor.creation import Creation
-from ntgrad.tensor.elementwise import broadcast_shape, common_device, scalar_dtype, scalar_node, seen_as
+from ntgrad.tensor.elementwise import UINTS, broadcast_shape, common_device, scalar_dtype, scalar_node, seen_as
 from ntgrad.tensor.reduction import Reduction
-
-_UINT = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
 
 
 @checked
@@ -35,7 +33,7 @@ class Numeric(Activation, Reduction, Creation):
   def _formula(self, name: str) -> Self:
     """One of ``formulas``, of this tensor."""
     u = self.lazydata
-    if u.dtype.kind != "f": u = graph.cast(u, dtypes.default_float)
+    u = graph.cast(u, as_float(u.dtype))
     w = graph.cast(u, graph.acc_dtype(u.dtype))
     node: UOp = getattr(formulas, name)(self._from_node(w)).lazydata
     if self._state > 0 and mode.grad: node = graph.sloped(name, node, w)
@@ -60,7 +58,7 @@ class Numeric(Activation, Reduction, Creation):
       fit_aligned(name, (self, t))
       raise
     d = promote(a.dtype, b.dtype)
-    if floats and d.kind != "f": d = dtypes.default_float
+    if floats: d = as_float(d)
     a, b = [graph.broadcast(graph.cast(u, d), shape) for u in (a, b)]
     return a, b, aligned(name, (self, t))
 
@@ -142,8 +140,7 @@ class Numeric(Activation, Reduction, Creation):
     eps that is not from 0 to 0.5."""
     if eps is None: return self._formula("logit")
     if not 0 <= eps <= 0.5: raise ArgumentError(f"logit: eps = {eps}; it goes from 0 to 0.5")
-    x = self if self.dtype.kind == "f" else self.cast(dtypes.default_float)
-    return x.clamp(eps, 1 - eps)._formula("logit")
+    return self._in_floats().clamp(eps, 1 - eps)._formula("logit")
   def xlogy(self, other: Any) -> Self:
     """self * log(other), and 0 where self is 0 (unless other is NaN)."""
     return self._formula_of("xlogy", other)
@@ -186,7 +183,6 @@ class Numeric(Activation, Reduction, Creation):
   def rad2deg(self) -> Self:
     """Radians in degrees."""
     return self._in_floats() * (180 / math.pi)
-  def _in_floats(self) -> Self: return self if self.dtype.kind == "f" else self.cast(dtypes.default_float)
 
   # ---- the error function's kin, gammas
   def erfc(self) -> Self:
@@ -395,15 +391,15 @@ def _places(shape: tuple[int, ...], n: int, step: int, d: DType) -> UOp:
 
 
 def _narrower(u: UOp, d: DType, n: int) -> UOp:
-  whole, shape = _UINT[u.dtype.itemsize], u.shape
+  whole, shape = UINTS[u.dtype.itemsize], u.shape
   parts = graph.broadcast(graph.reshape(seen_as(u, whole), (*shape, 1)), (*shape, n))
   parts = graph.shr(parts, _places(shape, n, 8 * d.itemsize, whole))
   parts = graph.and_(parts, (1 << 8 * d.itemsize) - 1)
-  return seen_as(graph.reshape(graph.cast(parts, _UINT[d.itemsize]), (*shape[:-1], shape[-1] * n)), d)
+  return seen_as(graph.reshape(graph.cast(parts, UINTS[d.itemsize]), (*shape[:-1], shape[-1] * n)), d)
 
 
 def _wider(u: UOp, d: DType, n: int) -> UOp:
-  whole, shape = _UINT[d.itemsize], (*u.shape[:-1], u.shape[-1] // n)
-  parts = graph.cast(graph.reshape(seen_as(u, _UINT[u.dtype.itemsize]), (*shape, n)), whole)
+  whole, shape = UINTS[d.itemsize], (*u.shape[:-1], u.shape[-1] // n)
+  parts = graph.cast(graph.reshape(seen_as(u, UINTS[u.dtype.itemsize]), (*shape, n)), whole)
   parts = graph.shl(parts, _places(shape, n, 8 * u.dtype.itemsize, whole))
   return seen_as(graph.reshape(graph.reduce(BinaryOps.OR, parts, (len(shape),)), shape), d)

@@ -18,7 +18,7 @@ from ntgrad.names import text
 from ntgrad.tensor.convolution import Padding, Pair, numbers, paddings
 from ntgrad.tensor.creation import Creation
 from ntgrad.tensor.movement import pad_value
-from ntgrad.tensor.reduction import Reduction
+from ntgrad.tensor.reduction import Reduction, reaches
 from ntgrad.tensor.scattering import Scattering
 
 
@@ -26,9 +26,7 @@ def first_of(name: str, t: UOp, best: UOp, places: UOp, used: UOp | None, axes: 
   """Of each window the least place, int32, of what equals the best of it (or is NaN) and is used; windows lie along axes."""
   most = dtypes.max(dtypes.int32)
   if total > most: raise ShapeError(f"{name}: indices of {total} elements; int32 counts {most}")
-  u, top = graph.detach(t), graph.expand(graph.detach(best), t.shape)
-  found = graph.eq(u, top)
-  if u.dtype.kind == "f": found = graph.or_(found, graph.isnan(u))
+  found = reaches(graph.detach(t), graph.expand(graph.detach(best), t.shape))
   if used is not None: found = graph.and_(found, graph.expand(used, t.shape))
   return graph.drop(graph.reduce(BinaryOps.MIN, graph.where(found, places, most), axes), axes)
 
@@ -153,7 +151,7 @@ class Pooling(Scattering, Reduction, Creation):
   # ---- means
   def _avg_pool(self, name: str, n: int | None, kernel_size: Any, stride: Any, dilation: Any, padding: Any, ceil_mode: bool,
                 count_include_pad: bool, divisor: int | None) -> Self:
-    if self.dtype.kind != "f": raise DTypeError(f"{name}: a tensor of {self.dtype.name}; it takes floats (cast it first)")
+    self._needs_floats(name)
     if divisor == 0: raise ArgumentError(f"{name}: divisor_override 0; it must not be zero")
     k, st, di, pairs = self._pool(name, n, kernel_size, stride, dilation, padding, ceil_mode)
     m = len(k)
@@ -200,7 +198,7 @@ class Pooling(Scattering, Reduction, Creation):
   def _lp_pool(self, name: str, n: int, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Self:
     p = real_number(name, "norm_type", norm_type)
     if p <= 0: raise ArgumentError(f"{name}: norm_type {p}; it must be greater than 0")
-    if self.dtype.kind != "f": raise DTypeError(f"{name}: a tensor of {self.dtype.name}; it takes floats (cast it first)")
+    self._needs_floats(name)
     x = self.cast(graph.acc_dtype(self.dtype))
     mean = (x.square() if p == 2 else x.abs() if p == 1 else x.abs().pow(p))._avg_pool(
       name, n, kernel_size, stride, 1, 0, ceil_mode, True, None)

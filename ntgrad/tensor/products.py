@@ -9,7 +9,7 @@ import numpy as np
 
 from ntgrad import graph
 from ntgrad.checks import Operand, checked
-from ntgrad.codegen.dtype import dtypes, promote
+from ntgrad.codegen.dtype import as_float, promote
 from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
 from ntgrad.core import axis_of
 from ntgrad.names import text
@@ -170,8 +170,7 @@ class Products(Functional, Indexing, Reduction, Creation):
     if self.ndim < 2 or other.ndim < 2 or self.shape[-1] != other.shape[-1]:
       raise ShapeError(f"cdist: shapes {text(self)} and {text(other)}; it takes (.., m, k) and (.., n, k)")
     broadcast_shape("cdist", self.shape[:-2], other.shape[:-2])
-    out = promote(self.dtype, other.dtype)
-    if out.kind != "f": out = dtypes.default_float
+    out = as_float(promote(self.dtype, other.dtype))
     acc = graph.acc_dtype(out)
     d = self.named().cast(acc).unsqueeze(-2) - other.named().cast(acc).unsqueeze(-3)
     if 0 < p < 1:   # the slope of |x| ** p at 0 is none, and must not become inf * 0

@@ -22,7 +22,7 @@ from ntgrad.engine.buffer import Buffer, watchers
 from ntgrad.engine.device import Device
 from ntgrad.lock import alone
 from ntgrad.tensor.creation import Creation, new_shape, node_of
-from ntgrad.tensor.elementwise import seen_as
+from ntgrad.tensor.elementwise import UINTS, seen_as
 
 
 @checked
@@ -124,6 +124,7 @@ _FRACTION = {
 def bits(shape: tuple[int, ...], device: str | None, generator: Generator | None = None) -> UOp:
   """64 random bits an element, uint64."""
   n = math.prod(shape)
+  if not n: return graph.const(0, dtypes.uint64, shape)
   state = graph.buffer(rng_state(n, device, generator))
   counter = graph.add(graph.cast(graph.iota(n), dtypes.uint64), graph.expand(graph.shrink(state, ((0, 1),)), (n,)))
   # the shape comes before the hash, so that the value on top is computed (and can be assigned), not a view
@@ -135,7 +136,7 @@ def fraction(r: UOp, dtype: DType) -> UOp:
   """[0, 1) from the top bits of uint64, in float32 or float64: as many bits as the dtype's fraction holds, so that 1 never comes
   out."""
   n = _FRACTION[dtype]
-  work = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
+  work = graph.acc_dtype(dtype)
   whole = graph.cast(graph.shr(r, 64 - n), dtypes.int64 if n > 31 else dtypes.int32)
   return graph.mul(graph.cast(whole, work), 2.0 ** -n)
 
@@ -152,9 +153,7 @@ def below(value: float, dtype: DType) -> float:
 
 def _rounded(u: UOp) -> UOp:
   """The same value through its bits, so that no compiler joins the product with a sum: the same bits on every device."""
-  bits = {2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}.get(u.dtype.itemsize)
-  if bits is None: return u
-  return seen_as(seen_as(u, bits), u.dtype)
+  return u if u.dtype.itemsize == 1 else seen_as(seen_as(u, UINTS[u.dtype.itemsize]), u.dtype)
 
 
 @checked
@@ -169,7 +168,7 @@ class Random(Creation):
 
   @classmethod
   def _random(cls, name: str, shape: Any, device: str | None, dtype: Any, size: Any = None) -> tuple[tuple[int, ...], str, DType]:
-    d = dtypes.default_float if dtype is None else dtypes.of(dtype)
+    d = dtypes.of(dtype, dtypes.default_float)
     if d.kind != "f": raise DTypeError(f"{name}: {d.name}; it gives floats (randint gives ints)")
     return new_shape(name, shape, size), Device.canonicalize(device), d
 
@@ -178,7 +177,7 @@ class Random(Creation):
            requires_grad: bool | None = None) -> Self:
     """Uniform in [0, 1), of the default float (float32) unless told otherwise. Raises ArgumentError, DTypeError."""
     s, dev, d = cls._random("rand", shape, device, dtype, size)
-    return cls._made(graph.const(0, d, s) if 0 in s else graph.cast(fraction(bits(s, dev, generator), d), d), None, requires_grad)
+    return cls._made(graph.cast(fraction(bits(s, dev, generator), d), d), None, requires_grad)
 
   @classmethod
   def uniform(cls, *shape: Any, low: float = 0.0, high: float = 1.0, generator: Generator | None = None,
@@ -199,7 +198,6 @@ class Random(Creation):
       raise ArgumentError(
         f"uniform: low {low}, high {high} for {d.name}; numbers of the dtype, low not above high, nor too far apart"
       )
-    if 0 in s: return cls._made(graph.const(0, d, s), None, requires_grad)
     u = fraction(bits(s, dev, generator), d)
     if high - low != 1:
       u = graph.mul(u, high - low)
@@ -216,9 +214,8 @@ class Random(Creation):
     """Normal with mean 0 and variance 1 (Box-Muller), of the default float (float32) unless told otherwise. Raises
     ArgumentError, DTypeError."""
     s, dev, d = cls._random("randn", shape, device, dtype, size)
-    if 0 in s: return cls._made(graph.const(0, d, s), None, requires_grad)
     r = bits(s, dev, generator)
-    work = dtypes.float64 if d is dtypes.float64 else dtypes.float32
+    work = graph.acc_dtype(d)
     # one hash, two uniforms: the high word gives the radius, the low word the angle
     a = fraction(r, dtypes.float32)
     low = graph.cast(graph.shr(graph.and_(r, 2 ** 32 - 1), 8), dtypes.int32)
@@ -242,7 +239,7 @@ class Random(Creation):
     """Ints from low to high - 1 (0 to 9), of the default int (int32) unless told otherwise: ``randint(3, 4, high=6)``; or as
     PyTorch has it, with the shape as a tuple behind the range: ``randint(6, (3, 4))``, ``randint(0, 6, size=(3, 4))``. Raises
     ArgumentError, DTypeError."""
-    d = dtypes.default_int if dtype is None else dtypes.of(dtype)
+    d = dtypes.of(dtype, dtypes.default_int)
     if size is None and len(shape) in (2, 3) and isinstance(shape[-1], (tuple, list)): shape, size = shape[:-1], shape[-1]
     if size is not None:
       if len(shape) > 2 - (high is not None):
@@ -256,7 +253,6 @@ class Random(Creation):
     if not whole or not dtypes.min(d) <= low < high <= dtypes.max(d) + 1:
       raise ArgumentError(f"randint: low {shown(low)}, high {shown(high)} for {d.name}; ints with low < high, within the dtype")
     s = new_shape("randint", shape, size)
-    if 0 in s: return cls._from_node(graph.const(0, d, s))
     r, span = bits(s, Device.canonicalize(device), generator), high - low
     if span < 2 ** 32: r = graph.shr(graph.mul(graph.shr(r, 32), span), 32)
     elif span < 2 ** 64: r = graph.scalar(BinaryOps.MOD, r, span)

@@ -10,7 +10,7 @@ from typing import Self, Sequence, Union
 
 from ntgrad import graph
 from ntgrad.checks import checked, flag
-from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.dtype import DType, as_float, dtypes
 from ntgrad.codegen.errors import ArgumentError
 from ntgrad.codegen.uop import BinaryOps, UOp
 from ntgrad.core import axes_of, axis_of, real_number
@@ -26,6 +26,12 @@ def count(u: UOp, axes: Sequence[int]) -> int:
   n = 1
   for a in axes: n *= u.shape[a]
   return n
+
+
+def reaches(u: UOp, best: UOp) -> UOp:
+  """Where what is compared is as good as the best of it, or NaN."""
+  same = graph.eq(u, best)
+  return graph.or_(same, graph.isnan(u)) if u.dtype.kind == "f" else same
 
 
 def sum_node(u: UOp, axes: Sequence[int]) -> UOp:
@@ -86,8 +92,7 @@ class Reduction(Elementwise):
     if not n: raise ArgumentError(f"{name}: shape {s} has no elements along {axis}; it takes at least one")
     if u.dtype.kind == "b": u = graph.cast(u, dtypes.int32)
     best = graph.expand(graph.reduce(fn, u, (a,)), u.shape)
-    found = graph.eq(u, best)
-    if u.dtype.kind == "f": found = graph.or_(found, graph.isnan(u))
+    found = reaches(u, best)
     # n - i is greatest at the first
     first = graph.reduce(BinaryOps.MAX, graph.where(found, graph.sub(n, graph.index_along(a, u.shape)), 0), (a,))
     out = graph.sub(n, first)
@@ -120,7 +125,7 @@ class Reduction(Elementwise):
 
   def _mean_node(self, u: UOp, axes: Sequence[int]) -> UOp:
     """Mean with dims kept, in the accumulator's dtype."""
-    acc = graph.acc_dtype(u.dtype if u.dtype.kind == "f" else dtypes.default_float)
+    acc = graph.acc_dtype(as_float(u.dtype))
     total = graph.reduce(BinaryOps.ADD, graph.cast(u, acc), axes)
     n = count(u, axes)
     return graph.div(total, real(n)) if n != 1 else total
@@ -131,7 +136,7 @@ class Reduction(Elementwise):
     u = self.lazydata if dtype is None else self.cast(dtype).lazydata
     axes = axes_of("mean", axis, len(u.shape), self._names)
     out = self._mean_node(u, axes)
-    return self._finish(graph.cast(out, u.dtype if u.dtype.kind == "f" else dtypes.default_float), axes, keepdim)
+    return self._finish(graph.cast(out, as_float(u.dtype)), axes, keepdim)
 
   def _var_node(self, u: UOp, axes: Sequence[int], correction: float) -> tuple[UOp, UOp]:
     """Variance and mean with dims kept, in the accumulator's dtype: two passes."""
@@ -148,7 +153,7 @@ class Reduction(Elementwise):
     u = self.lazydata
     axes = axes_of("var", axis, len(u.shape), self._names)
     out = self._var_node(u, axes, correction)[0]
-    return self._finish(graph.cast(out, u.dtype if u.dtype.kind == "f" else dtypes.default_float), axes, keepdim)
+    return self._finish(graph.cast(out, as_float(u.dtype)), axes, keepdim)
 
   def var_mean(self, axis: Axis = None, keepdim: bool = False, correction: float = 1, *,
                unbiased: bool | None = None) -> tuple[Self, Self]:
@@ -176,7 +181,7 @@ class Reduction(Elementwise):
     if dtype is not None: return self.cast(dtype).norm(p, axis, keepdim)
     if not isinstance(p, (int, float)) or p != p: raise ArgumentError(f"norm: p = {p!r}; it must be a number")
     u = self.lazydata
-    x = self.cast(graph.acc_dtype(u.dtype if u.dtype.kind == "f" else dtypes.default_float))
+    x = self.cast(graph.acc_dtype(as_float(u.dtype)))
     if p == 0: out = x.ne(0).cast(x.dtype).sum(axis, keepdim)
     elif p == math.inf: out = x.abs().max(axis, keepdim)
     elif p == -math.inf: out = x.abs().min(axis, keepdim)
@@ -191,12 +196,12 @@ class Reduction(Elementwise):
     base = graph.where(zero, 1.0, u)
     root = graph.sqrt(base) if power == 0.5 else graph.power(base, power)
     return self._wrap(graph.where(zero, 0.0 if power > 0 else math.inf, root))
-  def _rounded_to(self, dtype: DType) -> Self: return self.cast(dtype if dtype.kind == "f" else dtypes.default_float)
+  def _rounded_to(self, dtype: DType) -> Self: return self.cast(as_float(dtype))
 
   def _rows(self, name: str, axis: int | str) -> tuple[UOp, int, DType]:
     """Input in float32 or float64, the axis, and the dtype of the result."""
     u = self.lazydata
-    if u.dtype.kind != "f": u = graph.cast(u, dtypes.default_float)
+    u = graph.cast(u, as_float(u.dtype))
     a = axis_of(name, axis, len(u.shape), self._names)
     return graph.cast(u, graph.acc_dtype(u.dtype)), a, u.dtype
 
@@ -223,8 +228,7 @@ class Reduction(Elementwise):
 
   def logsumexp(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """log(sum(exp(x))) along axes (None: all), without overflow. Raises AxisError."""
-    x = self.lazydata
-    if x.dtype.kind != "f": x = graph.cast(x, dtypes.default_float)
+    x = graph.cast(self.lazydata, as_float(self.dtype))
     u = graph.cast(x, graph.acc_dtype(x.dtype))
     axes = axes_of("logsumexp", axis, len(u.shape), self._names)
     top = graph.detach(graph.reduce(BinaryOps.MAX, u, axes))

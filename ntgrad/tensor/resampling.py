@@ -20,7 +20,7 @@ from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UOp
 from ntgrad.core import MAX_SIZE, Base
 from ntgrad.names import text
-from ntgrad.tensor.convolution import numbers
+from ntgrad.tensor.convolution import each, numbers
 from ntgrad.tensor.pooling import first_of
 from ntgrad.variable import Bound, real
 
@@ -290,9 +290,7 @@ class Resampling(Base):
       sizes = numbers("interpolate", "size", size, n, 1)
       scales: list[float | None] = [None] * n
     else:
-      given = tuple(scale_factor) if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * n
-      if len(given) != n:
-        raise ShapeError(f"interpolate: scale_factor {given} for {n} spatial dimensions; give one number, or {n}")
+      given = each("interpolate", "scale_factor", scale_factor, n)
       if not all([math.isfinite(f) and 0 < f <= MAX_SIZE for f in given]):
         raise ArgumentError(f"interpolate: scale_factor {given}; it must be greater than 0")
       sizes = tuple([s * int(f) if f == int(f) else math.floor(s * f) for s, f in zip(spatial, given)])
@@ -314,7 +312,7 @@ class Resampling(Base):
     return sizes
 
   def _adaptive_avg(self, name: str, sizes: tuple[int, ...]) -> Self:
-    if self.dtype.kind != "f": raise DTypeError(f"{name}: a tensor of {self.dtype.name}; it takes floats (cast it first)")
+    self._needs_floats(name)
     n, acc = len(sizes), graph.acc_dtype(self.dtype)
     lines = [_adaptive(s, t) for s, t in zip(self.shape[self.ndim - n:], sizes)]
     t, _, weights = self._taps(graph.cast(self.lazydata, acc), lines, acc)

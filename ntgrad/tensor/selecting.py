@@ -12,7 +12,7 @@ import numpy as np
 
 from ntgrad import graph
 from ntgrad.checks import Operand, checked, flag
-from ntgrad.codegen.dtype import dtypes, promote
+from ntgrad.codegen.dtype import as_float, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base, axis_of, whole_number
@@ -140,7 +140,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
   def _quantile(self, name: str, q: Any, dim: Any, keepdim: bool, how: str, skip: bool) -> Self:
     if how not in _INTERPOLATIONS:
       raise ArgumentError(f"{name}: interpolation {shown(how)}; it takes {', '.join(map(repr, _INTERPOLATIONS))}")
-    if self.dtype.kind != "f": raise DTypeError(f"{name}: a tensor of {self.dtype.name}; it takes floats (cast it first)")
+    self._needs_floats(name)
     x, d = self._in_one_dim(name, dim)
     n, acc = x.shape[d], graph.acc_dtype(x.dtype)
     values = graph.cast(x._sorted(d, n, False)[0], acc)
@@ -418,7 +418,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     """
     if weight is not None and weight.shape != self.shape:
       raise ShapeError(f"histogram: weights of shape {weight.shape} for shape {self.shape}; they must be the same")
-    out = self.dtype if self.dtype.kind == "f" else dtypes.default_float
+    out = as_float(self.dtype)
     if range is not None and len(range) != 2: raise ArgumentError(f"histogram: range {shown(range)}; it takes two numbers")
     make: Any = type(self)
     if isinstance(bins, (int, np.integer)):

@@ -6,14 +6,14 @@ from typing import Any, NamedTuple, Self
 
 from ntgrad import graph
 from ntgrad.checks import Operand, checked
-from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.dtype import DType, as_float, dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps
 from ntgrad.core import axis_of
 from ntgrad.tensor.functional import Functional
 from ntgrad.tensor.indexing import Indexing
 from ntgrad.tensor.numeric import Numeric
-from ntgrad.tensor.reduction import Axis
+from ntgrad.tensor.reduction import Axis, reaches
 
 _CHUNK = 32   # logcumsumexp: elements of a row that are looked at together
 
@@ -105,9 +105,7 @@ class Statistics(Functional, Indexing, Numeric):
     if not s or not s[a]: return Extremes(self._own(), self._detached(graph.const(0, dtypes.int32, s)))
     if u.dtype.kind == "b": u = graph.cast(u, dtypes.int32)
     best = graph.scan(fn, u, a)
-    new = graph.eq(u, best)
-    if u.dtype.kind == "f": new = graph.or_(new, graph.isnan(u))
-    where = graph.scan(BinaryOps.MAX, graph.where(new, graph.index_along(a, s), 0), a)
+    where = graph.scan(BinaryOps.MAX, graph.where(reaches(u, best), graph.index_along(a, s), 0), a)
     return Extremes(self._wrap(graph.cast(best, self.dtype)), self._detached(where))
 
   def logcumsumexp(self, dim: int | str) -> Self:
@@ -130,7 +128,7 @@ class Statistics(Functional, Indexing, Numeric):
     products is divided by the number of observations less ``correction``. Raises ShapeError, DTypeError.
     """
     if self.ndim > 2: raise ShapeError(f"cov: a tensor of shape {self.shape}; it takes up to 2 dimensions")
-    d = graph.acc_dtype(self.dtype) if self.dtype.kind == "f" else dtypes.default_float
+    d = graph.acc_dtype(as_float(self.dtype))
     x: Any = self.named().cast(d).reshape(self.shape if self.ndim == 2 else (1, self.numel()))
     w, count, less = self._weights(fweights, aweights, correction, d)
     total: Any = x.shape[1] if w is None else w.sum()
@@ -157,7 +155,7 @@ class Statistics(Functional, Indexing, Numeric):
     """The matrix of correlations, from -1 to 1, of variables (rows) over observations (columns); see ``cov``. Raises
     ShapeError."""
     if self.ndim > 2: raise ShapeError(f"corrcoef: a tensor of shape {self.shape}; it takes up to 2 dimensions")
-    d = graph.acc_dtype(self.dtype) if self.dtype.kind == "f" else dtypes.default_float
+    d = graph.acc_dtype(as_float(self.dtype))
     c = self.cast(d).cov()
     if self.ndim < 2: out = c / c
     else:
@@ -193,7 +191,7 @@ class Statistics(Functional, Indexing, Numeric):
     return self._trapezoids("cumulative_trapezoid", x, dx, a).cumsum(a)
   def _trapezoids(self, name: str, x: Any, dx: float, a: int) -> Self:
     if not self.ndim: raise ShapeError(f"{name}: a tensor of shape (); it takes at least one dimension")
-    y = self if self.dtype.kind == "f" else self.cast(dtypes.default_float)
+    y = self._in_floats()
     both = y._along(a, 1, None) + y._along(a, None, -1)
     if x is None: return both * (0.5 * dx)
     if x.ndim == 1: x = x.reshape((-1,) + (1,) * (self.ndim - a - 1)) if x.numel() else x

@@ -23,7 +23,7 @@ class Windows(Base):
   @classmethod
   def _window(cls, name: str, n: int, periodic: bool, fn: Callable[[Any], Any], dtype: Any, given: dict[str, Any]) -> Self:
     """fn of places from 0 to 1."""
-    d = dtypes.default_float if dtype is None else dtypes.of(dtype)
+    d = dtypes.of(dtype, dtypes.default_float)
     if d.kind != "f": raise DTypeError(f"{name}: dtype {d.name}; it takes floats")
     if not 0 <= n <= _MOST: raise ArgumentError(f"{name}: window_length {n}; it goes from 0 to {_MOST}")
     last = n if periodic else n - 1
