@@ -9,9 +9,8 @@ from typing import Any
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
-from ntgrad.core import real_number
 from ntgrad.nn.activations import activation_of
-from ntgrad.nn.common import count, last, size
+from ntgrad.nn.common import count, last, leaf, probability, size
 from ntgrad.nn.containers import ModuleList
 from ntgrad.nn.dropout import Dropout
 from ntgrad.nn.init import xavier_uniform_
@@ -22,8 +21,7 @@ from ntgrad.tensor import Tensor
 
 
 def _xavier(rows: int, columns: int) -> Tensor:
-  bound = math.sqrt(6 / (rows + columns))
-  return Tensor.uniform(rows, columns, low=-bound, high=bound, requires_grad=True)
+  return leaf(rows, columns, bound=math.sqrt(6 / (rows + columns)))
 
 
 def causal_mask(n: int, m: int, device: str | None = None) -> Tensor:
@@ -66,8 +64,7 @@ class MultiheadAttention(Module):
     name = "MultiheadAttention"
     self.embed_dim, self.num_heads = size(name, "embed_dim", embed_dim), size(name, "num_heads", num_heads)
     if embed_dim % num_heads: raise ArgumentError(f"nn.{name}: embed_dim {embed_dim} cannot be divided into {num_heads} heads")
-    if not 0 <= real_number(f"nn.{name}", "dropout", dropout) <= 1:
-      raise ArgumentError(f"nn.{name}: dropout is {dropout}, expected 0 to 1")
+    probability(f"nn.{name}", "dropout", dropout)
     self.kdim = embed_dim if kdim is None else size(name, "kdim", kdim)
     self.vdim = embed_dim if vdim is None else size(name, "vdim", vdim)
     self.dropout, self.batch_first, self.add_zero_attn = dropout, batch_first, add_zero_attn

@@ -1,9 +1,9 @@
 """Dropout: layers that drop elements or channels at random in training."""
 from __future__ import annotations
 
-from ntgrad.codegen.errors import ArgumentError, ShapeError
-from ntgrad.core import real_number
+from ntgrad.codegen.errors import ShapeError
 from ntgrad.nn.activations import layer
+from ntgrad.nn.common import probability
 from ntgrad.nn.module import Module
 from ntgrad.tensor import Tensor
 
@@ -11,9 +11,7 @@ from ntgrad.tensor import Tensor
 class _Dropout(Module):
   p: float
 
-  def __post_init__(self) -> None:
-    name = f"nn.{type(self).__name__}"
-    if not 0 <= real_number(name, "p", self.p) <= 1: raise ArgumentError(f"{name}: p is {self.p}, expected 0 to 1")
+  def __post_init__(self) -> None: probability(f"nn.{type(self).__name__}", "p", self.p)
 
   def _drop(self, x: Tensor, shape: tuple[int, ...], alpha: bool = False) -> Tensor:
     """Dropout with one random number for each element of a shape, which is expanded."""

@@ -8,7 +8,7 @@ from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.core import no_grad
-from ntgrad.nn.common import size
+from ntgrad.nn.common import leaf, size
 from ntgrad.nn.module import Module, placed
 from ntgrad.tensor import Tensor
 
@@ -100,8 +100,7 @@ class Embedding(_Table):
   def __init__(self, vocab_size: int, embed_size: int, padding_idx: int | None = None, max_norm: float | None = None,
                norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False, _weight: Tensor | None = None):
     self.vocab_size, self.embed_size = size("Embedding", "vocab_size", vocab_size), size("Embedding", "embed_size", embed_size)
-    bound = math.sqrt(6 / (vocab_size + embed_size))
-    made = Tensor.uniform(vocab_size, embed_size, low=-bound, high=bound, requires_grad=True)
+    made = leaf(vocab_size, embed_size, bound=math.sqrt(6 / (vocab_size + embed_size)))
     self._make(vocab_size, embed_size, made, _weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
 
   def __call__(self, idx: Tensor) -> Tensor:

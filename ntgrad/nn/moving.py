@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from ntgrad.checks import Ints, checked
 from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
 from ntgrad.nn.activations import layer
-from ntgrad.nn.common import size
+from ntgrad.nn.common import batched_or_not, size
 from ntgrad.nn.module import Module
 from ntgrad.tensor import Tensor
 
@@ -125,10 +125,7 @@ class _Pad(Module):
 
   def __call__(self, input: Tensor) -> Tensor:
     """The padded input. Raises ShapeError, ArgumentError."""
-    n = self._rank
-    if input.ndim < n or (self._filled != "constant" and input.ndim not in (n + 1, n + 2)):
-      dims = ", ".join("dhw"[3 - n:])
-      raise ShapeError(f"nn.{type(self).__name__}: input of shape {input.shape}, expected (n, c, {dims}) or (c, {dims})")
+    if input.ndim < self._rank or self._filled != "constant": batched_or_not(type(self).__name__, input, self._rank)
     return input.pad(self.padding, self._filled, getattr(self, "value", 0.0))
 
 

@@ -6,7 +6,7 @@ import math
 from ntgrad.checks import Ints, checked, flag
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, ShapeError
-from ntgrad.nn.common import count, size, untrained
+from ntgrad.nn.common import count, size, spatial, untrained
 from ntgrad.nn.module import Module, placed
 from ntgrad.tensor import Tensor
 
@@ -115,8 +115,7 @@ class InstanceNorm2d(_Tracking):
     a channel."""
     name, n = type(self).__name__, self._rank
     if x.ndim not in (n + 1, n + 2) or x.shape[-1 - n] != self.num_features:
-      dims = ", ".join("dhw"[3 - n:])
-      raise ShapeError(f"nn.{name}: input of shape {tuple(x.shape)}, expected (n, {self.num_features}, {dims})")
+      raise ShapeError(f"nn.{name}: input of shape {tuple(x.shape)}, expected (n, {self.num_features}, {spatial(n)})")
     axes, wide = tuple(range(-n, 0)), (self.num_features, *[1] * n)
     if self.track_running_stats and not self.training:
       x = (x - self.running_mean.reshape(wide)) * (self.running_var.reshape(wide) + self.eps).rsqrt()

@@ -16,6 +16,7 @@ from ntgrad.backends.process import uninterrupted
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, GradientError, ShapeError, StateError, shown
+from ntgrad.nn.common import number
 from ntgrad.tensor import Tensor
 
 from .flat import Flat, moves, own
@@ -149,20 +150,6 @@ def side_by_side(scalars: Sequence[Tensor]) -> Tensor:
 
 # ---- what options take
 Check = Callable[[str, str, Any], Any]
-
-
-def number(least: float = 0.0, below: float = math.inf, beyond: bool = False) -> Check:
-  """A number of at least ``least`` (``beyond``: greater) and below ``below``."""
-  def check(name: str, what: str, value: Any) -> float:
-    try: x = float(value)
-    except (TypeError, ValueError, OverflowError):
-      raise ArgumentError(f"{name}: {what} is {shown(value)}, expected a number") from None
-    if not (x > least if beyond else x >= least) or not x < below:
-      limit = "" if below == math.inf else f" and below {below:g}"
-      kind = f"{'above' if beyond else 'of at least'} {least:g}{limit}"
-      raise ArgumentError(f"{name}: {what} is {value!r}, expected a number {kind}")
-    return x
-  return check
 
 
 def pair(check: Check) -> Check:

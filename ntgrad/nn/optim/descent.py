@@ -6,17 +6,23 @@ from typing import Any
 
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError
+from ntgrad.nn.common import number
 from ntgrad.tensor import Tensor
 
-from .base import AT_LEAST_0, BELOW_1, POSITIVE, Numbers, Optimizer, ParamGroup, number, pair, truth, without_effect
+from .base import AT_LEAST_0, BELOW_1, POSITIVE, Numbers, Optimizer, ParamGroup, pair, truth, without_effect
 from .flat import Flat
 
 States = Mapping[str, Tensor]
 New = tuple[Tensor, dict[str, Tensor]]
 
 
+def numbers(group: ParamGroup, *options: str) -> dict[str, float]:
+  """Options that kernels read as they are."""
+  return {k: group[k] for k in options}
+
+
 def decayed(group: ParamGroup, p: Tensor, g: Tensor, n: Numbers) -> Tensor:
-  """The gradient with that of ``weight_decay / 2 · p²``."""
+  """The gradient (or the direction of a step) with that of ``weight_decay / 2 · p²``."""
   return g + n.weight_decay * p if group["weight_decay"] else g
 
 
@@ -50,7 +56,7 @@ class SGD(Optimizer):
   def _state_names(cls, group: ParamGroup) -> Sequence[str]: return ("momentum_buffer",) if group["momentum"] else ()
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
-    return {"momentum": group["momentum"], "weight_decay": group["weight_decay"], "rest": 1 - group["dampening"]}
+    return {"rest": 1 - group["dampening"], **numbers(group, "momentum", "weight_decay")}
   @classmethod
   def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]: return [(t > 1).where(n.rest, 1.0)]
 
@@ -86,8 +92,7 @@ class RMSprop(Optimizer):
     return ("square_avg", *more, *(("grad_avg",) if group["centered"] else ()))
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
-    return {"alpha": group["alpha"], "rest": 1 - group["alpha"], "eps": group["eps"], "weight_decay": group["weight_decay"],
-            "momentum": group["momentum"]}
+    return {"rest": 1 - group["alpha"], **numbers(group, "alpha", "eps", "weight_decay", "momentum")}
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
     g = decayed(group, p, g, n)
@@ -121,7 +126,7 @@ class Adagrad(Optimizer):
   def _initial(cls, group: ParamGroup, state: str) -> float: return group["initial_accumulator_value"] if state == "sum" else 0.0
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
-    return {"lr_decay": group["lr_decay"], "eps": group["eps"], "weight_decay": group["weight_decay"]}
+    return numbers(group, "lr_decay", "eps", "weight_decay")
   @classmethod
   def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]: return [1 / (1 + (t - 1) * n.lr_decay)]
 
@@ -148,7 +153,7 @@ class Adadelta(Optimizer):
 
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
-    return {"rho": group["rho"], "rest": 1 - group["rho"], "eps": group["eps"], "weight_decay": group["weight_decay"]}
+    return {"rest": 1 - group["rho"], **numbers(group, "rho", "eps", "weight_decay")}
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
     g = decayed(group, p, g, n)
@@ -209,7 +214,7 @@ class ASGD(Optimizer):
 
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
-    return {"lambd": group["lambd"], "alpha": group["alpha"], "t0": group["t0"], "weight_decay": group["weight_decay"]}
+    return numbers(group, "lambd", "alpha", "t0", "weight_decay")
   @classmethod
   def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
     return [n.lr / (1 + n.lambd * n.lr * (t - 1)) ** n.alpha, 1 / (t - 1 - n.t0).maximum(1.0)]
@@ -239,6 +244,5 @@ class Lion(Optimizer):
     return {"b1": b1, "c1": 1 - b1, "b2": b2, "c2": 1 - b2, "weight_decay": group["weight_decay"]}
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    up = (n.b1 * flat.states["exp_avg"] + n.c1 * g).sign()
-    if group["weight_decay"]: up = up + n.weight_decay * p
+    up = decayed(group, p, (n.b1 * flat.states["exp_avg"] + n.c1 * g).sign(), n)
     return p - n.lr * up, {"exp_avg": n.b2 * flat.states["exp_avg"] + n.c2 * g}

@@ -7,11 +7,12 @@ from typing import Any
 
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
+from ntgrad.nn.common import number
 from ntgrad.tensor import Tensor
 
 from .adam import AdamLike
-from .base import AT_LEAST_0, BELOW_1, Numbers, Optimizer, ParamGroup, betas_of, number, truth, without_effect
-from .descent import New
+from .base import AT_LEAST_0, BELOW_1, Numbers, Optimizer, ParamGroup, betas_of, truth, without_effect
+from .descent import New, decayed, numbers
 from .flat import Flat
 
 
@@ -40,14 +41,14 @@ class LARS(Optimizer):
   def _state_names(cls, group: ParamGroup) -> Sequence[str]: return ("momentum_buffer",) if group["momentum"] else ()
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
-    return {k: group[k] for k in ("momentum", "weight_decay", "tcoef")}
+    return numbers(group, "momentum", "weight_decay", "tcoef")
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
     rate = n.lr
     if group["tcoef"]:
       of_p, of_g = _length(p), _length(g)
       rate = rate * ((of_p > 0) & (of_g > 0)).where(n.tcoef * of_p / (of_g + n.weight_decay * of_p), 1.0)
-    if group["weight_decay"]: g = g + n.weight_decay * p
+    g = decayed(group, p, g, n)
     if group["classic"]: g = g * rate
     b = {}
     if "momentum_buffer" in flat.states:
@@ -64,7 +65,7 @@ class LAMB(AdamLike):
   Raises as :class:`Adam`.
   """
   _checks = {**AdamLike._checks, "adam": truth}
-  _alone = True
+  _alone, decoupled = True, True
 
   def __init__(self, params: Iterable[Any], lr: float = 0.001, b1: Any = 0.9, b2: float = 0.999, eps: float = 1e-6,
                weight_decay: float = 0.0, adam: bool = False, *, betas: tuple[float, float] | None = None, maximize: bool = False,
@@ -74,9 +75,7 @@ class LAMB(AdamLike):
                                   "adam": adam, "maximize": maximize})
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    new = self._means(flat.states, g, n)
-    up = (new["exp_avg"] / c.bias1) / ((new["exp_avg_sq"] / c.bias2).sqrt() + n.eps)
-    if group["weight_decay"]: up = up + n.weight_decay * p
+    up, new = self._direction(group, flat, p, g, n, c)
     rate = n.lr
     if not group["adam"]:
       of_p, of_up = _length(p), _length(up)
@@ -85,10 +84,10 @@ class LAMB(AdamLike):
 
 
 def _coefficients(name: str, what: str, value: Any) -> tuple[float, ...]:
-  numbers = number(-math.inf)
+  check = number(-math.inf)
   if not isinstance(value, (tuple, list)) or len(value) != 3:
     raise ArgumentError(f"{name}: {what} is {shown(value)}, expected three numbers")
-  return tuple(numbers(name, what, v) for v in value)
+  return tuple(check(name, what, v) for v in value)
 
 
 def _steps(name: str, what: str, value: Any) -> int:
@@ -134,7 +133,7 @@ class Muon(Optimizer):
                        "such as AdamW)")
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
-    return {"momentum": group["momentum"], "rest": 1 - group["momentum"], "weight_decay": group["weight_decay"]}
+    return {"rest": 1 - group["momentum"], **numbers(group, "momentum", "weight_decay")}
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
     b = n.momentum * flat.states["momentum_buffer"] + n.rest * g
