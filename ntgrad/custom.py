@@ -195,7 +195,7 @@ class _Again:
     above: so it is computed then, and nothing of it is kept until then."""
     first = next((g for g in at.values() if graph.const_value(g) is None), None)
     def later(u: UOp) -> UOp: return u if first is None else _after(u, first)
-    stand_ins = [_stand_in(later(u)) for u in self.arguments]
+    stand_ins = [graph.stand_in(later(u)) for u in self.arguments]
     copy = Copy(dict(zip(self.inside, stand_ins)) | {u: later(u) for u in self.drawn})
     roots = {copy(self.values[i]): g for i, g in at.items()}
     others = dict(zip(self.others, sources[len(self.arguments):]))
@@ -221,13 +221,6 @@ class _Same:
   def moved(self, to: To) -> _Same:
     """The same of another node."""
     return _Same(to(self.sources[0]))
-
-
-def _stand_in(u: UOp) -> UOp:
-  """A node of the same value that equals no other, through which no gradient passes."""
-  node = UOp.unique(Ops.DETACH, u.dtype, (u,))
-  node.__dict__.update(shape=u.shape, device=u.device)
-  return node
 
 
 def _after(u: UOp, other: UOp) -> UOp:
@@ -294,7 +287,7 @@ def checkpoint(fn: Callable[..., Any], *args: Any, use_reentrant: Any = None, pr
   def stand_in(x: Any) -> Any:
     if not isinstance(x, Tensor): return x
     arguments.append(x.lazydata)
-    inside.append(_stand_in(x.lazydata))
+    inside.append(graph.stand_in(x.lazydata))
     t = Tensor._from_node(inside[-1])
     t._state, t._names = int(x._state > 0), x._names
     return t

@@ -143,6 +143,16 @@ def inside(index: UOp, size: int) -> UOp:
   return and_(le(0, index), lt(index, size))
 
 
+def part(u: UOp, axis: int, begin: int, end: int) -> UOp:
+  """From begin to end along an axis."""
+  return shrink(u, [(begin, end) if i == axis else (0, s) for i, s in enumerate(u.shape)])
+
+
+def total(u: UOp, axes: Sequence[int]) -> UOp:
+  """The sums along axes, which become 1."""
+  return reduce(BinaryOps.ADD, u, axes)
+
+
 def drop(u: UOp, axes: Sequence[int]) -> UOp:
   """Without the given dims of 1."""
   return reshape(u, tuple([s for i, s in enumerate(u.shape) if i not in axes]))
@@ -193,6 +203,13 @@ def contiguous(u: UOp) -> UOp:
   return u if below.op is Ops.CONTIGUOUS or below.op is Ops.BUFFER else _one(Ops.CONTIGUOUS, u, None, u.shape)
 
 
+def stand_in(u: UOp) -> UOp:
+  """A node of the same value that equals no other, through which no gradient passes."""
+  node = UOp.unique(Ops.DETACH, u.dtype, (u,))
+  node.__dict__.update(shape=u.shape, device=u.device)
+  return node
+
+
 class Result(NamedTuple):
   """The note of a node that has the gradient of an output of a call (``ntgrad/custom.py``)."""
   call: Any
@@ -201,8 +218,7 @@ class Result(NamedTuple):
 
 def with_gradient(value: UOp, call: Any, number: int) -> UOp:
   """A node that stands for a value, and has the gradient of an output of a call."""
-  node = UOp.unique(Ops.DETACH, value.dtype, (value,))
-  node.__dict__.update(shape=value.shape, device=value.device)
+  node = stand_in(value)
   node.note = Result(call, number)
   call.outputs[number] = ref(node)
   return node

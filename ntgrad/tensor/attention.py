@@ -55,7 +55,7 @@ class Attention(Functional, Drawing):
     none = graph.eq(top, -math.inf)
     top = graph.where(none, 0.0, top)
     e = graph.exp(graph.sub(u, graph.expand(top, u.shape)))
-    total = graph.reduce(BinaryOps.ADD, e, (a,))
+    total = graph.total(e, (a,))
     total = graph.where(none, 1.0, total)
     return self._wrap(graph.cast(graph.div(e, graph.expand(total, e.shape)), out))
 
@@ -90,5 +90,4 @@ class Attention(Functional, Drawing):
     out = self.named().scaled_dot_product_attention(
       key.named(), value.named(), None if mask is None else mask.named(), dropout_p, is_causal, scale, grouped
     )
-    out._names = called
-    return out
+    return out._called(called)

@@ -15,7 +15,7 @@ from ntgrad import graph
 from ntgrad.checks import Operand, checked, operand
 from ntgrad.codegen.dtype import as_float
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.codegen.uop import BinaryOps, UOp
+from ntgrad.codegen.uop import UOp
 from ntgrad.core import Base, real_number
 from ntgrad.engine.bounds import known_class, no_class, within
 from ntgrad.names import fit_aligned, merged, text
@@ -102,9 +102,9 @@ class ClassLosses(Activation, Reduction, Movement):
       u, _, total = self._shifted(u, axis)
       log_total = graph.log(total)
       if w is not None: u, log_total = graph.sub(u, graph.expand(log_total, s)), None   # log probabilities
-    row = graph.reduce(BinaryOps.ADD, graph.where(chosen, u, 0.0), (axis,))
+    row = graph.total(graph.where(chosen, u, 0.0), (axis,))
     if w is not None:
-      mine = graph.reduce(BinaryOps.ADD, graph.where(chosen, graph.expand(w, s), 0.0), (axis,))
+      mine = graph.total(graph.where(chosen, graph.expand(w, s), 0.0), (axis,))
       row = graph.mul(mine, row)
     if smoothing:
       mean = self._mean_node(u if w is None else graph.mul(graph.expand(w, s), u), (axis,))
@@ -196,13 +196,13 @@ class ClassLosses(Activation, Reduction, Movement):
     Y = self._target(name, target, s[a])
     index = graph.reshape(self._classes(name, Y, s[:-1], s[a], None), (*s[:-1], 1))
     chosen = self._chosen(index, s, a)
-    mine = graph.expand(graph.reduce(BinaryOps.ADD, graph.where(chosen, u, 0.0), (a,)), s)
+    mine = graph.expand(graph.total(graph.where(chosen, u, 0.0), (a,)), s)
     each = graph.add(graph.sub(u, mine), real_number(name, "margin", margin))
     each = graph.where(chosen, 0.0, graph.maximum(each, 0.0))
     if p == 2: each = graph.mul(each, each)
     w = self._weight(name, weight, u, a)
     if w is not None:
-      each = graph.mul(each, graph.expand(graph.reduce(BinaryOps.ADD, graph.where(chosen, graph.expand(w, s), 0.0), (a,)), s))
+      each = graph.mul(each, graph.expand(graph.total(graph.where(chosen, graph.expand(w, s), 0.0), (a,)), s))
     row = graph.where(graph.inside(index, s[a]), self._mean_node(each, (a,)), math.nan)
     called = merged(name, (self, Y), ([*range(a), None], range(a)), a)
     rows = self._wrap_many(graph.drop(row, (a,)), () if weight is None else (weight,), called)

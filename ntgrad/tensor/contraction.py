@@ -11,7 +11,7 @@ from typing import Any, Collection, Mapping, NamedTuple, Sequence
 
 from ntgrad import graph
 from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
-from ntgrad.codegen.uop import BinaryOps, UOp
+from ntgrad.codegen.uop import UOp
 from ntgrad.names import ordinal, text
 
 Labels = Sequence[str]
@@ -175,7 +175,7 @@ def ready(u: UOp, labels: Labels, sizes: Mapping[str, int]) -> tuple[UOp, list[s
 def summed(u: UOp, labels: Labels, keep: Collection[str]) -> tuple[UOp, list[str]]:
   """The sum over the labels that are not kept."""
   axes = [d for d, c in enumerate(labels) if c not in keep]
-  return graph.drop(graph.reduce(BinaryOps.ADD, u, axes), axes) if axes else u, [c for c in labels if c in keep]
+  return graph.drop(graph.total(u, axes), axes) if axes else u, [c for c in labels if c in keep]
 
 
 def placed(u: UOp, labels: Labels, into: Labels) -> UOp:

@@ -11,7 +11,7 @@ from typing import Any, Self, Sequence
 from ntgrad import graph
 from ntgrad.checks import Ints, Operand, checked
 from ntgrad.codegen.errors import ArgumentError, ShapeError
-from ntgrad.codegen.uop import BinaryOps, UOp
+from ntgrad.codegen.uop import UOp
 from ntgrad.names import Places, text
 from ntgrad.tensor.elementwise import Elementwise
 from ntgrad.tensor.functional import _product, names_of_product
@@ -84,7 +84,7 @@ def _folded(u: UOp, shape: tuple[int, ...], size: Sequence[int], stride: Sequenc
   u = graph.reshape(u, u.shape[:rest + n] + (1,) * rest + u.shape[rest + n:])
   t = graph.untile(u, shape, ((1, 1, 1),) * rest + tuple(zip(size, stride, dilation)))
   axes = tuple(range(len(shape), len(t.shape)))
-  return graph.drop(graph.reduce(BinaryOps.ADD, t, axes), axes)
+  return graph.drop(graph.total(t, axes), axes)
 
 
 @checked
@@ -128,7 +128,7 @@ class Convolution(Elementwise, Movement):
     a = graph.permute(a, (0, 1, 2, *range(4, 4 + n), 3, *range(4 + n, 4 + 2 * n)))
     full = a.shape
     b = graph.expand(graph.reshape(b, (1, groups, cout) + (1,) * n + (cin, *kernel)), full)
-    total = graph.reduce(BinaryOps.ADD, graph.mul(a, b), tuple(range(3 + n, 4 + 2 * n)))
+    total = graph.total(graph.mul(a, b), tuple(range(3 + n, 4 + 2 * n)))
     node = graph.cast(graph.reshape(total, (bs, sw[0], *full[3:3 + n])), out)
     result = self._wrap_many(node, (weight,), None if self._names is weight._names is None else names_of_product(
       name, (self, weight), *_convolution_places(n, 0, 1, groups)))
@@ -228,8 +228,7 @@ class Convolution(Elementwise, Movement):
     outer = t.shape[rest:rest + n]
     t = _inside_out(t, rest, n)
     out = self._wrap(graph.reshape(t, s[:rest - 1] + (s[rest - 1] * math.prod(k), math.prod(outer))))
-    out._names = None if self._names is None else self._names[:rest - 1] + (None, None)
-    return out
+    return out._called(None if self._names is None else self._names[:rest - 1] + (None, None))
 
   def col2im(self, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Padding = 0, stride: Ints = 1) -> Self:
     """The adjoint of :meth:`im2col`, ``torch.nn.functional.fold``: (n, c * kernel elements, windows) -> (n, c, *output_size).
@@ -254,5 +253,4 @@ class Convolution(Elementwise, Movement):
     u = _folded(_inside_out(u, rest, n), lead + full, k, st, di)
     u = graph.shrink(u, [(0, a) for a in lead] + [(lo, lo + a) for a, (lo, _) in zip(size, pairs)])
     out = self._wrap(graph.cast(u, self.dtype))
-    out._names = None if self._names is None else self._names[:rest - 1] + (None,) * (n + 1)
-    return out
+    return out._called(None if self._names is None else self._names[:rest - 1] + (None,) * (n + 1))

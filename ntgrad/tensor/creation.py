@@ -260,16 +260,11 @@ class Creation(Movement):
   def _alike_in(self, dtype: Any, device: str | None) -> dict[str, Any]:
     """This tensor's dtype and device where none is given."""
     return {"dtype": self.dtype if dtype is None else dtype, "device": self.lazydata.device if device is None else device}
-  def _called_alike(self, t: Any) -> Any:
-    """A new tensor of this shape, with the names of this one."""
-    t._names = self._names
-    return t
   def full_like(self, fill_value: Any, *, dtype: Any = None, device: str | None = None,
                 requires_grad: bool | None = None) -> Self:
     """A number everywhere, of this shape, dtype and device."""
-    return self._called_alike(
-      type(self).full(self.shape, fill_value, requires_grad=requires_grad, **self._alike_in(dtype, device))
-    )
+    made = type(self).full(self.shape, fill_value, requires_grad=requires_grad, **self._alike_in(dtype, device))
+    return made._called(self._names)
   def zeros_like(self, *, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
     """Zeros of this shape, dtype and device."""
     return self.full_like(0, dtype=dtype, device=device, requires_grad=requires_grad)
@@ -278,7 +273,7 @@ class Creation(Movement):
     return self.full_like(1, dtype=dtype, device=device, requires_grad=requires_grad)
   def empty_like(self, *, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
     """Memory of this shape, dtype and device that is not initialised."""
-    return self._called_alike(type(self).empty(self.shape, requires_grad=requires_grad, **self._alike_in(dtype, device)))
+    return type(self).empty(self.shape, requires_grad=requires_grad, **self._alike_in(dtype, device))._called(self._names)
 
   def new_full(self, size: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None,
                requires_grad: bool | None = None) -> Self:

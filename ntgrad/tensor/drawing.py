@@ -9,7 +9,7 @@ from ntgrad.checks import Operand, checked, flag
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import UOp
-from ntgrad.core import axis_of, mode, real_number, whole_number
+from ntgrad.core import mode, real_number, whole_number
 from ntgrad.engine.device import Device
 from ntgrad.tensor.creation import new_shape
 from ntgrad.tensor.formulas import polynomial
@@ -262,7 +262,7 @@ class Drawing(Sorting, Random, Numeric):
     noise = type(self).exponential(*self.shape, generator=generator, device=self.device, dtype=x.dtype).log()
     soft = ((x - noise) / tau).softmax(dim)
     if not hard: return soft.cast(self.dtype)
-    d = axis_of("gumbel_softmax", dim, self.ndim, self._names)
+    d = self._dim("gumbel_softmax", dim)
     if not self.ndim: return soft.cast(self.dtype)
     at = self._from_node(graph.index_along(d, self.shape))
     chosen = (at == soft.detach().argmax(d, keepdim=True)).cast(soft.dtype)

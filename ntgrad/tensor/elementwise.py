@@ -132,8 +132,7 @@ class Elementwise(Base):
     node = graph.binary(fn, b, a) if reverse else graph.binary(fn, a, b)
     if x is None: return self._wrap(node, 3)
     t = self._wrap(node, 3) if x._state <= self._state else x._wrap(node, 3)
-    t._names = called
-    return t
+    return t._called(called)
 
   def add(self, x: Any, reverse: bool = False, *, alpha: float = 1) -> Self:
     """``self + alpha * x``."""
@@ -209,9 +208,7 @@ class Elementwise(Base):
     return self._wrap(graph.where(graph.const(True, dtypes.bool, node.shape), graph.detach(node), self.lazydata))
   def _detached(self, node: UOp) -> Self:
     """A result without gradient, of this tensor's dimensions."""
-    t = self._from_node(node)
-    t._names = self._names
-    return t
+    return self._from_node(node)._called(self._names)
   def maximum(self, x: Any) -> Self:
     """The greater of both, NaN where either is NaN. Where they are equal each has half of the gradient."""
     return self._extreme_of(BinaryOps.MAX, x)

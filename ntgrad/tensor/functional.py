@@ -7,7 +7,7 @@ from ntgrad import graph
 from ntgrad.checks import Operand, checked
 from ntgrad.codegen.dtype import dtypes, promote
 from ntgrad.codegen.errors import ShapeError
-from ntgrad.codegen.uop import BinaryOps, UOp
+from ntgrad.codegen.uop import UOp
 from ntgrad.names import Names, Places, fit, merged, text
 from ntgrad.tensor.elementwise import Elementwise, broadcast_shape, common_device
 from ntgrad.tensor.movement import Movement
@@ -66,7 +66,7 @@ class Functional(Elementwise, Movement):
     called = None if self._names is w._names is None else names_of_product("matmul", (self, w), *_product_places(nx, ny))
     if dtype is not None: out = dtypes.of(dtype)
     if nx == 1 and ny == 1:
-      total = graph.drop(graph.reduce(BinaryOps.ADD, graph.mul(a, b), (0,)), (0,))
+      total = graph.drop(graph.total(graph.mul(a, b), (0,)), (0,))
       return self._wrap_many(graph.cast(total, out), (w,), called)
     n = sy[-1] if ny > 1 else 1
     m = sx[-2] if nx > 1 else 1
@@ -78,7 +78,7 @@ class Functional(Elementwise, Movement):
     if nx > 1: a = graph.reshape(a, sx[:-1] + (1, k))
     if ny > 1: b = graph.permute(b, (*range(ny - 2), ny - 1, ny - 2))
     if ny > 2: b = graph.reshape(b, sy[:-2] + (1, n, k))
-    total = graph.reduce(BinaryOps.ADD, graph.mul(graph.broadcast(a, full), graph.broadcast(b, full)), (len(full) - 1,))
+    total = graph.total(graph.mul(graph.broadcast(a, full), graph.broadcast(b, full)), (len(full) - 1,))
     total = graph.reshape(total, (*batch, *((m,) if nx > 1 else ()), *((n,) if ny > 1 else ())))
     return self._wrap_many(graph.cast(total, out), (w,), called)
 

@@ -44,11 +44,11 @@ def sum_to(g: UOp, axes: Sequence[int]) -> UOp:
   inner = g
   if g.op is Ops.RESHAPE and g.src[0].shape == g.shape + (1,) * (len(g.src[0].shape) - len(g.shape)): inner = g.src[0]
   if inner.op is Ops.REDUCE_AXIS and inner.arg[0] is BinaryOps.ADD:
-    out = graph.reduce(BinaryOps.ADD, inner.src[0], (*inner.arg[1], *axes))
+    out = graph.total(inner.src[0], (*inner.arg[1], *axes))
     return graph.reshape(out, tuple([1 if i in axes else s for i, s in enumerate(g.shape)]))
   acc = graph.acc_dtype(g.dtype)
-  if acc is g.dtype: return graph.reduce(BinaryOps.ADD, g, axes)
-  return graph.cast(graph.reduce(BinaryOps.ADD, graph.cast(g, acc), axes), g.dtype)
+  if acc is g.dtype: return graph.total(g, axes)
+  return graph.cast(graph.total(graph.cast(g, acc), axes), g.dtype)
 
 
 # ---- rules: functions
@@ -126,7 +126,7 @@ def _reduce(u: UOp, g: UOp, need: Need) -> Pairs:
   if fn is BinaryOps.MAX or fn is BinaryOps.MIN:
     chosen = graph.eq(x, graph.expand(u, s))
     # equal ones share the gradient
-    ties = graph.reduce(BinaryOps.ADD, graph.cast(chosen, graph.acc_dtype(g.dtype)), axes)
+    ties = graph.total(graph.cast(chosen, graph.acc_dtype(g.dtype)), axes)
     return [(x, select(chosen, graph.expand(quotient(g, graph.cast(ties, g.dtype)), s)))]
   if fn is BinaryOps.MUL: return [(x, product(graph.expand(g, s), _products_of_others(x, axes)))]
   return ()
@@ -232,7 +232,7 @@ def _cat(u: UOp, g: UOp, need: Need) -> Pairs:
   out, at, axis = [], 0, u.arg
   for s in u.src:
     n = s.shape[axis]
-    out.append((s, graph.shrink(g, [(at, at + n) if i == axis else (0, k) for i, k in enumerate(u.shape)])))
+    out.append((s, graph.part(g, axis, at, at + n)))
     at += n
   return out
 

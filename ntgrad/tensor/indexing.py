@@ -16,9 +16,9 @@ from ntgrad import graph
 from ntgrad.alias import Move
 from ntgrad.checks import checked, foreign
 from ntgrad.codegen.dtype import dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, AxisError, CaptureError, DTypeError, IndexOutOfRangeError, ShapeError, shown
+from ntgrad.codegen.errors import ArgumentError, CaptureError, DTypeError, IndexOutOfRangeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
-from ntgrad.core import MAX_DIMS, Base, axis_of
+from ntgrad.core import MAX_DIMS, Base
 from ntgrad.engine.bounds import within
 from ntgrad.names import Names, merged, text
 from ntgrad.tensor.elementwise import Elementwise, broadcast_shape, common_device
@@ -230,8 +230,7 @@ class Indexing(Elementwise, Movement):
     shape = [1 if i is None else next(sizes) for i in items]
     if arrays:
       out = self._gathered(graph.reshape(seen.lazydata, tuple(shape)), items, arrays, ints)
-      out._names = self._gathered_names(index if isinstance(index, tuple) else (index,), items, arrays, ints)
-      return out
+      return out._called(self._gathered_names(index if isinstance(index, tuple) else (index,), items, arrays, ints))
     dims = None
     if self._names is not None:
       axes = iter(range(self.ndim))
@@ -290,11 +289,19 @@ class Indexing(Elementwise, Movement):
 
   def select(self, dim: int | str, index: int) -> Self:
     """A view of one place of a dim, without it: (a, b, c).select(1, i) -> (a, c). Raises AxisError, IndexOutOfRangeError."""
-    d, s = axis_of("select", dim, self.ndim, self._names), self.shape
-    if not s: raise AxisError("select: a tensor of shape () has no dimension to choose from")
+    d, s = self._dim("select", dim, "choose from"), self.shape
     if not -s[d] <= index < s[d]:
       raise IndexOutOfRangeError(f"select: index {index} on axis {d} of shape {s}; indices go from {-s[d]} to {s[d] - 1}")
-    return self[(slice(None),) * d + (index,)]
+    return self._along(d, index)
+
+  def _from_host(self, values: Any) -> Any:
+    """Values of the host where this tensor is."""
+    make: Any = type(self)
+    return make(values, device=self.lazydata.device)
+
+  def _along(self, d: int, item: Any) -> Self:
+    """What an item of an index gives of a dim, and all of the others."""
+    return self[(slice(None),) * d + (item,)]
 
   # ---- assignment to parts
   def __setitem__(self, index: Any, value: Any) -> None:
@@ -350,8 +357,7 @@ class Indexing(Elementwise, Movement):
     behind = len(rest) - front   # dimensions after the mask's
     v: Any = value
     while v.ndim > part.ndim and v.shape[0] == 1: v = v.squeeze(0)
-    make: Any = type(self)
-    m = make(mask, device=self.lazydata.device)
+    m = self._from_host(mask)
     of_rows = v.ndim - behind - 1
     if of_rows >= 0 and v.shape[of_rows] != 1: v = v._at_true("setitem", of_rows, mask, m)
     if broadcast_shape("setitem", v.shape, part.shape) != part.shape:
@@ -372,16 +378,14 @@ class Indexing(Elementwise, Movement):
       if count > n or exact and count != n: raise ShapeError(f"{name}: {said.format(value=count)}; give as many")
     ones = graph.cast(mask.lazydata, dtypes.int32)
     device = self.lazydata.device
-    total = within(graph.reduce(BinaryOps.ADD, ones, (0,)), n if exact else 0, n + 1, name, "", device, said=said)
+    total = within(graph.total(ones, (0,)), n if exact else 0, n + 1, name, "", device, said=said)
     # how many there are, less those from an element on: as many as are before it
     place = graph.sub(graph.expand(total, ones.shape), graph.scan(BinaryOps.ADD, ones, 0, True))
     order = (dim, *[d for d in range(self.ndim) if d != dim])
     parts = graph.permute(self.lazydata, order)
     if not n: parts = graph.pad(parts, [(0, 1)] + [(0, 0)] * (self.ndim - 1))   # else nothing would look at the index
     node = graph.gather(parts, place)
-    back = self._wrap(graph.permute(node, tuple([order.index(d) for d in range(self.ndim)])))
-    back._names = None
-    return back
+    return self._wrap(graph.permute(node, tuple([order.index(d) for d in range(self.ndim)])))._called(None)
 
   def _fit(self, v: UOp, shape: tuple[int, ...]) -> UOp:
     while len(v.shape) > len(shape) and v.shape[0] == 1: v = graph.reshape(v, v.shape[1:])
@@ -416,7 +420,7 @@ class Indexing(Elementwise, Movement):
   # ---- gather and scatter along one dim
   def _indices(self, name: str, dim: int | str, index: Any) -> tuple[list[UOp], int]:
     """An index for every dim: along ``dim`` the one given, along others where it stands."""
-    d, s = axis_of(name, dim, self.ndim, self._names), self.shape
+    d, s = self._dim(name, dim), self.shape
     if not isinstance(index, Base) or index.dtype.kind not in "iu":
       raise DTypeError(f"{name}: an index of {index.dtype.name if isinstance(index, Base) else type(index).__name__}; "
                        "it takes a tensor of ints")

@@ -318,8 +318,8 @@ class Linalg(Functional, Reduction, Creation):
       raise ArgumentError(f"matrix_norm: ord {shown(ord)}; it takes {', '.join(map(repr, kinds))}")
     if not isinstance(dim, (tuple, list)) or len(dim) != 2:
       raise AxisError(f"matrix_norm: dim {shown(dim)}; it takes two dimensions")
-    axes_of("matrix_norm", dim, self.ndim, self._names)   # none twice
-    rows, columns = [axes_of("matrix_norm", d, self.ndim, self._names) for d in dim]
+    self._dims("matrix_norm", dim)   # none twice
+    rows, columns = [self._dims("matrix_norm", d) for d in dim]
     if not rows or not columns: raise AxisError(f"matrix_norm: shape {text(self)}; it takes matrices (.., m, n)")
     r, c, d = rows[0], columns[0], _dtype(self)
     x = self.cast(graph.acc_dtype(d))

@@ -13,7 +13,7 @@ from ntgrad import graph
 from ntgrad.checks import Operand, checked
 from ntgrad.codegen.dtype import DType, promote
 from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
-from ntgrad.core import Base, axis_of, real_number
+from ntgrad.core import Base, real_number
 from ntgrad.names import text
 from ntgrad.tensor.class_losses import ClassLosses
 from ntgrad.tensor.elementwise import broadcast_shape
@@ -130,7 +130,7 @@ class Losses(ClassLosses):
     eps = real_number("cosine_similarity", "eps", eps)
     if isinstance(dim, str):   # the same dimension of both, counted from the last
       named = x if x._names is not None else y
-      dim = axis_of("cosine_similarity", dim, named.ndim, named._names) - named.ndim
+      dim = named._dim("cosine_similarity", dim) - named.ndim
     if x.ndim < y.ndim: x = x.reshape((1,) * (y.ndim - x.ndim) + x.shape)
     if y.ndim < x.ndim: y = y.reshape((1,) * (x.ndim - y.ndim) + y.shape)
     x, y = x / x.norm(2, dim, True).maximum(eps), y / y.norm(2, dim, True).maximum(eps)

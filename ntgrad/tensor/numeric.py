@@ -11,7 +11,7 @@ from ntgrad.checks import Operand, checked, operand
 from ntgrad.codegen.dtype import DType, as_float, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
-from ntgrad.core import Base, axis_of, mode
+from ntgrad.core import Base, mode
 from ntgrad.names import Names, aligned, fit_aligned
 from ntgrad.tensor import formulas
 from ntgrad.tensor.activation import Activation
@@ -111,8 +111,7 @@ class Numeric(Activation, Reduction, Creation):
     apart: Any = a.maximum(b) - a.minimum(b)   # of unsigned ints too
     close = (apart <= b.abs() * rtol + atol) & apart.isfinite() | a.eq(b)
     if equal_nan: close = close | a.isnan() & b.isnan()
-    close._names = names
-    return close
+    return close._called(names)
   def allclose(self, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
     """Whether all values are close (see ``isclose``), as Python's bool; computes it now. Raises CaptureError while a jit
     records."""
@@ -215,9 +214,7 @@ class Numeric(Activation, Reduction, Creation):
     """The float of this dtype that is next to the value on the other one's side; of ints float32. No gradient."""
     a, b, names = self._pair("nextafter", other, True)
     t: Self = formulas.nextafter(self._from_node(a), self._from_node(b))
-    out = self._detached(t.lazydata)
-    out._names = names
-    return out
+    return self._detached(t.lazydata)._called(names)
   def frac(self) -> Self:
     """What is behind the point, with the sign of the value; ints give 0."""
     return self - self.trunc() if self.dtype.kind in "fe" else self.zeros_like()
@@ -247,8 +244,7 @@ class Numeric(Activation, Reduction, Creation):
     x, at = self._from_node(graph.detach(u)), self._from_node(graph.detach(v))
     out = x.eq(0).where(at, (x > 0).cast(u.dtype))
     if u.dtype.kind == "f": out = x.isnan().where(x, out)
-    out._names = names
-    return out
+    return out._called(names)
   def nan_to_num(self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Self:
     """Numbers in place of NaN and infinities: for an infinity, None is the greatest or least finite number of the dtype."""
     if self.dtype.kind == "e": return self.cast(dtypes.float32).nan_to_num(nan, posinf, neginf)
@@ -272,8 +268,7 @@ class Numeric(Activation, Reduction, Creation):
     a, b = self._from_node(u), self._from_node(v)
     left = a % b
     if u.dtype.kind == "i": left = (left.ne(0) & (a < 0).ne(b < 0)).where(left - b, left)
-    left._names = names
-    return left
+    return left._called(names)
   def true_divide(self, other: Any) -> Self:
     """``self / other``: ints give float32."""
     return self.div(other)
@@ -339,12 +334,12 @@ class Numeric(Activation, Reduction, Creation):
     """x over its p-norm along a dim, which counts as ``eps`` at least. Raises AxisError, ArgumentError; see ``norm``."""
     x = self._in_floats()
     wide = x.cast(graph.acc_dtype(x.dtype))
-    a = axis_of("normalize", dim, self.ndim, self._names)
+    a = self._dim("normalize", dim)
     return (wide / wide.norm(p, a, keepdim=True).clamp(eps)).cast(x.dtype)
   def glu(self, dim: int | str = -1) -> Self:
     """The first half along a dim, times the sigmoid of the second one. Raises AxisError; ShapeError for a dim that is not
     even."""
-    a = axis_of("glu", dim, self.ndim, self._names)
+    a = self._dim("glu", dim)
     if not self.ndim or self.shape[a] % 2: raise ShapeError(f"glu: shape {self.shape} along {dim}; the dimension must be even")
     first, second = self.split(self.shape[a] // 2, a) if self.shape[a] else (self, self)
     return first * second.sigmoid()

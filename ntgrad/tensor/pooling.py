@@ -125,9 +125,7 @@ class Pooling(Scattering, Reduction, Creation):
     make: Any = type(self)
     flat = make.zeros(rows, each, dtype=self.dtype, device=self.device)
     out = flat.scatter(1, indices.named().reshape(rows, -1 if rows else 0), self.named().reshape(rows, -1 if rows else 0))
-    out = out.reshape(*lead, *size)._own()
-    out._names = self._names
-    return out
+    return out.reshape(*lead, *size)._own()._called(self._names)
 
   def max_unpool1d(self, indices: Operand, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
                    output_size: Sequence[int] | None = None) -> Self:
@@ -158,14 +156,14 @@ class Pooling(Scattering, Reduction, Creation):
     t = self._windows_of(self.lazydata, k, st, di, pairs, 0)
     axes = tuple(range(len(t.shape) - m, len(t.shape)))
     acc = graph.acc_dtype(t.dtype)
-    total = graph.reduce(BinaryOps.ADD, graph.cast(t, acc), axes)
+    total = graph.total(graph.cast(t, acc), axes)
     if divisor is None and (ceil_mode or (not count_include_pad and any([lo or hi for lo, hi in pairs]))):
       ones = graph.const(1.0, acc, self.shape[self.ndim - m:])
       if count_include_pad:  # only what the caller padded counts, not what ceil_mode added
         given = paddings(name, padding, m)
         ones = pad_value(ones, given, 1.0)
         pairs = [(0, hi - p) for (_, hi), (_, p) in zip(pairs, given)]
-      counts = graph.reduce(BinaryOps.ADD, self._windows_of(ones, k, st, di, pairs, 0), tuple(range(m, 2 * m)))
+      counts = graph.total(self._windows_of(ones, k, st, di, pairs, 0), tuple(range(m, 2 * m)))
       divided_by = graph.expand(graph.reshape(counts, (1,) * (len(total.shape) - 2 * m) + counts.shape), total.shape)
     else: divided_by = graph.const(float(math.prod(k) if divisor is None else divisor), acc, total.shape)
     return self._wrap(graph.cast(graph.drop(graph.div(total, divided_by), axes), t.dtype))

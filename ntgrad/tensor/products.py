@@ -146,7 +146,7 @@ class Products(Functional, Indexing, Reduction, Creation):
     u, s = self.lazydata, self.shape
     d += len(s)
     u = graph.reshape(graph.expand(graph.reshape(u, (*s[:d], 1, *s[d:])), (*s[:d], 2, *s[d:])), (*s[:d], 2 * s[d], *s[d + 1:]))
-    return self._wrap(graph.shrink(u, [(k, k + n) if i == d else (0, n) for i, n in enumerate(s)]))
+    return self._wrap(graph.part(u, d, k, k + s[d]))
 
   def pdist(self, p: float = 2.0) -> Self:
     """The p-norm of the difference of every two rows: (n, d) -> (n (n - 1) / 2,), of rows 0 and 1, 0 and 2, .., 1 and 2, ..

@@ -298,15 +298,15 @@ class Random(Creation):
                 requires_grad: bool | None = None) -> Self:
     """Uniform in [0, 1) of this shape, dtype and device. Raises DTypeError for a dtype that is no float."""
     given = self._alike_in(dtype, device)
-    return self._called_alike(type(self).rand(*self.shape, generator=generator, requires_grad=requires_grad, **given))
+    return type(self).rand(*self.shape, generator=generator, requires_grad=requires_grad, **given)._called(self._names)
   def randn_like(self, *, generator: Generator | None = None, dtype: Any = None, device: str | None = None,
                  requires_grad: bool | None = None) -> Self:
     """Normal of this shape, dtype and device. Raises DTypeError for a dtype that is no float."""
     given = self._alike_in(dtype, device)
-    return self._called_alike(type(self).randn(*self.shape, generator=generator, requires_grad=requires_grad, **given))
+    return type(self).randn(*self.shape, generator=generator, requires_grad=requires_grad, **given)._called(self._names)
   def randint_like(self, low: int = 0, high: int = 10, *, generator: Generator | None = None, dtype: Any = None,
                    device: str | None = None) -> Self:
     """Ints from low to high - 1 of this shape, dtype and device; of the default int where this tensor has no ints. Raises
     ArgumentError, DTypeError."""
     given = self._alike_in(dtypes.default_int if dtype is None and self.dtype.kind not in "iu" else dtype, device)
-    return self._called_alike(type(self).randint(*self.shape, low=low, high=high, generator=generator, **given))
+    return type(self).randint(*self.shape, low=low, high=high, generator=generator, **given)._called(self._names)

@@ -28,12 +28,11 @@ class Rearranging(Indexing):
   # ---- views
   def narrow(self, dim: int | str, start: int, length: int) -> Self:
     """A view of ``length`` elements of a dim from ``start`` on (negative: from the end). Raises AxisError, ArgumentError."""
-    d, s = axis_of("narrow", dim, self.ndim, self._names), self.shape
-    if not s: raise AxisError("narrow: a tensor of shape () has no dimension to narrow")
+    d, s = self._dim("narrow", dim, "narrow"), self.shape
     begin = start + s[d] if start < 0 else start
     if not 0 <= begin <= s[d] or not 0 <= length <= s[d] - begin:
       raise ArgumentError(f"narrow: start {start}, length {length} on dimension {d} of shape {s}; it has {s[d]} elements")
-    return self._shrink([(begin, begin + length) if i == d else (0, n) for i, n in enumerate(s)])
+    return self._part(d, begin, begin + length)
 
   def swapaxes(self, axis0: int | str, axis1: int | str) -> Self:
     """``transpose``: a view with two dims swapped. Raises AxisError."""
@@ -49,7 +48,7 @@ class Rearranging(Indexing):
   def rot90(self, k: int = 1, dims: Sequence[int | str] = (0, 1)) -> Self:
     """A view turned k times by a right angle in the plane of two dims, from the first towards the second. Raises AxisError."""
     if len(dims) != 2: raise AxisError(f"rot90: dims {shown(dims)}; it turns in the plane of two")
-    a, b = [axis_of("rot90", d, self.ndim, self._names) for d in dims]
+    a, b = [self._dim("rot90", d) for d in dims]
     if a == b or self.ndim < 2: raise AxisError(f"rot90: dims {shown(dims)} of shape {self.shape}; it takes two different ones")
     if k % 4 == 0: return self
     if k % 4 == 2: return self.flip(a, b)
@@ -77,7 +76,7 @@ class Rearranging(Indexing):
   def tensor_split(self, indices_or_sections: Ints, dim: int | str = 0) -> tuple[Self, ...]:
     """Views: so many pieces of a dim, the first ones greater by one where it does not divide; or the pieces that end at the given
     indices (as slices have them), and the rest. Raises AxisError, ArgumentError."""
-    return self._split_at("tensor_split", indices_or_sections, axis_of("tensor_split", dim, self.ndim, self._names))
+    return self._split_at("tensor_split", indices_or_sections, self._dim("tensor_split", dim))
   def _split_at(self, name: str, where: Any, d: int, even: bool = False) -> tuple[Self, ...]:
     if not self.ndim: raise AxisError(f"{name}: a tensor of shape () has no dimension to split")
     n = self.shape[d]
@@ -91,7 +90,7 @@ class Rearranging(Indexing):
       cuts = [i * (n // where) + min(i, n % where) for i in range(1, where)]
     else: cuts = list(where)
     ends: list[Any] = [*cuts, None]
-    return tuple([self[(slice(None),) * d + (slice(a, b),)] for a, b in zip([0, *cuts], ends)])
+    return tuple([self._along(d, slice(a, b)) for a, b in zip([0, *cuts], ends)])
   def hsplit(self, indices_or_sections: Ints) -> tuple[Self, ...]:
     """Views of equal pieces, or up to the given indices, of the second dim (of one dim: the first). Raises AxisError,
     ArgumentError."""

@@ -13,7 +13,7 @@ from ntgrad.checks import checked, flag
 from ntgrad.codegen.dtype import DType, as_float, dtypes
 from ntgrad.codegen.errors import ArgumentError
 from ntgrad.codegen.uop import BinaryOps, UOp
-from ntgrad.core import axes_of, axis_of, real_number
+from ntgrad.core import real_number
 from ntgrad.names import without
 from ntgrad.tensor.elementwise import Elementwise
 from ntgrad.variable import real
@@ -37,7 +37,7 @@ def reaches(u: UOp, best: UOp) -> UOp:
 def sum_node(u: UOp, axes: Sequence[int]) -> UOp:
   """Sum with dims kept, accumulated in ``graph.acc_dtype`` and (floats) cast back."""
   acc = graph.acc_dtype(u.dtype)
-  out = graph.reduce(BinaryOps.ADD, graph.cast(u, acc), axes)
+  out = graph.total(graph.cast(u, acc), axes)
   return graph.cast(out, u.dtype) if u.dtype.kind == "f" else out
 
 
@@ -55,21 +55,21 @@ class Reduction(Elementwise):
   def sum(self, axis: Axis = None, keepdim: bool = False, dtype: DType | str | None = None) -> Self:
     """The sum along axes (None: all); ``dtype`` is what it accumulates in and gives. Raises AxisError."""
     u = self.lazydata
-    axes = axes_of("sum", axis, len(u.shape), self._names)
-    if dtype is not None: return self._finish(graph.reduce(BinaryOps.ADD, graph.cast(u, dtypes.of(dtype)), axes), axes, keepdim)
+    axes = self._dims("sum", axis)
+    if dtype is not None: return self._finish(graph.total(graph.cast(u, dtypes.of(dtype)), axes), axes, keepdim)
     return self._finish(sum_node(u, axes), axes, keepdim)
 
   def prod(self, axis: Axis = None, keepdim: bool = False, dtype: DType | str | None = None) -> Self:
     """The product along axes (None: all). Raises AxisError."""
     u = self.lazydata
-    axes = axes_of("prod", axis, len(u.shape), self._names)
+    axes = self._dims("prod", axis)
     acc = dtypes.of(dtype) if dtype is not None else graph.acc_dtype(u.dtype)
     out = graph.reduce(BinaryOps.MUL, graph.cast(u, acc), axes)
     return self._finish(graph.cast(out, u.dtype) if dtype is None and u.dtype.kind == "f" else out, axes, keepdim)
 
   def _extreme(self, name: str, fn: BinaryOps, axis: Axis, keepdim: bool) -> Self:
     u = self.lazydata
-    axes = axes_of(name, axis, len(u.shape), self._names)
+    axes = self._dims(name, axis)
     if not count(u, axes): raise ArgumentError(f"{name}: shape {u.shape} has no elements along {axis}; it takes at least one")
     if u.dtype.kind == "b": fn = BinaryOps.OR if fn is BinaryOps.MAX else BinaryOps.AND
     return self._finish(graph.reduce(fn, u, axes), axes, keepdim)
@@ -86,7 +86,7 @@ class Reduction(Elementwise):
     s = u.shape
     if axis is None:
       u, a = graph.reshape(u, (math.prod(s),)), 0
-    else: a = axis_of(name, axis, len(s), self._names)
+    else: a = self._dim(name, axis)
     if not u.shape: return self._from_node(graph.const(0, dtypes.int32))
     n = u.shape[a]
     if not n: raise ArgumentError(f"{name}: shape {s} has no elements along {axis}; it takes at least one")
@@ -116,17 +116,17 @@ class Reduction(Elementwise):
 
   def any(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """Whether one along axes (None: all) is not zero. Raises AxisError."""
-    axes = axes_of("any", axis, self.ndim, self._names)
+    axes = self._dims("any", axis)
     return self._finish(graph.reduce(BinaryOps.OR, graph.cast(self.lazydata, dtypes.bool), axes), axes, keepdim)
   def all(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """Whether every one along axes (None: all) is not zero. Raises AxisError."""
-    axes = axes_of("all", axis, self.ndim, self._names)
+    axes = self._dims("all", axis)
     return self._finish(graph.reduce(BinaryOps.AND, graph.cast(self.lazydata, dtypes.bool), axes), axes, keepdim)
 
   def _mean_node(self, u: UOp, axes: Sequence[int]) -> UOp:
     """Mean with dims kept, in the accumulator's dtype."""
     acc = graph.acc_dtype(as_float(u.dtype))
-    total = graph.reduce(BinaryOps.ADD, graph.cast(u, acc), axes)
+    total = graph.total(graph.cast(u, acc), axes)
     n = count(u, axes)
     return graph.div(total, real(n)) if n != 1 else total
 
@@ -134,7 +134,7 @@ class Reduction(Elementwise):
     """The mean along axes (None: all); of ints and bools the default float; with ``dtype`` elements are cast first. Raises
     AxisError."""
     u = self.lazydata if dtype is None else self.cast(dtype).lazydata
-    axes = axes_of("mean", axis, len(u.shape), self._names)
+    axes = self._dims("mean", axis)
     out = self._mean_node(u, axes)
     return self._finish(graph.cast(out, as_float(u.dtype)), axes, keepdim)
 
@@ -143,7 +143,7 @@ class Reduction(Elementwise):
     correction = real_number("var", "correction", correction)
     mean = self._mean_node(u, axes)
     d = graph.sub(graph.cast(u, mean.dtype), graph.expand(mean, u.shape))
-    total = graph.reduce(BinaryOps.ADD, graph.mul(d, d), axes)
+    total = graph.total(graph.mul(d, d), axes)
     return graph.div(total, real(max(count(u, axes) - correction, 0))), mean
 
   def var(self, axis: Axis = None, keepdim: bool = False, correction: float = 1, *, unbiased: bool | None = None) -> Self:
@@ -151,7 +151,7 @@ class Reduction(Elementwise):
     Raises AxisError."""
     if unbiased is not None: correction = int(unbiased)
     u = self.lazydata
-    axes = axes_of("var", axis, len(u.shape), self._names)
+    axes = self._dims("var", axis)
     out = self._var_node(u, axes, correction)[0]
     return self._finish(graph.cast(out, as_float(u.dtype)), axes, keepdim)
 
@@ -164,7 +164,7 @@ class Reduction(Elementwise):
     """The standard deviation along axes (None: all); no slope where it is 0. Raises AxisError. See ``var``."""
     if unbiased is not None: correction = int(unbiased)
     u = self.lazydata
-    axes = axes_of("std", axis, len(u.shape), self._names)
+    axes = self._dims("std", axis)
     return self._finish(self._var_node(u, axes, correction)[0], axes, keepdim)._root(0.5)._rounded_to(u.dtype)
   def std_mean(self, axis: Axis = None, keepdim: bool = False, correction: float = 1, *,
                unbiased: bool | None = None) -> tuple[Self, Self]:
@@ -202,7 +202,7 @@ class Reduction(Elementwise):
     """Input in float32 or float64, the axis, and the dtype of the result."""
     u = self.lazydata
     u = graph.cast(u, as_float(u.dtype))
-    a = axis_of(name, axis, len(u.shape), self._names)
+    a = self._dim(name, axis)
     return graph.cast(u, graph.acc_dtype(u.dtype)), a, u.dtype
 
   def _shifted(self, u: UOp, a: int) -> tuple[UOp, UOp, UOp]:
@@ -211,7 +211,7 @@ class Reduction(Elementwise):
     top = graph.detach(graph.reduce(BinaryOps.MAX, u, axes))
     d = graph.sub(u, graph.expand(top, u.shape))
     e = graph.exp(d)
-    return d, e, graph.reduce(BinaryOps.ADD, e, axes)
+    return d, e, graph.total(e, axes)
 
   def softmax(self, axis: int | str = -1, dtype: DType | str | None = None) -> Self:
     """exp(x) / sum(exp(x)) along an axis; small floats are computed in float32. Raises AxisError."""
@@ -230,17 +230,17 @@ class Reduction(Elementwise):
     """log(sum(exp(x))) along axes (None: all), without overflow. Raises AxisError."""
     x = graph.cast(self.lazydata, as_float(self.dtype))
     u = graph.cast(x, graph.acc_dtype(x.dtype))
-    axes = axes_of("logsumexp", axis, len(u.shape), self._names)
+    axes = self._dims("logsumexp", axis)
     top = graph.detach(graph.reduce(BinaryOps.MAX, u, axes))
     # a row of only -inf (or with an inf) must not become inf - inf
     finite = graph.lt(graph.absolute(top), math.inf)
     top = graph.where(finite, top, 0.0)
-    total = graph.reduce(BinaryOps.ADD, graph.exp(graph.sub(u, graph.expand(top, u.shape))), axes)
+    total = graph.total(graph.exp(graph.sub(u, graph.expand(top, u.shape))), axes)
     return self._finish(graph.cast(graph.add(graph.log(total), top), x.dtype), axes, keepdim)
 
   def cumsum(self, axis: int | str = 0, *, dtype: DType | str | None = None) -> Self:
     """Running sums along an axis; with ``dtype`` elements are cast first. Raises AxisError."""
-    a = axis_of("cumsum", axis, self.ndim, self._names)
+    a = self._dim("cumsum", axis)
     if dtype is not None: return self.cast(dtype).cumsum(a)
     u = self.lazydata
     u = graph.cast(u, graph.acc_dtype(u.dtype)) if u.dtype.kind != "f" else u

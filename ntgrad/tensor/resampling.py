@@ -251,7 +251,7 @@ class Resampling(Base):
     used = graph.ne(w, 0.0)
     t = graph.where(graph.expand(used, t.shape), graph.mul(t, graph.expand(w, t.shape)), 0.0)
     axes = tuple(range(self.ndim, self.ndim + n))
-    return self._wrap(graph.cast(graph.drop(graph.reduce(BinaryOps.ADD, t, axes), axes), self.dtype))
+    return self._wrap(graph.cast(graph.drop(graph.total(t, axes), axes), self.dtype))
 
   def interpolate(self, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",
                   align_corners: bool | None = None) -> Self:
@@ -318,9 +318,9 @@ class Resampling(Base):
     t, _, weights = self._taps(graph.cast(self.lazydata, acc), lines, acc)
     used, axes = _all_of(weights, t), tuple(range(self.ndim, self.ndim + n))
     if used is not None: t = graph.where(graph.expand(used, t.shape), t, 0.0)
-    total = graph.reduce(BinaryOps.ADD, t, axes)
+    total = graph.total(t, axes)
     if used is not None:
-      number = graph.reduce(BinaryOps.ADD, graph.cast(used, acc), axes)
+      number = graph.total(graph.cast(used, acc), axes)
       total = graph.div(total, graph.expand(number, total.shape))
     return self._wrap(graph.cast(graph.drop(total, axes), self.dtype))
 

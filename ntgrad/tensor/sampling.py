@@ -188,6 +188,4 @@ class Sampling(Indexing, Random, Numeric):
     if self.ndim < 3 or self.shape[1] % groups:
       raise ShapeError(f"channel_shuffle: shape {text(self)} with {groups} groups; it takes (n, c, ..), c a multiple of {groups}")
     n, c, *rest = self.shape
-    parts = self.named().reshape(n, groups, c // groups, *rest).transpose(1, 2).reshape(self.shape)._own()
-    parts._names = self._names
-    return parts
+    return self.named().reshape(n, groups, c // groups, *rest).transpose(1, 2).reshape(self.shape)._own()._called(self._names)

@@ -13,9 +13,9 @@ import numpy as np
 from ntgrad import graph
 from ntgrad.checks import Operand, checked
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
+from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, UOp
-from ntgrad.core import Base, axis_of, mode, whole_number
+from ntgrad.core import Base, mode, whole_number
 from ntgrad.names import Names, merged
 from ntgrad.tensor.elementwise import broadcast_shape, common_device
 from ntgrad.tensor.indexing import Indexing, added, joined_index
@@ -94,9 +94,7 @@ class Scattering(Indexing):
                        called: Names | None) -> Self:
     """``scatter_reduce`` of arguments that fit, at elements of this tensor in one dim."""
     if 0 in shape or not self.numel():
-      out = self._own()
-      out._names = called
-      return out
+      return self._own()._called(called)
     s = self.shape
     n, size = math.prod(shape), math.prod(s)
     at = graph.reshape(joined_index(indices, s), (n,)) if s else graph.const(0, dtypes.int32, (n,))
@@ -105,9 +103,7 @@ class Scattering(Indexing):
     if how in ("sum", "mean"): flat = base._scatter_sum(at, vs, with_self, how == "mean")
     elif how == "prod": flat = base._scatter_product(at, vs, with_self)
     else: flat = base._scatter_extreme(at, vs, with_self, how == "amax")
-    out = flat.reshape(s)._own()
-    out._names = called
-    return out
+    return flat.reshape(s)._own()._called(called)
 
   def _hit_by(self, at: UOp) -> UOp:
     """Which elements are named by an index."""
@@ -192,8 +188,7 @@ class Scattering(Indexing):
   # ---- an index for each row
   def _rows_of(self, name: str, dim: int | str, index: Any) -> tuple[Any, ...]:
     """What chooses rows of a dim by a 1-d index, as an index of ``x[..]``."""
-    d = axis_of(name, dim, self.ndim, self._names)
-    if not self.ndim: raise AxisError(f"{name}: a tensor of shape () has no dimension to choose from")
+    d = self._dim(name, dim, "choose from")
     if index.ndim > 1: raise ShapeError(f"{name}: an index of shape {index.shape}; it takes one dimension")
     if index.dtype.kind not in "iu" and index.numel(): raise DTypeError(f"{name}: an index of {index.dtype.name}; it takes ints")
     index = index.named().reshape(index.numel())
@@ -277,7 +272,7 @@ class Scattering(Indexing):
     """``gather`` with the other dims broadcast; dim None: of the flattened tensor, by flattened indices. Raises ShapeError,
     DTypeError, AxisError."""
     if dim is None: return self.take(indices).flatten()
-    d = axis_of("take_along_dim", dim, self.ndim, self._names)
+    d = self._dim("take_along_dim", dim)
     if not isinstance(indices, Base) or indices.ndim != self.ndim: return self.gather(d, indices)   # which says so
     shape = broadcast_shape("take_along_dim", *[(*t.shape[:d], 1, *t.shape[d + 1:]) for t in (self, indices)])
     def along(t: Any) -> Any: return t.expand((*shape[:d], t.shape[d], *shape[d + 1:]))
@@ -322,9 +317,9 @@ class Scattering(Indexing):
   def slice_scatter(self, src: Operand, dim: int | str = 0, start: int | None = None, end: int | None = None,
                     step: int = 1) -> Self:
     """A copy with ``src`` as the elements ``start:end:step`` of a dim. Raises AxisError, ShapeError, ArgumentError."""
-    d = axis_of("slice_scatter", dim, self.ndim, self._names)
+    d = self._dim("slice_scatter", dim)
     whole_number("slice_scatter", "step", step, 1)
-    return self._with("slice_scatter", src, lambda t: t[(slice(None),) * d + (slice(start, end, step),)])
+    return self._with("slice_scatter", src, lambda t: t._along(d, slice(start, end, step)))
 
   def diagonal_scatter(self, src: Operand, offset: int = 0, dim1: int | str = 0, dim2: int | str = 1) -> Self:
     """A copy with ``src`` as what ``diagonal(offset, dim1, dim2)`` gives. Raises AxisError, ShapeError."""
@@ -338,5 +333,4 @@ class Scattering(Indexing):
     places = part(self._from_node(graph.reshape(graph.iota(self.numel()), self.shape)))
     flat: Any = self.named().reshape(-1)
     out: Self = flat.index_put((places.reshape(-1),), src.named().cast(self.dtype).reshape(-1)).reshape(self.shape)._own()
-    out._names = self._names
-    return out
+    return out._called(self._names)

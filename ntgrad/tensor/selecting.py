@@ -15,7 +15,7 @@ from ntgrad.checks import Operand, checked, flag
 from ntgrad.codegen.dtype import as_float, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
-from ntgrad.core import Base, axis_of, whole_number
+from ntgrad.core import Base, whole_number
 from ntgrad.names import without
 from ntgrad.tensor.creation import Creation, new_shape
 from ntgrad.tensor.elementwise import common_device
@@ -58,7 +58,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
   def _in_one_dim(self, name: str, dim: int | str | None) -> tuple[Self, int]:
     """This tensor, or (dim None) all of it in one dim, and the dim. Raises ArgumentError where that has no elements."""
     x = self.named().flatten() if dim is None else self.atleast_1d()
-    d = 0 if dim is None else axis_of(name, dim, self.ndim, self._names)
+    d = 0 if dim is None else self._dim(name, dim)
     if not x.shape[d]: raise ArgumentError(f"{name}: shape {self.shape} has no elements along {dim}; it takes at least one")
     return x, d
 
@@ -74,8 +74,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
   def _kth(self, d: int, k: int) -> tuple[UOp, UOp]:
     """The k-th of each row along a dim when sorted, from 0, and where it stood."""
     values, places = self._sorted(d, k + 1, False)
-    box = [(k, k + 1) if i == d else (0, n) for i, n in enumerate(values.shape)]
-    return graph.shrink(values, box), graph.shrink(places, box)
+    return graph.part(values, d, k, k + 1), graph.part(places, d, k, k + 1)
 
   def kthvalue(self, k: int, dim: int | str = -1, keepdim: bool = False) -> tuple[Self, Self]:
     """``(values, indices)`` of the k-th least along a dim, counted from 1; NaN is greater than everything.
@@ -184,7 +183,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     if a.ndim > 1: raise ShapeError(f"{name}: q of shape {a.shape}; it takes a number or one dimension of them")
     if not (np.isfinite(a) & (a >= 0) & (a <= 1)).all(): raise ArgumentError(f"{name}: q {shown(q)}; it goes from 0 to 1")
     make: Any = type(self)
-    return make(a, device=self.lazydata.device) if a.ndim else make(float(a), dtype=dtypes.float64)
+    return self._from_host(a) if a.ndim else make(float(a), dtype=dtypes.float64)
 
   # ---- sets
   def _firsts(self) -> tuple[UOp, np.ndarray[Any, Any]]:
@@ -195,10 +194,9 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
 
   def _with_counts(self, out: Any, inverse: Any, starts: np.ndarray[Any, Any], n: int, wanted: bool) -> Any:
     """What ``unique`` gives of runs that begin at ``starts`` among n."""
-    make: Any = type(self)
     found = [out]
     if inverse is not None: found.append(inverse)
-    if wanted: found.append(make(np.diff(np.append(starts, n)).astype(np.int32), device=self.lazydata.device))
+    if wanted: found.append(self._from_host(np.diff(np.append(starts, n)).astype(np.int32)))
     return found[0] if len(found) == 1 else tuple(found)
 
   def unique(self, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
@@ -220,7 +218,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
 
   def _unique_rows(self, dim: int | str, return_inverse: bool, return_counts: bool) -> Any:
     """``unique`` of the slices along a dim, which the host sorts."""
-    x, d = self.atleast_1d(), axis_of("unique", dim, self.ndim, self._names)
+    x, d = self.atleast_1d(), self._dim("unique", dim)
     n = x.shape[d]
     rows: Any = x.detach().movedim(d, 0)
     host = host_values("unique", rows.reshape(n, x.numel() // n if n else 0), _READ)
@@ -229,15 +227,14 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
       first, back = np.zeros(min(n, 1), np.int64), np.zeros(n, np.int64)
       counts = np.full(min(n, 1), n)
     else: _, first, back, counts = np.unique(host, True, True, True, axis=0)
-    make: Any = type(self)
-    found = [x._rows_at(d, first.astype(np.int32))]
-    if return_inverse: found.append(make(back.reshape(-1).astype(np.int32), device=self.lazydata.device))
-    if return_counts: found.append(make(counts.astype(np.int32), device=self.lazydata.device))
+    found = [x._along(d, first.astype(np.int32))]
+    if return_inverse: found.append(self._from_host(back.reshape(-1).astype(np.int32)))
+    if return_counts: found.append(self._from_host(counts.astype(np.int32)))
     return found[0] if len(found) == 1 else tuple(found)
 
   def unique_consecutive(self, return_inverse: bool = False, return_counts: bool = False, dim: int | str | None = None) -> Any:
     """The elements, or the slices of a dim, that are not as the one before them; otherwise as ``unique``."""
-    d = 0 if dim is None else axis_of("unique_consecutive", dim, self.ndim, self._names)
+    d = 0 if dim is None else self._dim("unique_consecutive", dim)
     x = self.named().flatten() if dim is None else self.atleast_1d()
     n = x.shape[d]
     fresh, starts = (x if dim is None else x.named().movedim(d, 0))._firsts()
@@ -245,7 +242,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     if return_inverse:
       number = graph.sub(graph.scan(BinaryOps.ADD, graph.cast(fresh, dtypes.int32), 0), 1)
       inverse = self._from_node(graph.reshape(number, self.shape if dim is None else (n,)))
-    return self._with_counts(x._rows_at(d, starts.astype(np.int32)), inverse, starts, n, return_counts)
+    return self._with_counts(x._along(d, starts.astype(np.int32)), inverse, starts, n, return_counts)
 
   def isin(self, test_elements: Operand, assume_unique: bool = False, invert: bool = False) -> Self:
     """Whether each element is one of the test elements (``invert``: is none of them); NaN is none. More than 64 test elements are
@@ -296,9 +293,8 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     x = self.atleast_1d() if as_tuple else self
     a = host_values("nonzero", x.detach().cast(dtypes.bool), "use where() or masked_fill()")
     d = np.int32 if all([n < 2 ** 31 for n in self.shape]) else np.int64
-    make: Any = type(self)
-    if as_tuple: return tuple([make(i.astype(d), device=self.lazydata.device) for i in np.nonzero(a)])
-    return make(np.argwhere(a).astype(d), device=self.lazydata.device)
+    if as_tuple: return tuple([self._from_host(i.astype(d)) for i in np.nonzero(a)])
+    return self._from_host(np.argwhere(a).astype(d))
   def nonzero_static(self, *, size: int, fill_value: int = -1) -> Self:
     """(size, ndim): the indices of the first ``size`` elements that are not zero, row by row, int32; ``fill_value`` where there
     are less. Unlike ``nonzero`` its shape is known, so that a jit can record it. Raises ArgumentError, ShapeError."""
@@ -333,9 +329,9 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
       return super().repeat_interleave(repeats, dim)  # type: ignore[arg-type]  # checked there
     make: Any = type(self)
     x = self.flatten() if dim is None else self
-    d = 0 if dim is None else axis_of("repeat_interleave", dim, x.ndim, x._names)
+    d = 0 if dim is None else x._dim("repeat_interleave", dim)
     x = x.atleast_1d()
-    r: Any = repeats if isinstance(repeats, Base) else make(repeats, device=self.lazydata.device)
+    r: Any = repeats if isinstance(repeats, Base) else self._from_host(repeats)
     n = x.shape[d]
     if r.dtype.kind not in "iu" and r.numel(): raise DTypeError(f"repeat_interleave: repeats of {r.dtype.name}; it takes ints")
     if r.ndim > 1 or r.numel() not in (1, n):
@@ -345,15 +341,13 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     if r.numel() != n: r = r.expand(n)
     if output_size is not None:
       whole_number("repeat_interleave", "output_size", output_size, 0)
-      if not n: return x._rows_at(d, make(np.zeros(0, np.int32), device=self.lazydata.device))
+      if not n: return x._along(d, self._from_host(np.zeros(0, np.int32)))
       ends, at = r.cumsum(0), make.arange(output_size)
       place = ends.searchsorted(at.to(ends.device) if ends.lazydata.device else at, right=True)
-      return x._rows_at(d, place.minimum(n - 1))
+      return x._along(d, place.minimum(n - 1))
     counts = host_values("repeat_interleave", r, "give output_size=, their sum")
     if counts.size and counts.min() < 0: raise ArgumentError(f"repeat_interleave: repeats {counts.min()}; they must be 0 or more")
-    return x._rows_at(d, np.repeat(np.arange(n, dtype=np.int32), counts))
-
-  def _rows_at(self, d: int, index: Any) -> Self: return self[(slice(None),) * d + (index,)]
+    return x._along(d, np.repeat(np.arange(n, dtype=np.int32), counts))
 
   def bincount(self, weights: Operand | None = None, minlength: int = 0) -> Self:
     """How often each of 0, 1, .. occurs in a 1-d tensor of ints, int32, or the sum of its ``weights``: (n,) -> (greatest + 1,),
@@ -381,8 +375,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     none = graph.const(0, one.dtype, (size,))
     node = added(none, (index,), one) if size and index.shape[0] else none
     t: Self = self._from_node(node) if weights is None else weights._wrap(node)
-    t._names = None
-    return t
+    return t._called(None)
 
   def _histogram_ends(self, name: str, low: Any, high: Any) -> tuple[Any, Any, Any]:
     """All elements in one dim, in floats, and both ends of what is counted: those given, or the least and the greatest."""
@@ -429,7 +422,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
       edges = low * (1 - part) + high * part
       index = _bin(x, low, high, n)
     else:
-      given: Any = bins if isinstance(bins, Base) else make(bins, device=self.lazydata.device)
+      given: Any = bins if isinstance(bins, Base) else self._from_host(bins)
       edges = given
       if edges.ndim != 1 or edges.numel() < 2: raise ShapeError(f"histogram: edges of shape {edges.shape}; it takes two or more")
       n, x = edges.numel() - 1, self.detach().named().flatten()
@@ -446,8 +439,7 @@ def _fresh(u: UOp, axis: int) -> UOp:
   """Which elements are not as the one before them along an axis; the first one is."""
   s, n = u.shape, u.shape[axis]
   if n <= 1: return graph.const(True, dtypes.bool, s)
-  before = graph.shrink(u, [(0, n - 1) if i == axis else (0, k) for i, k in enumerate(s)])
-  before = graph.pad(before, [(1, 0) if i == axis else (0, 0) for i in range(len(s))])
+  before = graph.pad(graph.part(u, axis, 0, n - 1), [(1, 0) if i == axis else (0, 0) for i in range(len(s))])
   return graph.or_(graph.eq(graph.index_along(axis, s), 0), graph.ne(u, before))
 
 
@@ -473,7 +465,7 @@ def _searched(u: UOp, v: UOp, n: int, rows: int, right: bool) -> UOp:
     there = graph.lt(at, n)
     x = graph.gather(flat, graph.add(spread(start), graph.cast(graph.minimum(at, n - 1), work)))
     less = graph.and_(there, _less(x, spread(v), right))
-    found = graph.reshape(graph.reduce(BinaryOps.ADD, graph.cast(less, dtypes.int32), (axis,)), shape)
+    found = graph.reshape(graph.total(graph.cast(less, dtypes.int32), (axis,)), shape)
     count = graph.add(count, graph.mul(found, step))
     step //= _WAYS
   return count

@@ -13,7 +13,7 @@ from ntgrad.checks import checked, flag
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError
 from ntgrad.codegen.uop import UOp
-from ntgrad.core import axis_of, whole_number
+from ntgrad.core import whole_number
 from ntgrad.tensor.elementwise import Elementwise, seen_as
 
 _PLACES = 32      # bits of a key's place in its row, where fewer do not make both together a uint32
@@ -92,13 +92,13 @@ class Sorting(Elementwise):
 
     Equal ones, as 0 and -0 are, keep their order whatever ``stable`` says; NaN is greater than everything. Raises AxisError.
     """
-    d = axis_of("sort", dim, self.ndim, self._names)
+    d = self._dim("sort", dim)
     values, places = self._sorted(d, self.shape[d] if self.ndim else 1, flag("descending", descending))
     return self._wrap(values), self._detached(places)
 
   def argsort(self, dim: int | str = -1, descending: bool = False, stable: bool = False) -> Self:
     """The indices (int32) of what stands along a dim in rising order; see :meth:`sort`. Raises AxisError."""
-    d = axis_of("argsort", dim, self.ndim, self._names)
+    d = self._dim("argsort", dim)
     return self._detached(self._sorted(d, self.shape[d] if self.ndim else 1, flag("descending", descending))[1])
 
   def topk(self, k: int, dim: int | str = -1, largest: bool = True, sorted_: bool = True, *,
@@ -108,7 +108,7 @@ class Sorting(Elementwise):
 
     Raises AxisError, ArgumentError for a k that is not from 0 to the size of the dim.
     """
-    d = axis_of("topk", dim, self.ndim, self._names)
+    d = self._dim("topk", dim)
     n = self.shape[d] if self.ndim else 1
     k = whole_number("topk", "k", k, 0)
     if k > n: raise ArgumentError(f"topk: k = {k} of the {n} elements along dim {dim} of shape {self.shape}; it takes up to {n}")
