@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.checks import checked
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.checks import checked, of_kind
+from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.core import no_grad, real_number
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.random import Generator
 
 
 def _float(name: str, t: Tensor) -> Tensor:
-  if t.dtype.kind != "f": raise DTypeError(f"nn.init.{name}: a tensor of {t.dtype.name}; it takes floats")
+  of_kind("f", f"nn.init.{name}", "a tensor", t, "it takes floats")
   return t
 
 

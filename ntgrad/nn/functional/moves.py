@@ -5,9 +5,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ntgrad.checks import Ints, Operand, checked
+from ntgrad.checks import Ints, Operand, checked, of_kind
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.names import text
 from ntgrad.nn.embedding import bagged, looked_up
 from ntgrad.tensor import Tensor
@@ -33,7 +33,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
   read for it. Raises DTypeError, ArgumentError; IndexOutOfRangeError for an index that is no class."""
   if num_classes == -1:
     if not tensor.numel(): raise ArgumentError("one_hot: no indices to count classes by; give num_classes")
-    if tensor.dtype.kind not in "iu": raise DTypeError(f"one_hot: a tensor of {tensor.dtype.name}; it takes ints")
+    of_kind("iu", "one_hot", "a tensor", tensor, "it takes ints")
     num_classes = int(tensor.max().item()) + 1
   return tensor.one_hot(num_classes).cast(dtypes.int64)
 
@@ -46,7 +46,7 @@ def _row(name: str, padding_idx: int | None, n: int) -> int | None:
 
 
 def _looked_up(name: str, index: Tensor, weight: Tensor, *how: Any) -> Tensor:
-  if index.dtype.kind not in "iu": raise DTypeError(f"{name}: indices of {index.dtype.name}; they must be ints")
+  of_kind("iu", name, "indices", index, "they must be ints")
   if weight.ndim != 2: raise ShapeError(f"{name}: a weight of shape {text(weight)}; it takes (rows, features)")
   return looked_up(index, weight, *how)
 
