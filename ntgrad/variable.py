@@ -213,6 +213,6 @@ class Variable:
     if isinstance(value, bool) or not isinstance(value, int): raise ArgumentError(f"{self}: an int, got {shown(value)}")
     if not self.lower <= value <= self.upper:
       raise ShapeError(f"{self.name} is from {self.lower} to {self.upper}, got {value}; give the Variable bounds that have it")
-    return Bound.of(int(value), UOp(Ops.SIZE, ix.INT, (), ix.Size(self.name, self.lower, self.upper)))
+    return Bound.of(int(value), ix.Size(self.name, self.lower, self.upper).node)
 
   def __repr__(self) -> str: return f"Variable({self.name!r}, {self.lower}, {self.upper})"
