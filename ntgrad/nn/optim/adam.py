@@ -8,7 +8,7 @@ from typing import Any
 from ntgrad.checks import checked
 from ntgrad.tensor import Tensor
 
-from .base import AT_LEAST_0, BELOW_1, Numbers, Optimizer, ParamGroup, betas_of, pair, truth, without_effect
+from .base import AT_LEAST_0, BELOW_1, Numbers, Optimizer, ParamGroup, betas_of, pair, truth
 from .descent import New, States, decayed
 from .flat import Flat
 
@@ -57,10 +57,9 @@ class AdamLike(Optimizer):
 class _Adam(AdamLike):
   def __init__(self, params: Iterable[Any], lr: float, betas: Any, eps: float, weight_decay: float, amsgrad: bool,
                decoupled: bool, maximize: bool, options: dict[str, Any]):
-    without_effect(type(self).__name__, options)
     self.decoupled = decoupled
     super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
-                                  "maximize": maximize})
+                                  "maximize": maximize}, options)
 
   @classmethod
   def _state_names(cls, group: ParamGroup) -> Sequence[str]:
@@ -110,8 +109,7 @@ class Adamax(AdamLike):
 
   def __init__(self, params: Iterable[Any], lr: float = 0.002, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                weight_decay: float = 0.0, *, maximize: bool = False, **options: Any):
-    without_effect("Adamax", options)
-    super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize})
+    super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}, options)
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
     g = decayed(group, p, g, n)
@@ -133,9 +131,8 @@ class NAdam(AdamLike):
   def __init__(self, params: Iterable[Any], lr: float = 0.002, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                weight_decay: float = 0.0, momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *,
                maximize: bool = False, **options: Any):
-    without_effect("NAdam", options)
     super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay, "momentum_decay": momentum_decay,
-                                  "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize})
+                                  "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize}, options)
 
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
@@ -162,9 +159,8 @@ class RAdam(AdamLike):
 
   def __init__(self, params: Iterable[Any], lr: float = 0.001, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                weight_decay: float = 0.0, decoupled_weight_decay: bool = False, *, maximize: bool = False, **options: Any):
-    without_effect("RAdam", options)
     super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay,
-                                  "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize})
+                                  "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize}, options)
 
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:

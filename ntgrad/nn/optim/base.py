@@ -178,12 +178,6 @@ def betas_of(name: str, b1: Any, b2: Any, default: float, betas: Any) -> Any:
   return b1
 
 
-def without_effect(name: str, options: Mapping[str, Any]) -> None:
-  """Raises ArgumentError for options that are not known."""
-  for option in options:
-    if option not in _WITHOUT_EFFECT: raise ArgumentError(f"{name}: no option {option!r}")
-
-
 @checked
 class Optimizer:
   """Base of the optimizers: takes ``params``, steps them against their ``.grad``.
@@ -193,6 +187,8 @@ class Optimizer:
   another library sees, or that are parts of something larger, stay where they are. Those with ``requires_grad=False`` (running
   statistics) are not trained, but realised with every step; ``None`` counts as True. One without a ``.grad`` at a step keeps its
   value and state. What is computed for parameters of less than 32 bits is computed, and state kept, in float32.
+
+  ``options`` are this optimizer's, ``more`` those that were given by names of PyTorch's: they change nothing here.
 
   Raises ArgumentError for no parameter to train, one given twice, or an option that is not what it takes, and DTypeError for a
   parameter that is not a float.
@@ -204,8 +200,11 @@ class Optimizer:
   _recurrent = False                # they are (step, ..), and the next ones a·s + b; ``_numbers`` begin with all a and all b
   _alone = False                    # whether each parameter is updated by itself
 
-  def __init__(self, params: Iterable[Any], lr: float, options: Mapping[str, Any] | None = None):
+  def __init__(self, params: Iterable[Any], lr: float, options: Mapping[str, Any] | None = None,
+               more: Mapping[str, Any] | None = None):
     name = type(self).__name__
+    for option in more or ():
+      if option not in _WITHOUT_EFFECT: raise ArgumentError(f"{name}: no option {option!r}")
     if isinstance(params, Tensor): raise ArgumentError(f"{name}: params is one Tensor, expected a list of them")
     self.defaults: dict[str, Any] = {"lr": lr, **(options or {})}
     self.param_groups: list[ParamGroup] = []

@@ -9,7 +9,7 @@ from ntgrad.codegen.errors import ArgumentError
 from ntgrad.nn.common import number
 from ntgrad.tensor import Tensor
 
-from .base import AT_LEAST_0, BELOW_1, POSITIVE, Numbers, Optimizer, ParamGroup, pair, truth, without_effect
+from .base import AT_LEAST_0, BELOW_1, POSITIVE, Numbers, Optimizer, ParamGroup, pair, truth
 from .flat import Flat
 
 States = Mapping[str, Tensor]
@@ -41,9 +41,8 @@ class SGD(Optimizer):
 
   def __init__(self, params: Iterable[Any], lr: float = 0.001, momentum: float = 0.0, weight_decay: float = 0.0,
                nesterov: bool = False, classic: bool = False, *, dampening: float = 0.0, maximize: bool = False, **options: Any):
-    without_effect("SGD", options)
     super().__init__(params, lr, {"momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov,
-                                  "dampening": dampening, "maximize": maximize, "classic": classic})
+                                  "dampening": dampening, "maximize": maximize, "classic": classic}, options)
 
   @classmethod
   def _scalars_for(cls, group: ParamGroup) -> Sequence[str]: return cls._scalars_of if group["dampening"] else ()
@@ -82,9 +81,8 @@ class RMSprop(Optimizer):
 
   def __init__(self, params: Iterable[Any], lr: float = 0.01, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0,
                momentum: float = 0.0, centered: bool = False, *, maximize: bool = False, **options: Any):
-    without_effect("RMSprop", options)
     super().__init__(params, lr, {"alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum,
-                                  "centered": centered, "maximize": maximize})
+                                  "centered": centered, "maximize": maximize}, options)
 
   @classmethod
   def _state_names(cls, group: ParamGroup) -> Sequence[str]:
@@ -118,9 +116,8 @@ class Adagrad(Optimizer):
 
   def __init__(self, params: Iterable[Any], lr: float = 0.01, lr_decay: float = 0.0, weight_decay: float = 0.0,
                initial_accumulator_value: float = 0.0, eps: float = 1e-10, *, maximize: bool = False, **options: Any):
-    without_effect("Adagrad", options)
     super().__init__(params, lr, {"lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps, "maximize": maximize,
-                                  "initial_accumulator_value": initial_accumulator_value})
+                                  "initial_accumulator_value": initial_accumulator_value}, options)
 
   @classmethod
   def _initial(cls, group: ParamGroup, state: str) -> float: return group["initial_accumulator_value"] if state == "sum" else 0.0
@@ -148,8 +145,7 @@ class Adadelta(Optimizer):
 
   def __init__(self, params: Iterable[Any], lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0.0, *,
                maximize: bool = False, **options: Any):
-    without_effect("Adadelta", options)
-    super().__init__(params, lr, {"rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize})
+    super().__init__(params, lr, {"rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}, options)
 
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
@@ -174,8 +170,7 @@ class Rprop(Optimizer):
 
   def __init__(self, params: Iterable[Any], lr: float = 0.01, etas: tuple[float, float] = (0.5, 1.2),
                step_sizes: tuple[float, float] = (1e-6, 50.0), *, maximize: bool = False, **options: Any):
-    without_effect("Rprop", options)
-    super().__init__(params, lr, {"etas": etas, "step_sizes": step_sizes, "maximize": maximize})
+    super().__init__(params, lr, {"etas": etas, "step_sizes": step_sizes, "maximize": maximize}, options)
 
   @classmethod
   def _check(cls, group: ParamGroup) -> None:
@@ -209,8 +204,8 @@ class ASGD(Optimizer):
 
   def __init__(self, params: Iterable[Any], lr: float = 0.01, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6,
                weight_decay: float = 0.0, *, maximize: bool = False, **options: Any):
-    without_effect("ASGD", options)
-    super().__init__(params, lr, {"lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay, "maximize": maximize})
+    super().__init__(params, lr, {"lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay, "maximize": maximize},
+                     options)
 
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
@@ -235,8 +230,7 @@ class Lion(Optimizer):
 
   def __init__(self, params: Iterable[Any], lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0,
                *, maximize: bool = False, **options: Any):
-    without_effect("Lion", options)
-    super().__init__(params, lr, {"betas": betas, "weight_decay": weight_decay, "maximize": maximize})
+    super().__init__(params, lr, {"betas": betas, "weight_decay": weight_decay, "maximize": maximize}, options)
 
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:

@@ -11,7 +11,7 @@ from ntgrad.nn.common import number
 from ntgrad.tensor import Tensor
 
 from .adam import AdamLike
-from .base import AT_LEAST_0, BELOW_1, Numbers, Optimizer, ParamGroup, betas_of, truth, without_effect
+from .base import AT_LEAST_0, BELOW_1, Numbers, Optimizer, ParamGroup, betas_of, truth
 from .descent import New, decayed, numbers
 from .flat import Flat
 
@@ -33,9 +33,8 @@ class LARS(Optimizer):
 
   def __init__(self, params: Iterable[Any], lr: float = 0.001, momentum: float = 0.9, weight_decay: float = 1e-4,
                nesterov: bool = False, classic: bool = True, tcoef: float = 0.001, *, maximize: bool = False, **options: Any):
-    without_effect("LARS", options)
     super().__init__(params, lr, {"momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov, "classic": classic,
-                                  "tcoef": tcoef, "maximize": maximize})
+                                  "tcoef": tcoef, "maximize": maximize}, options)
 
   @classmethod
   def _state_names(cls, group: ParamGroup) -> Sequence[str]: return ("momentum_buffer",) if group["momentum"] else ()
@@ -70,9 +69,8 @@ class LAMB(AdamLike):
   def __init__(self, params: Iterable[Any], lr: float = 0.001, b1: Any = 0.9, b2: float = 0.999, eps: float = 1e-6,
                weight_decay: float = 0.0, adam: bool = False, *, betas: tuple[float, float] | None = None, maximize: bool = False,
                **options: Any):
-    without_effect("LAMB", options)
     super().__init__(params, lr, {"betas": betas_of("LAMB", b1, b2, 0.999, betas), "eps": eps, "weight_decay": weight_decay,
-                                  "adam": adam, "maximize": maximize})
+                                  "adam": adam, "maximize": maximize}, options)
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
     up, new = self._direction(group, flat, p, g, n, c)
@@ -121,11 +119,10 @@ class Muon(Optimizer):
                ns_steps: int = 5, ns_coefficients: Sequence[float] = (3.4445, -4.775, 2.0315), nesterov: bool = True, *,
                eps: float = 1e-7, adjust_lr_fn: str | None = None, maximize: bool = False,
                ns_params: Sequence[float] | None = None, **options: Any):
-    without_effect("Muon", options)
     super().__init__(params, lr, {
       "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov, "eps": eps, "ns_steps": ns_steps,
       "ns_coefficients": tuple(ns_coefficients if ns_params is None else ns_params), "adjust_lr_fn": adjust_lr_fn,
-      "maximize": maximize})
+      "maximize": maximize}, options)
 
   def _check_param(self, p: Tensor) -> None:
     if p.ndim < 2:
