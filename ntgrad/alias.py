@@ -204,7 +204,7 @@ def written(base: UOp, view: View, value: UOp, index: UOp | None = None) -> UOp:
     shapes.append(arg if op is Ops.RESHAPE else tuple([shapes[-1][i] for i in arg]) if op is Ops.PERMUTE else shapes[-1])
   for (op, arg), shape in zip(reversed(view), reversed(shapes[:-1])):
     if op is Ops.RESHAPE: value = graph.reshape(value, shape)
-    elif op is Ops.PERMUTE: value = graph.permute(value, tuple([arg.index(i) for i in range(len(arg))]))
+    elif op is Ops.PERMUTE: value = graph.permute_back(value, arg)
     else: value = graph.flip(value, arg)
   return value
 

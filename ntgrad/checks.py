@@ -19,7 +19,7 @@ from typing import Annotated, Any, Callable, NamedTuple, TypeVar, Union, get_arg
 import numpy as np
 
 from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.errors import ArgumentError, shown
+from ntgrad.codegen.errors import ArgumentError, DTypeError, shown
 from ntgrad.variable import Bound
 
 
@@ -296,6 +296,11 @@ def whole_number(name: str, what: str, value: Any, least: int | None = None) -> 
   """An int (Python's or numpy's) of at least ``least``. Raises ArgumentError for anything else."""
   if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and (least is None or value >= least): return int(value)
   raise ArgumentError(f"{name}: {what} {value!r}; it must be an int" + ("" if least is None else f" of at least {least}"))
+
+
+def of_kind(kinds: str, name: str, what: str, t: Any, takes: str) -> None:
+  """Raises DTypeError for a tensor, ``what`` it is, whose dtype is of none of the kinds."""
+  if t.dtype.kind not in kinds: raise DTypeError(f"{name}: {what} of {t.dtype.name}; {takes}")
 
 
 def real_number(name: str, what: str, value: Any) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ntgrad import graph, origins
 from ntgrad.alias import Alias, Move, View, onto, repeats, watchers, written
-from ntgrad.checks import Valued, checked, real_number, whole_number
+from ntgrad.checks import Valued, checked, of_kind, real_number, whole_number
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, AssignError, AxisError, DTypeError, GradientError, ShapeError, shown
@@ -448,7 +448,7 @@ class Base(Valued):
     return axes_of(name, dims, self.ndim, self._names)
 
   def _needs_floats(self, name: str) -> None:
-    if self.dtype.kind != "f": raise DTypeError(f"{name}: a tensor of {self.dtype.name}; it takes floats (cast it first)")
+    of_kind("f", name, "a tensor", self, "it takes floats (cast it first)")
 
   def _check_leaf(self, name: str) -> None:
     if not mode.grad or self._state <= 0: return

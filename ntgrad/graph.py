@@ -50,6 +50,11 @@ def permute(u: UOp, order: Shape) -> UOp:
   return _one(Ops.PERMUTE, u, order, tuple([s[o] for o in order]))
 
 
+def permute_back(u: UOp, order: Shape) -> UOp:
+  """Dims where they were before ``permute(u, order)``."""
+  return permute(u, tuple([order.index(d) for d in range(len(order))]))
+
+
 def pad(u: UOp, padding: Sequence[tuple[int, int]]) -> UOp:
   """Zeros (False) before and after each dim."""
   if not any([lo or hi for lo, hi in padding]): return u

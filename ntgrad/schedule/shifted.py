@@ -147,7 +147,7 @@ class _Parts:
 def stored(x: UOp, axis: int) -> UOp:
   """A value in memory, in which what has one index along an axis lies side by side."""
   order = (axis, *[d for d in range(len(x.shape)) if d != axis])
-  return graph.permute(graph.contiguous(graph.permute(x, order)), tuple([order.index(d) for d in range(len(order))]))
+  return graph.permute_back(graph.contiguous(graph.permute(x, order)), order)
 
 
 def in_one_pass(s: Shifted, u: UOp, target: Target) -> UOp | None:

@@ -12,9 +12,9 @@ from typing import Any, Self
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.checks import Operand, checked, operand
+from ntgrad.checks import Operand, checked, of_kind, operand
 from ntgrad.codegen.dtype import as_float
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.codegen.uop import UOp
 from ntgrad.core import Base, real_number
 from ntgrad.engine.bounds import known_class, no_class, within
@@ -68,7 +68,7 @@ class ClassLosses(Activation, Reduction, Movement):
       raise ShapeError(
         f"{name}: class indices of shape {text(Y)} for predictions of {text(self)}; they must have shape {rows}"
       )
-    if u.dtype.kind not in "iu": raise DTypeError(f"{name}: class indices of {u.dtype.name}; they must be ints")
+    of_kind("iu", name, "class indices", u, "they must be ints")
     common_device(name, self.lazydata, u)
     known_class(name, u, n, ignore)
     index = graph.index_of(u, max(n, abs(ignore or 0) + 1))

@@ -7,7 +7,7 @@ from typing import Any, Self, Sequence
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.checks import checked
+from ntgrad.checks import checked, of_kind
 from ntgrad.codegen.dtype import DType, dtypes, held, to_narrow
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import UOp
@@ -130,6 +130,18 @@ def new_shape(name: str, shape: Sequence[Any], size: Any = None) -> tuple[int, .
   return s
 
 
+def number_dtype(name: str, dtype: Any, default: DType) -> DType:
+  """The dtype that is asked for. Raises DTypeError for bool."""
+  d = dtypes.of(dtype, default)
+  if d.kind == "b": raise DTypeError(f"{name}: bool; it gives numbers")
+  return d
+
+
+def _steps_in(d: DType) -> DType:
+  """What steps between numbers are counted in, for a dtype."""
+  return dtypes.float64 if d is dtypes.float64 or d.kind != "f" else dtypes.float32
+
+
 @checked
 class Creation(Movement):
   """Constants and counters."""
@@ -200,15 +212,14 @@ class Creation(Movement):
     last = start + (n - 1) * step
     least, most = dtypes.min(dtypes.int32), dtypes.max(dtypes.int32)
     small = n == 0 or (least <= min(start, last) and max(start, last) <= most)
-    d = dtypes.of(dtype) if dtype is not None else dtypes.default_int if ints else dtypes.default_float
+    d = number_dtype("arange", dtype, dtypes.default_int if ints else dtypes.default_float)
     if dtype is None and ints and n and not fits_default(int(min(start, last)), int(max(start, last))): d = dtypes.int64
-    if d.kind == "b": raise DTypeError("arange: bool; it gives numbers")
     if n == 0: return cls._made(graph.const(0, d, (0,)), device, requires_grad)
     if d.kind in "iu":
       for v in (start, last): scalar_node("arange", int(v), d, ())
     # ints are counted as ints and rounded at the end
     if ints: work = dtypes.int32 if small and (n - 1) * abs(step) <= most else dtypes.int64   # no overflow on the way
-    else: work = dtypes.float64 if d is dtypes.float64 or d.kind != "f" else dtypes.float32
+    else: work = _steps_in(d)
     u = graph.cast(graph.iota(n), work)  # type: ignore[arg-type]  # an int: steps of floats are rounded up above
     if step != 1: u = graph.mul(u, step)
     if start != 0: u = graph.add(u, start)
@@ -220,12 +231,11 @@ class Creation(Movement):
     """``steps`` evenly spaced numbers from start to stop, both included exactly. Raises ArgumentError."""
     n = whole_number("linspace", "steps", steps, 0)
     start, stop = real_number("linspace", "start", start), real_number("linspace", "stop", stop)
-    d = dtypes.of(dtype, dtypes.default_float)
-    if d.kind == "b": raise DTypeError("linspace: bool; it gives numbers")
+    d = number_dtype("linspace", dtype, dtypes.default_float)
     if d.kind != "f" and n:
       for v in (start, stop): scalar_node("linspace", int(v), d, ())
     if n < 2: return cls.full((n,), start, dtype=d, device=device, requires_grad=requires_grad)
-    work = dtypes.float64 if d is dtypes.float64 or d.kind != "f" else dtypes.float32
+    work = _steps_in(d)
     step = (stop - start) / (n - 1)
     if not math.isfinite(held(step, work)):
       raise ArgumentError(f"linspace: {n} steps from {start} to {stop}; a step does not fit {work.name}")
@@ -241,12 +251,9 @@ class Creation(Movement):
     """``base`` to the powers of ``linspace(start, stop, steps)``. Raises ArgumentError for a base that is not above 0."""
     base = real_number("logspace", "base", base)
     if base <= 0: raise ArgumentError(f"logspace: base {base}; it must be above 0")
-    d = dtypes.of(dtype, dtypes.default_float)
-    if d.kind == "b": raise DTypeError("logspace: bool; it gives numbers")
-    work = dtypes.float64 if d is dtypes.float64 or d.kind != "f" else dtypes.float32
-    powers = cls.linspace(start, stop, steps, dtype=work).lazydata
-    return cls._made(graph.cast(graph.power(base, powers), d), device,
-                     requires_grad)
+    d = number_dtype("logspace", dtype, dtypes.default_float)
+    powers = cls.linspace(start, stop, steps, dtype=_steps_in(d)).lazydata
+    return cls._made(graph.cast(graph.power(base, powers), d), device, requires_grad)
 
   @classmethod
   def eye(cls, n: int, m: int | None = None, *, dtype: Any = None, device: str | None = None,
@@ -371,7 +378,7 @@ class Creation(Movement):
     Raises DTypeError, ArgumentError; IndexOutOfRangeError for a constant that is no class.
     """
     u = self.lazydata
-    if u.dtype.kind not in "iu": raise DTypeError(f"one_hot: a tensor of {u.dtype.name}; it takes ints")
+    of_kind("iu", "one_hot", "a tensor", u, "it takes ints")
     whole_number("one_hot", "num_classes", num_classes, 0)
     known_class("one_hot", u, num_classes)
     shape = (*u.shape, num_classes)

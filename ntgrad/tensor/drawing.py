@@ -5,13 +5,13 @@ import math
 from typing import Any, Self
 
 from ntgrad import graph
-from ntgrad.checks import Operand, checked, flag
+from ntgrad.checks import Operand, checked, flag, of_kind
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.codegen.uop import UOp
 from ntgrad.core import mode, real_number, whole_number
 from ntgrad.engine.device import Device
-from ntgrad.tensor.creation import new_shape
+from ntgrad.tensor.creation import new_shape, number_dtype
 from ntgrad.tensor.formulas import polynomial
 from ntgrad.tensor.numeric import Numeric
 from ntgrad.tensor.random import Generator, Random, bits, fraction
@@ -112,8 +112,7 @@ class Drawing(Sorting, Random, Numeric):
     """How many trials up to the first success of probability p, 1 at least; of the default int (int32) unless told otherwise, in
     floats too. Raises ArgumentError for a p that is not above 0 and up to 1, DTypeError."""
     p = _between("geometric", p, low=False)
-    d = dtypes.of(dtype, dtypes.default_int)
-    if d.kind == "b": raise DTypeError("geometric: bool; it gives numbers")
+    d = number_dtype("geometric", dtype, dtypes.default_int)
     s = new_shape("geometric", shape)
     if p == 1: return cls.full(s, 1, dtype=d, device=device)
     log = graph.log(cls._left(s, Device.canonicalize(device), d, generator))
@@ -152,8 +151,7 @@ class Drawing(Sorting, Random, Numeric):
   def randperm(cls, n: int, *, generator: Generator | None = None, dtype: Any = None, device: str | None = None) -> Self:
     """The ints 0 .. n - 1 in random order, of the default int (int32) unless told otherwise: where 64 random bits each stand when
     sorted. Raises ArgumentError, DTypeError for bool."""
-    d = dtypes.of(dtype, dtypes.default_int)
-    if d.kind == "b": raise DTypeError("randperm: bool; it gives numbers")
+    d = number_dtype("randperm", dtype, dtypes.default_int)
     s = new_shape("randperm", (whole_number("randperm", "n", n, 0),))
     if n and d.kind in "iu" and n - 1 > dtypes.max(d):
       raise ArgumentError(f"randperm: {n - 1} does not fit {d.name}, which holds up to {dtypes.max(d)}")
@@ -176,7 +174,7 @@ class Drawing(Sorting, Random, Numeric):
     floats, ShapeError, ArgumentError for a number p outside [0, 1].
     """
     of: Any = self if p is None else p
-    if of.dtype.kind != "f": raise DTypeError(f"bernoulli: probabilities of {of.dtype.name}; they must be floats")
+    of_kind("f", "bernoulli", "probabilities", of, "they must be floats")
     if p is not None:
       value = graph.const_value(of.lazydata)
       if value is not None: _between("bernoulli", value)
@@ -192,7 +190,7 @@ class Drawing(Sorting, Random, Numeric):
     Poisson random variables, 1993, PTRS), the first of 16 attempts that is accepted (should all fail, which is rarer than once in
     10**9: the rate rounded).
     """
-    if self.dtype.kind != "f": raise DTypeError(f"poisson: rates of {self.dtype.name}; they must be floats")
+    of_kind("f", "poisson", "rates", self, "they must be floats")
     rate: Any = self.named().detach()
     if rate.dtype.itemsize < 8: rate = rate.cast(dtypes.float32)
     small = rate < 10
@@ -229,24 +227,26 @@ class Drawing(Sorting, Random, Numeric):
   # ---- written in place
   def uniform_(self, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Self:
     """Uniform in [low, high), written in place; see ``uniform`` and ``add_``."""
-    return self._in_place("uniform_", lambda: type(self).uniform(*self.shape, low=low, high=high, **self._here(generator)))
+    return self._drawn("uniform", generator, low=low, high=high)
   def normal_(self, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Self:
     """Normal, written in place; see ``normal`` and ``add_``."""
-    return self._in_place("normal_", lambda: type(self).normal(*self.shape, mean=mean, std=std, **self._here(generator)))
+    return self._drawn("normal", generator, mean=mean, std=std)
   def exponential_(self, lambd: float = 1.0, *, generator: Generator | None = None) -> Self:
     """The exponential distribution, written in place; see ``exponential`` and ``add_``."""
-    return self._in_place("exponential_", lambda: type(self).exponential(*self.shape, lambd=lambd, **self._here(generator)))
+    return self._drawn("exponential", generator, lambd=lambd)
   def log_normal_(self, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None) -> Self:
     """exp of a normal distribution, written in place; see ``log_normal`` and ``add_``."""
-    return self._in_place("log_normal_", lambda: type(self).log_normal(*self.shape, mean=mean, std=std, **self._here(generator)))
+    return self._drawn("log_normal", generator, mean=mean, std=std)
   def geometric_(self, p: float, *, generator: Generator | None = None) -> Self:
     """The geometric distribution, written in place; see ``geometric`` and ``add_``."""
-    return self._in_place("geometric_", lambda: type(self).geometric(*self.shape, p=p, **self._here(generator)))
+    return self._drawn("geometric", generator, p=p)
   def bernoulli_(self, p: Operand = 0.5, *, generator: Generator | None = None) -> Self:
     """1 with probability p, else 0, written in place; see ``bernoulli`` and ``add_``."""
     return self._in_place("bernoulli_", lambda: self.bernoulli(p, generator=generator))
-  def _here(self, generator: Generator | None) -> dict[str, Any]:
-    return {"generator": generator, "dtype": self.dtype, "device": self.device}
+  def _drawn(self, name: str, generator: Generator | None, **options: float) -> Self:
+    """What a distribution gives for this shape, dtype and device, written in place."""
+    made = {"generator": generator, "dtype": self.dtype, "device": self.device, **options}
+    return self._in_place(f"{name}_", lambda: getattr(type(self), name)(*self.shape, **made))
 
   # ---- dropout
   def gumbel_softmax(self, tau: float = 1.0, hard: bool = False, dim: int | str = -1, *,
@@ -257,7 +257,7 @@ class Drawing(Sorting, Random, Numeric):
     Raises AxisError, DTypeError, ArgumentError.
     """
     if not real_number("gumbel_softmax", "tau", tau) > 0: raise ArgumentError(f"gumbel_softmax: tau {tau}; it must be above 0")
-    if self.dtype.kind != "f": raise DTypeError(f"gumbel_softmax: a tensor of {self.dtype.name}; it takes floats")
+    of_kind("f", "gumbel_softmax", "a tensor", self, "it takes floats")
     x: Any = self.cast(graph.acc_dtype(self.dtype))
     noise = type(self).exponential(*self.shape, generator=generator, device=self.device, dtype=x.dtype).log()
     soft = ((x - noise) / tau).softmax(dim)

@@ -89,6 +89,11 @@ class Elementwise(Base):
   """The elementwise operations."""
   __slots__ = ()
 
+  def _from_host(self, values: Any) -> Any:
+    """A tensor of values of the host (or of another library) where this tensor is."""
+    make: Any = type(self)
+    return make(values, device=self.lazydata.device)
+
   # ---- two operands
   def _binary(self, fn: BinaryOps, x: Any, reverse: bool = False) -> Self:
     a = self.lazydata
@@ -118,7 +123,7 @@ class Elementwise(Base):
       b = scalar_node(fn.name, x, d, a.shape)
       x = None
     elif isinstance(x, (list, tuple, np.ndarray)) or foreign(x):
-      return self._binary(fn, type(self)(x, device=a.device), reverse)  # type: ignore[call-arg]
+      return self._binary(fn, self._from_host(x), reverse)
     else:
       raise DTypeError(f"{fn.name}: an operand of {type(x).__name__}; operands are tensors, numbers, lists and numpy arrays")
     d = a.dtype
@@ -290,7 +295,7 @@ class Elementwise(Base):
 
   def masked_fill(self, mask: Any, value: Any) -> Self:
     """``value`` where the bool mask is true, else this tensor."""
-    if not isinstance(mask, Base): mask = type(self)(mask, device=self.lazydata.device)  # type: ignore[call-arg]
+    if not isinstance(mask, Base): mask = self._from_host(mask)
     return mask.where(value, self)
 
   # ---- writing: the result goes to this tensor's memory, where all that share it see it
@@ -510,7 +515,7 @@ class Elementwise(Base):
       u = graph.cast(u, d)
       c = scalar_node(name, limit, d, u.shape)
       return self._wrap(graph.where(graph.binary(BinaryOps.CMPLT, *((u, c) if least else (c, u))), c, u))
-    if not isinstance(limit, Base): limit = type(self)(limit, device=self.lazydata.device)  # type: ignore[call-arg]
+    if not isinstance(limit, Base): limit = self._from_host(limit)
     outside: Any = self < limit if least else self > limit
     return (outside | limit.isnan() if limit.dtype.kind == "f" else outside).where(limit, self)
   clip = clamp

@@ -51,7 +51,7 @@ class Functional(Elementwise, Movement):
 
     (.., m, k) @ (.., k, n) -> (.., m, n). float16, bfloat16 and fp8 accumulate in float32; small ints in int32.
     """
-    if not isinstance(w, Functional): w = type(self)(w, device=self.lazydata.device)  # type: ignore[call-arg]
+    if not isinstance(w, Functional): w = self._from_host(w)
     x, y = self.lazydata, w.lazydata
     sx, sy = x.shape, y.shape
     nx, ny = len(sx), len(sy)
@@ -84,7 +84,7 @@ class Functional(Elementwise, Movement):
 
   def matmul(self, x: Any, reverse: bool = False, dtype: Any = None) -> Self:
     """``self @ x``; see ``dot``."""
-    if reverse: return type(self)(x, device=self.lazydata.device).dot(self, dtype)  # type: ignore[call-arg]
+    if reverse: return self._from_host(x).dot(self, dtype)
     return self.dot(x, dtype)
   def __matmul__(self, x: Any) -> Self: return self.dot(x)
   def __rmatmul__(self, x: Any) -> Self: return self.matmul(x, True)

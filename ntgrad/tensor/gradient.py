@@ -69,13 +69,6 @@ def _reshape(u: UOp, g: UOp, need: Need) -> Pairs:
   return [(x, graph.reshape(g, x.shape))]
 
 
-def _permute(u: UOp, g: UOp, need: Need) -> Pairs:
-  order = u.arg
-  back = [0] * len(order)
-  for i, o in enumerate(order): back[o] = i
-  return [(u.src[0], graph.permute(g, tuple(back)))]
-
-
 def _expand(u: UOp, g: UOp, need: Need) -> Pairs:
   s = u.src[0].shape
   return [(u.src[0], sum_to(g, [i for i, (a, b) in enumerate(zip(s, u.shape)) if a != b]))]
@@ -147,12 +140,11 @@ def _scan(u: UOp, g: UOp, need: Need) -> Pairs:
   if reverse: chosen = graph.sub(n - 1, chosen)
   # rows, side by side, are one: element i of row r is r * n + i
   order = (*[d for d in range(len(s)) if d != axis], axis)
-  back = tuple([order.index(d) for d in range(len(s))])
   chosen, g = graph.permute(chosen, order), graph.permute(g, order)
   flat = (math.prod(s) // n, n)
   index = graph.index_along(0, flat), graph.reshape(chosen, flat)
   out = graph.scatter(graph.const(0.0, g.dtype, flat), index, graph.reshape(g, flat), "add")
-  return [(x, graph.permute(graph.reshape(out, g.shape), back))]
+  return [(x, graph.permute_back(graph.reshape(out, g.shape), order))]
 
 
 def _product_scan(x: UOp, u: UOp, g: UOp, axis: int, reverse: bool) -> UOp:
@@ -181,7 +173,7 @@ def _products_of_others(x: UOp, axes: Sequence[int]) -> UOp:
   every = graph.expand(graph.reshape(flat, (*flat.shape[:-1], 1, n)), (*flat.shape, n))
   others = graph.where(graph.eq(graph.index_along(r, every.shape), graph.index_along(r + 1, every.shape)), 1.0, every)
   out = graph.reshape(graph.reduce(BinaryOps.MUL, others, (r + 1,)), tuple([s[o] for o in order]))
-  return graph.permute(out, tuple([order.index(i) for i in range(len(s))]))
+  return graph.permute_back(out, order)
 
 
 def _gather(u: UOp, g: UOp, need: Need) -> Pairs:
@@ -251,7 +243,8 @@ def _sloped(u: UOp, g: UOp, need: Need) -> Pairs:
 _RULES: dict[Ops, Rule] = {
   Ops.ALU: _alu,
   Ops.CAST: lambda u, g, need: [(u.src[0], graph.cast(g, u.src[0].dtype))] if u.src[0].dtype.kind == "f" else (),
-  Ops.RESHAPE: _reshape, Ops.PERMUTE: _permute, Ops.EXPAND: _expand, Ops.PAD: _pad, Ops.SHRINK: _shrink,
+  Ops.RESHAPE: _reshape, Ops.EXPAND: _expand, Ops.PAD: _pad, Ops.SHRINK: _shrink,
+  Ops.PERMUTE: lambda u, g, need: [(u.src[0], graph.permute_back(g, u.arg))],
   Ops.FLIP: lambda u, g, need: [(u.src[0], graph.flip(g, u.arg))],
   Ops.TILE: _tile, Ops.UNTILE: _untile,
   Ops.REDUCE_AXIS: _reduce, Ops.SCAN_AXIS: _scan, Ops.GATHER: _gather, Ops.SCATTER: _scatter, Ops.CAT: _cat, Ops.COPY: _copy,
@@ -412,9 +405,6 @@ def _memory(u: UOp) -> UOp:
   return u
 
 
-def _add(a: UOp | None, b: UOp) -> UOp: return b if a is None else graph.add(a, b)
-
-
 def _refuse_gone(name: str, loss: Any, found: Iterable[UOp]) -> None:
   """Raises GradientError where gradients need values that have been written over and cannot be computed again."""
   if not overwritten: return
@@ -442,7 +432,7 @@ def backward(loss: Any, gradient: Any = None) -> None:
   _refuse_gone("backward", loss, found.values())
   for t, n in leaves:
     g = found.get(n)
-    if g is not None: t.grad = t._detached(_add(None if t.grad is None else t.grad.lazydata, g))
+    if g is not None: t.grad = t._detached(g if t.grad is None else graph.add(t.grad.lazydata, g))
   for t, n in leaves:   # used, but without slope
     if t.grad is None: t.grad = t._detached(graph.const(0.0, n.dtype, n.shape))
 
@@ -476,8 +466,6 @@ def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None) -> list[A
   make = loss._wrap if loss._state > 0 else loss._from_node
   out = []
   for t, at in zip(targets, wanted):
-    g: UOp | None = None
-    for n in at: g = _add(g, found[n]) if n in found else g
-    out.append(make(graph.const(0.0, at[0].dtype, at[0].shape) if g is None else g))
-    out[-1]._names = t._names
+    parts = [found[n] for n in at if n in found] or [graph.const(0.0, at[0].dtype, at[0].shape)]
+    out.append(make(functools.reduce(graph.add, parts))._called(t._names))
   return out

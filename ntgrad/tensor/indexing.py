@@ -14,7 +14,7 @@ import numpy as np
 
 from ntgrad import graph
 from ntgrad.alias import Move
-from ntgrad.checks import checked, foreign
+from ntgrad.checks import checked, foreign, of_kind
 from ntgrad.codegen.dtype import dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, CaptureError, DTypeError, IndexOutOfRangeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
@@ -30,7 +30,7 @@ def host_index(name: str, index: Any, size: int, axis: int, shape: tuple[int, ..
   try: a = np.asarray(index)
   except ValueError: raise ShapeError(f"{name}: an index list whose rows have different lengths") from None
   if a.size == 0: a = a.astype(np.int32)
-  if a.dtype.kind not in "iu": raise DTypeError(f"{name}: an index of {a.dtype.name}; indices are ints")
+  of_kind("iu", name, "an index", a, "indices are ints")
   if a.size and (a.min() < -size or a.max() >= size):
     bad = int(a.min()) if a.min() < -size else int(a.max())
     raise IndexOutOfRangeError(f"{name}: index {bad} on axis {axis} of shape {shape}; indices go from {-size} to {size - 1}")
@@ -165,13 +165,13 @@ class Indexing(Elementwise, Movement):
         except ValueError: raise ArgumentError(f"{name}: slice {item} with step 0; the step must not be zero") from None
         except TypeError: raise ArgumentError(f"{name}: slice {shown(item)}; its parts must be ints or None") from None
       elif isinstance(item, Base):
-        if item.dtype.kind not in "iu": raise DTypeError(f"{name}: an index tensor of {item.dtype.name}; indices are ints")
+        of_kind("iu", name, "an index tensor", item, "indices are ints")
         common_device(name, self.lazydata, item.lazydata)
         out.append(normal_index(name, item.lazydata, axis, s, self.lazydata.device))
       elif isinstance(item, (list, tuple, np.ndarray, range)) or foreign(item):
         if foreign(item) and not isinstance(item, np.ndarray): item = np.asarray(item)
         array = host_index(name, list(item) if isinstance(item, (tuple, range)) else item, size, axis, s)
-        out.append(type(self)(array, device=self.lazydata.device).lazydata)  # type: ignore[call-arg]
+        out.append(self._from_host(array).lazydata)
       else:
         raise DTypeError(f"{name}: an index of {type(item).__name__}; "
                          "indices are ints, slices, None, ..., and tensors, arrays or lists of ints or bools")
@@ -294,11 +294,6 @@ class Indexing(Elementwise, Movement):
       raise IndexOutOfRangeError(f"select: index {index} on axis {d} of shape {s}; indices go from {-s[d]} to {s[d] - 1}")
     return self._along(d, index)
 
-  def _from_host(self, values: Any) -> Any:
-    """Values of the host where this tensor is."""
-    make: Any = type(self)
-    return make(values, device=self.lazydata.device)
-
   def _along(self, d: int, item: Any) -> Self:
     """What an item of an index gives of a dim, and all of the others."""
     return self[(slice(None),) * d + (item,)]
@@ -385,7 +380,7 @@ class Indexing(Elementwise, Movement):
     parts = graph.permute(self.lazydata, order)
     if not n: parts = graph.pad(parts, [(0, 1)] + [(0, 0)] * (self.ndim - 1))   # else nothing would look at the index
     node = graph.gather(parts, place)
-    return self._wrap(graph.permute(node, tuple([order.index(d) for d in range(self.ndim)])))._called(None)
+    return self._wrap(graph.permute_back(node, order))._called(None)
 
   def _fit(self, v: UOp, shape: tuple[int, ...]) -> UOp:
     while len(v.shape) > len(shape) and v.shape[0] == 1: v = graph.reshape(v, v.shape[1:])

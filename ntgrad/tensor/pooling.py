@@ -9,9 +9,9 @@ import math
 from typing import Any, Self, Sequence
 
 from ntgrad import graph
-from ntgrad.checks import Ints, Operand, checked
+from ntgrad.checks import Ints, Operand, checked, of_kind
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UOp
 from ntgrad.core import real_number
 from ntgrad.names import text
@@ -111,7 +111,7 @@ class Pooling(Scattering, Reduction, Creation):
     if len(s) < n or indices.shape != s:
       raise ShapeError(f"{name}: values of shape {text(self)} with indices of {text(indices)}; they must have one shape, of at "
                        f"least {n} dimension{'s' * (n > 1)}")
-    if indices.dtype.kind not in "iu": raise DTypeError(f"{name}: indices of {indices.dtype.name}; they must be ints")
+    of_kind("iu", name, "indices", indices, "they must be ints")
     lead = s[:len(s) - n]
     size = tuple([(d - 1) * t - 2 * p + a for d, t, p, a in zip(s[len(s) - n:], st, pad, k)])
     if output_size is not None:

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.checks import checked
+from ntgrad.checks import checked, of_kind
 from ntgrad.codegen.dtype import DType, dtypes, held
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
@@ -70,7 +70,7 @@ class Generator:
     """Go on where ``get_state`` was called. Gives the generator itself. Raises ShapeError, DTypeError."""
     t = state if isinstance(state, Base) else Base._from_node(node_of(state, "NUMPY", None))
     if t.shape != (2,): raise ShapeError(f"set_state: a state of shape {t.shape}; it is what get_state gave, of shape (2,)")
-    if t.dtype.kind not in "iu": raise DTypeError(f"set_state: a state of {t.dtype.name}; it is what get_state gave, of uint64")
+    of_kind("iu", "set_state", "a state", t, "it is what get_state gave, of uint64")
     for w in watchers: w.seeded("set_state")   # before values are read
     counter, seed = t.tolist()
     self._begin("set_state", seed, counter)

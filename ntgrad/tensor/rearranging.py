@@ -8,9 +8,9 @@ from typing import Any, Self, Sequence
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.checks import Ints, checked
+from ntgrad.checks import Ints, checked, of_kind
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
+from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps
 from ntgrad.core import axis_of, shape_of, whole_number
 from ntgrad.tensor.creation import new_shape
@@ -212,7 +212,7 @@ class Rearranging(Indexing):
 
     Raises ShapeError, DTypeError, ArgumentError.
     """
-    if self.dtype.kind not in "iu": raise DTypeError(f"unravel_index: indices of {self.dtype.name}; they must be ints")
+    of_kind("iu", "unravel_index", "indices", self, "they must be ints")
     sizes = shape_of("unravel_index", (shape,) if isinstance(shape, int) else shape)
     step, out, at = math.prod(sizes), [], self._own()
     if not step: raise ShapeError(f"unravel_index: a tensor of shape {sizes} has no elements")

@@ -6,7 +6,7 @@ import math
 from typing import Any, Self, Sequence
 
 from ntgrad import graph
-from ntgrad.checks import Ints, Operand, checked
+from ntgrad.checks import Ints, Operand, checked, of_kind
 from ntgrad.codegen.dtype import dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.core import whole_number
@@ -58,7 +58,7 @@ class Sampling(Indexing, Random, Numeric):
     if rank not in (2, 3) or self.shape != (given[0], rank, rank + 1):
       raise ShapeError(f"{name}: maps of shape {text(self)} for size {given}; it takes (n, 2, 3) with (n, c, h, w), or (n, 3, 4) "
                        "with (n, c, d, h, w)")
-    if self.dtype.kind != "f": raise DTypeError(f"{name}: maps of {self.dtype.name}; it takes floats")
+    of_kind("f", name, "maps", self, "it takes floats")
     new_shape(name, given)
     maps: Any = self.named().cast(graph.acc_dtype(self.dtype))
     lines = [(self._from_node(graph.iota(s)).cast(maps.dtype) * 2 + (1 - s)) / max(s - 1 if align_corners else s, 1)

@@ -11,7 +11,7 @@ from typing import Any, Callable, Self, Sequence
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.checks import Operand, checked
+from ntgrad.checks import Operand, checked, of_kind
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, UOp
@@ -190,7 +190,7 @@ class Scattering(Indexing):
     """What chooses rows of a dim by a 1-d index, as an index of ``x[..]``."""
     d = self._dim(name, dim, "choose from")
     if index.ndim > 1: raise ShapeError(f"{name}: an index of shape {index.shape}; it takes one dimension")
-    if index.dtype.kind not in "iu" and index.numel(): raise DTypeError(f"{name}: an index of {index.dtype.name}; it takes ints")
+    if index.numel(): of_kind("iu", name, "an index", index, "it takes ints")
     index = index.named().reshape(index.numel())
     return (slice(None),) * d + (index if index.dtype.kind in "iu" else index.cast(dtypes.int32),)
 
@@ -253,7 +253,7 @@ class Scattering(Indexing):
   # ---- elements of the flattened tensor
   def take(self, index: Operand) -> Self:
     """The elements of the flattened tensor at indices, of the index's shape. Raises DTypeError, IndexOutOfRangeError."""
-    if index.dtype.kind not in "iu" and index.numel(): raise DTypeError(f"take: an index of {index.dtype.name}; it takes ints")
+    if index.numel(): of_kind("iu", "take", "an index", index, "it takes ints")
     return self.named().flatten()[index if index.dtype.kind in "iu" else index.cast(dtypes.int32)]
 
   def put(self, index: Operand, source: Operand, accumulate: bool = False) -> Self:

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, Self, Sequence
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.checks import Operand, checked, flag
+from ntgrad.checks import Operand, checked, flag, of_kind
 from ntgrad.codegen.dtype import as_float, dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
+from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base, whole_number
 from ntgrad.names import without
@@ -172,7 +172,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     """The q of a quantile: float64 (exact) from the host, a tensor in this tensor's dtype or float32, from 0 to 1."""
     work = graph.acc_dtype(self.dtype)
     if isinstance(q, Base):
-      if q.dtype.kind != "f": raise DTypeError(f"{name}: q of {q.dtype.name}; it takes floats")
+      of_kind("f", name, "q", q, "it takes floats")
       if q.ndim > 1: raise ShapeError(f"{name}: q of shape {q.shape}; it takes a number or one dimension of them")
       common_device(name, self.lazydata, q.lazydata)
       t: Any = q
@@ -333,7 +333,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     x = x.atleast_1d()
     r: Any = repeats if isinstance(repeats, Base) else self._from_host(repeats)
     n = x.shape[d]
-    if r.dtype.kind not in "iu" and r.numel(): raise DTypeError(f"repeat_interleave: repeats of {r.dtype.name}; it takes ints")
+    if r.numel(): of_kind("iu", "repeat_interleave", "repeats", r, "it takes ints")
     if r.ndim > 1 or r.numel() not in (1, n):
       raise ShapeError(f"repeat_interleave: repeats of shape {r.shape} for {n} elements, dimension {d} of shape {x.shape}; "
                        "give a number, or one for each")
@@ -356,7 +356,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     Raises ShapeError, DTypeError, ArgumentError for a negative element.
     """
     if self.ndim != 1: raise ShapeError(f"bincount: shape {self.shape}; it takes one dimension")
-    if self.dtype.kind not in "iu": raise DTypeError(f"bincount: a tensor of {self.dtype.name}; it takes ints")
+    of_kind("iu", "bincount", "a tensor", self, "it takes ints")
     if weights is not None and weights.shape != self.shape:
       raise ShapeError(f"bincount: weights of shape {weights.shape} for shape {self.shape}; they must be the same")
     size = whole_number("bincount", "minlength", minlength, 0)

@@ -5,7 +5,7 @@ import math
 from typing import Any, NamedTuple, Self
 
 from ntgrad import graph
-from ntgrad.checks import Operand, checked
+from ntgrad.checks import Operand, checked, of_kind
 from ntgrad.codegen.dtype import DType, as_float, dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps
@@ -69,7 +69,7 @@ class Statistics(Functional, Indexing, Numeric):
     """Each part along a dim whose p-norm is above ``maxnorm`` scaled down to it. Raises AxisError, DTypeError, ArgumentError."""
     d = self._dim("renorm", dim)
     if self.ndim < 2: raise ShapeError(f"renorm: shape {self.shape}; it takes at least two dimensions")
-    if self.dtype.kind != "f": raise DTypeError(f"renorm: a tensor of {self.dtype.name}; it takes floats")
+    of_kind("f", "renorm", "a tensor", self, "it takes floats")
     if p <= 0 or maxnorm < 0: raise ArgumentError(f"renorm: p {p}, maxnorm {maxnorm}; p must be above 0, maxnorm not beneath it")
     x: Any = self.cast(graph.acc_dtype(self.dtype))
     size = x.norm(p, tuple([k for k in range(self.ndim) if k != d]), keepdim=True)
