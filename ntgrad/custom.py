@@ -228,9 +228,7 @@ def _after(u: UOp, other: UOp) -> UOp:
   if not (0 not in other.shape and other.device == u.device): return u
   one = graph.reshape(graph.shrink(other, [(0, 1)] * len(other.shape)), ())
   there = graph.ne(graph.or_(seen_as(one, UINTS[one.dtype.itemsize]), 1), 0)   # always so
-  shape = u.shape
-  there = graph.expand(graph.reshape(there, (1,) * len(shape)), shape) if shape else there
-  return graph.where(there, u, 0)
+  return graph.where(graph.broadcast(there, u.shape), u, 0)
 
 
 class Copy:

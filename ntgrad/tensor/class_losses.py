@@ -25,6 +25,11 @@ from ntgrad.tensor.movement import Movement
 from ntgrad.tensor.reduction import Reduction
 
 
+def _of_class(chosen: UOp, u: UOp, axis: int) -> UOp:
+  """What each row has, along an axis, at its class."""
+  return graph.total(graph.where(chosen, graph.broadcast(u, chosen.shape), 0.0), (axis,))
+
+
 @checked
 class ClassLosses(Activation, Reduction, Movement):
   """Losses of predictions over classes."""
@@ -102,9 +107,9 @@ class ClassLosses(Activation, Reduction, Movement):
       u, _, total = self._shifted(u, axis)
       log_total = graph.log(total)
       if w is not None: u, log_total = graph.sub(u, graph.expand(log_total, s)), None   # log probabilities
-    row = graph.total(graph.where(chosen, u, 0.0), (axis,))
+    row = _of_class(chosen, u, axis)
     if w is not None:
-      mine = graph.total(graph.where(chosen, graph.expand(w, s), 0.0), (axis,))
+      mine = _of_class(chosen, w, axis)
       row = graph.mul(mine, row)
     if smoothing:
       mean = self._mean_node(u if w is None else graph.mul(graph.expand(w, s), u), (axis,))
@@ -196,13 +201,12 @@ class ClassLosses(Activation, Reduction, Movement):
     Y = self._target(name, target, s[a])
     index = graph.reshape(self._classes(name, Y, s[:-1], s[a], None), (*s[:-1], 1))
     chosen = self._chosen(index, s, a)
-    mine = graph.expand(graph.total(graph.where(chosen, u, 0.0), (a,)), s)
+    mine = graph.expand(_of_class(chosen, u, a), s)
     each = graph.add(graph.sub(u, mine), real_number(name, "margin", margin))
     each = graph.where(chosen, 0.0, graph.maximum(each, 0.0))
     if p == 2: each = graph.mul(each, each)
     w = self._weight(name, weight, u, a)
-    if w is not None:
-      each = graph.mul(each, graph.expand(graph.total(graph.where(chosen, graph.expand(w, s), 0.0), (a,)), s))
+    if w is not None: each = graph.mul(each, graph.expand(_of_class(chosen, w, a), s))
     row = graph.where(graph.inside(index, s[a]), self._mean_node(each, (a,)), math.nan)
     called = merged(name, (self, Y), ([*range(a), None], range(a)), a)
     rows = self._wrap_many(graph.drop(row, (a,)), () if weight is None else (weight,), called)

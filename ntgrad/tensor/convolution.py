@@ -51,6 +51,13 @@ def paddings(name: str, padding: Any, n: int) -> list[Pair]:
   return pairs
 
 
+def must_fit(name: str, kernel: Sequence[int], dilation: Sequence[int], spatial: Sequence[int], pairs: Sequence[Pair]) -> None:
+  """Raises ShapeError for a kernel that does not fit into the padded sizes, or has no elements."""
+  if any([(k - 1) * d + 1 > s + lo + hi or k < 1 for k, d, s, (lo, hi) in zip(kernel, dilation, spatial, pairs)]):
+    raise ShapeError(f"{name}: a kernel of {kernel} with dilation {dilation} does not fit into {spatial} with padding "
+                     f"{tuple(pairs)}")
+
+
 def _named_paddings(name: str, padding: str, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> list[Pair]:
   """The padding that "valid" and "same" stand for; the latter has one more after than before where it is odd."""
   if padding == "valid": return [(0, 0)] * len(kernel)
@@ -118,8 +125,7 @@ class Convolution(Elementwise, Movement):
     st, di = numbers(name, "stride", stride, n, 1), numbers(name, "dilation", dilation, n, 1)
     kernel = sw[2:]
     pairs = _named_paddings(name, padding, kernel, st, di) if isinstance(padding, str) else paddings(name, padding, n)
-    if any([(k - 1) * d + 1 > s + lo + hi for k, d, s, (lo, hi) in zip(kernel, di, sx[2:], pairs)]) or 0 in kernel:
-      raise ShapeError(f"{name}: a kernel of {kernel} with dilation {di} does not fit into {sx[2:]} with padding {tuple(pairs)}")
+    must_fit(name, kernel, di, sx[2:], pairs)
     a, b, out = _product(name, x, w)
     bs, cin, cout = sx[0], sw[1], sw[0] // groups
     # the output channels are expanded before the windows are made: in the gradient their sum and the windows' then are one
@@ -171,8 +177,7 @@ class Convolution(Elementwise, Movement):
     pairs, extra = paddings(name, padding, n), numbers(name, "output_padding", output_padding, n, 0)
     if self._names is not None or weight._names is not None:
       called = names_of_product(name, (self, weight), *_convolution_places(n, 1, 0, groups))
-      out = self.named()._transposed(name, n, weight.named(), None, groups, st, di, padding, output_padding)
-      out._names = called
+      out = self.named()._transposed(name, n, weight.named(), None, groups, st, di, padding, output_padding)._called(called)
       return out if bias is None else out + bias.reshape((1, -1) + (1,) * n)
     size = [(s - 1) * t + (k - 1) * d + 1 - lo - hi + e for s, t, k, d, (lo, hi), e in zip(sx[2:], st, sw[2:], di, pairs, extra)]
     if min(sx[2:]) < 1 or min(sw[2:]) < 1 or min(size) < 1:
@@ -222,8 +227,7 @@ class Convolution(Elementwise, Movement):
       ("kernel_size", kernel_size), ("dilation", dilation), ("stride", stride))]
     pairs = paddings("im2col", padding, n)
     s, rest = self.shape, self.ndim - n
-    if any([(a - 1) * d + 1 > b + lo + hi for a, d, b, (lo, hi) in zip(k, di, s[rest:], pairs)]):
-      raise ShapeError(f"im2col: a kernel of {k} with dilation {di} does not fit into {s[rest:]} with padding {tuple(pairs)}")
+    must_fit("im2col", k, di, s[rest:], pairs)
     t = graph.windows(graph.pad(self.lazydata, ((0, 0),) * rest + tuple(pairs)), k, st, di)
     outer = t.shape[rest:rest + n]
     t = _inside_out(t, rest, n)

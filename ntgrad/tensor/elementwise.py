@@ -76,6 +76,16 @@ def cut_to_int(name: str, value: Any, dtype: DType) -> Any:
   return int(value)
 
 
+def by_squaring(base: Any, n: int, times: Callable[[Any, Any], Any]) -> Any:
+  """The product of n of what is given, n being 1 or more, with as few products as squares take."""
+  out = None
+  while n:
+    if n & 1: out = base if out is None else times(out, base)
+    n >>= 1
+    if n: base = times(base, base)
+  return out
+
+
 UINTS = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}   # by the size of an item
 
 
@@ -195,13 +205,7 @@ class Elementwise(Base):
         raise DTypeError(f"pow: ints to the power {x}; cast to a float dtype first, or use a power of at least 0")
       if whole is not None:
         if whole == 0: return a._without_slope(graph.const(1, a.dtype, a.shape))
-        base, n, out = (a, whole, None) if whole > 0 else (a.reciprocal(), -whole, None)
-        while n:
-          if n & 1: out = base if out is None else out._binary(BinaryOps.MUL, base)
-          n >>= 1
-          if n: base = base._binary(BinaryOps.MUL, base)
-        assert out is not None
-        return out
+        return by_squaring(a if whole > 0 else a.reciprocal(), abs(whole), lambda p, q: p._binary(BinaryOps.MUL, q))
       if x == 0.5: return a.sqrt()
       if x == -0.5: return a.rsqrt()
       return a._binary(BinaryOps.POW, x)
@@ -252,9 +256,8 @@ class Elementwise(Base):
     return self._binary(BinaryOps.SHR, x, reverse)
   def _shift_range(self, name: str, x: Any, reverse: bool) -> None:
     if not reverse and isinstance(x, int) and not 0 <= x < 8 * max(self.dtype.itemsize, 4 if self.dtype.kind == "b" else 1):
-      raise ArgumentError(
-        f"{name}: a shift of {self.dtype.name} by {shown(x)}; shifts go from 0 to {8 * self.dtype.itemsize - 1}"
-      )
+      raise ArgumentError(f"{name}: a shift of {self.dtype.name} by {shown(x)}; shifts go from 0 to "
+                          f"{8 * self.dtype.itemsize - 1}")
 
   def lerp(self, end: Any, weight: Any) -> Self:
     """``self + (end - self) * weight``."""
@@ -286,12 +289,10 @@ class Elementwise(Base):
   def _where_pair(self, yes: Any, no: Any) -> tuple[Base, Base]:
     """Both values as tensors; a number takes the other's dtype where its kind lets it."""
     make: Any = type(self)
-    if isinstance(yes, Base):
-      return yes, (
-        no if isinstance(no, Base) else make(no, dtype=scalar_dtype(no, yes.dtype) if isinstance(no, _SCALARS) else None)
-      )
-    if isinstance(no, Base): return make(yes, dtype=scalar_dtype(yes, no.dtype) if isinstance(yes, _SCALARS) else None), no
-    return make(yes), make(no)
+    if isinstance(no, Base) and not isinstance(yes, Base): return self._where_pair(no, yes)[::-1]
+    if not isinstance(yes, Base): return make(yes), make(no)
+    if isinstance(no, Base): return yes, no
+    return yes, make(no, dtype=scalar_dtype(no, yes.dtype) if isinstance(no, _SCALARS) else None)
 
   def masked_fill(self, mask: Any, value: Any) -> Self:
     """``value`` where the bool mask is true, else this tensor."""

@@ -18,7 +18,7 @@ from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
 from ntgrad.core import axes_of, whole_number
 from ntgrad.names import text
 from ntgrad.tensor.creation import Creation
-from ntgrad.tensor.elementwise import broadcast_shape, common_device
+from ntgrad.tensor.elementwise import broadcast_shape, by_squaring, common_device
 from ntgrad.tensor.functional import Functional
 from ntgrad.tensor.reduction import Axis, Reduction
 
@@ -77,10 +77,9 @@ class Linalg(Functional, Reduction, Creation):
 
     A singular matrix gives infinities or NaN. Raises ShapeError.
     """
-    from ntgrad.tensor import factors
     if not left and self.ndim > 1: return self.mT.solve(B.mT).mT if B.ndim > 1 else self.mT.solve(B)
     a, b, batch, d, vector = self._both("solve", B)
-    return _shaped(factors.solve(a, b), (*batch, *b.shape[1:3 - vector]), d)
+    return _shaped(_factors().solve(a, b), batch, d, vector)
 
   def solve_triangular(self, B: Operand, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Self:
     """The X with ``self @ X = B`` (``left=False``: ``X @ self = B``) of upper or lower triangles (.., n, n), and (.., n, k).
@@ -88,13 +87,12 @@ class Linalg(Functional, Reduction, Creation):
     What lies beside the triangle is not looked at, nor is a ``unitriangular`` one's diagonal, which counts as 1. A zero on the
     diagonal gives infinities or NaN. Raises ShapeError.
     """
-    from ntgrad.tensor import factors
     if not left and self.ndim > 1:
       x = self.mT.solve_triangular(B.mT if B.ndim > 1 else B, upper=not upper, unitriangular=unitriangular)
       return x.mT if B.ndim > 1 else x
     a, b, batch, d, vector = self._both("solve_triangular", B)
-    if unitriangular: a = (a.triu(1) if upper else a.tril(-1)) + factors.eye(a, a.shape[-1])
-    return _shaped(factors.triangular(a, b, not upper), (*batch, *b.shape[1:3 - vector]), d)
+    if unitriangular: a = (a.triu(1) if upper else a.tril(-1)) + _factors().eye(a, a.shape[-1])
+    return _shaped(_factors().triangular(a, b, not upper), batch, d, vector)
 
   def cholesky_solve(self, L: Operand, upper: bool = False) -> Self:
     """The X with ``A @ X = self``, where L is what ``A.cholesky(upper)`` gave: (.., n, k), (.., n, n) -> (.., n, k).
@@ -106,13 +104,10 @@ class Linalg(Functional, Reduction, Creation):
 
   def inverse(self) -> Self:
     """The inverses of square matrices (.., n, n), by LU with pivots; infinities or NaN where there is none. Raises ShapeError."""
-    from ntgrad.tensor import factors
     a, batch, d = self._batch("inverse", True)
-    return _shaped(factors.inverse(a), (*batch, *a.shape[1:]), d)
+    return _shaped(_factors().inverse(a), batch, d)
 
-  def inv(self) -> Self:
-    """``inverse``."""
-    return self.inverse()
+  inv = inverse
 
   def pinverse(self, rcond: float | None = None) -> Self:
     """``pinv``."""
@@ -153,24 +148,16 @@ class Linalg(Functional, Reduction, Creation):
     if n == 0:
       one = type(self).eye(self.shape[-1], dtype=self.dtype, device=self.device)
       return self._wrap(graph.broadcast(one.lazydata, self.shape))
-    square, out = self.named(), None
-    while n:
-      if n & 1: out = square if out is None else out.dot(square)
-      n >>= 1
-      if n: square = square.dot(square)
-    assert out is not None
-    return self._wrap(out.lazydata)
+    return self._wrap(by_squaring(self.named(), n, lambda a, b: a.dot(b)).lazydata)
 
   def pinv(self, rtol: float | None = None) -> Self:
     """The pseudo-inverses (.., n, m) of (.., m, n). Singular values up to ``rtol`` (None: max(m, n) times the dtype's eps) of the
     greatest count as 0; the gradient takes the rank for constant. Raises ShapeError, ArgumentError."""
-    from ntgrad.tensor import factors
     a, batch, d = self._batch("pinv")
-    return _shaped(factors.pinv(a, self._tolerance("pinv", "rtol", rtol, d)), (*batch, a.shape[2], a.shape[1]), d)
+    return _shaped(_factors().pinv(a, self._tolerance("pinv", "rtol", rtol, d)), batch, d)
 
   def _tolerance(self, name: str, what: str, value: Any, d: DType) -> float:
-    from ntgrad.tensor import factors
-    if value is None: return max(self.shape[-2:]) * factors.eps(d)
+    if value is None: return max(self.shape[-2:]) * _factors().eps(d)
     if not value >= 0: raise ArgumentError(f"{name}: {what} {value!r}; it must be a number of at least 0")
     return float(value)
 
@@ -198,15 +185,13 @@ class Linalg(Functional, Reduction, Creation):
   # ---- determinants
   def det(self) -> Self:
     """Determinants (..) of square matrices (.., n, n), by LU with pivots. Raises ShapeError."""
-    from ntgrad.tensor import factors
     a, batch, d = self._batch("det", True)
-    return _shaped(factors.det(a), batch, d)
+    return _shaped(_factors().det(a), batch, d)
 
   def slogdet(self) -> tuple[Self, Self]:
     """The sign of determinants (1, -1, or 0), and the logarithm of their size (-inf for 0), each (..). Raises ShapeError."""
-    from ntgrad.tensor import factors
     a, batch, d = self._batch("slogdet", True)
-    sign, log = factors.slogdet(a)
+    sign, log = _factors().slogdet(a)
     return _shaped(sign, batch, d), _shaped(log, batch, d)
 
   def logdet(self) -> Self:
@@ -221,10 +206,9 @@ class Linalg(Functional, Reduction, Creation):
     Only the lower triangle is read, and the gradient is symmetric. A matrix that is not positive definite gives NaN. Raises
     ShapeError.
     """
-    from ntgrad.tensor import factors
     a, batch, d = self._batch("cholesky", True)
-    l = factors.cholesky(a)
-    return _shaped(l.mT if upper else l, (*batch, *a.shape[1:]), d)
+    l = _factors().cholesky(a)
+    return _shaped(l.mT if upper else l, batch, d)
 
   def qr(self, mode: str = "reduced") -> tuple[Self, Self]:
     """Q with orthonormal columns and R, a triangle, ``Q @ R = self``: (.., m, n) -> (.., m, k), (.., k, n), where k is the less
@@ -233,11 +217,10 @@ class Linalg(Functional, Reduction, Creation):
     The gradient takes the first k columns for independent; of mode "complete" there is none where m > n. Raises ShapeError,
     ArgumentError.
     """
-    from ntgrad.tensor import factors
     if mode not in ("reduced", "complete"): raise ArgumentError(f"qr: mode {shown(mode)}; it takes 'reduced' or 'complete'")
     a, batch, d = self._batch("qr")
-    q, r = factors.qr(a, mode == "complete")
-    return _shaped(q, (*batch, *q.shape[1:]), d), _shaped(r, (*batch, *r.shape[1:]), d)
+    q, r = _factors().qr(a, mode == "complete")
+    return _shaped(q, batch, d), _shaped(r, batch, d)
 
   def eigh(self, UPLO: str = "L") -> tuple[Self, Self]:
     """Eigenvalues (.., n), rising, and eigenvectors (.., n, n), the columns, of symmetric matrices (.., n, n); by Jacobi's
@@ -246,11 +229,10 @@ class Linalg(Functional, Reduction, Creation):
     Only the lower triangle is read ("U": the upper one). The gradient is symmetric, that of vectors is right where eigenvalues
     differ; vectors have no sign of their own. Raises ShapeError, ArgumentError.
     """
-    from ntgrad.tensor import factors
     if UPLO not in ("L", "U"): raise ArgumentError(f"eigh: UPLO {shown(UPLO)}; it takes 'L' or 'U'")
     a, batch, d = (self if UPLO == "L" or self.ndim < 2 else self.mT)._batch("eigh", True)
-    w, v = factors.eigh(a)
-    return _shaped(w, (*batch, a.shape[1]), d), _shaped(v, (*batch, *a.shape[1:]), d)
+    w, v = _factors().eigh(a)
+    return _shaped(w, batch, d), _shaped(v, batch, d)
 
   def svd(self, full_matrices: bool = True) -> tuple[Self, Self, Self]:
     """U, the singular values S, falling, and the transposed V, ``U[.., :k] * S @ Vh[.., :k, :] = self``: (.., m, n) ->
@@ -260,24 +242,22 @@ class Linalg(Functional, Reduction, Creation):
     The gradient of U and V is right where singular values differ and are not 0, and there is none of columns beyond k; they have
     no signs of their own. Raises ShapeError.
     """
-    from ntgrad.tensor import factors
     a, batch, d = self._batch("svd")
-    u, s, vt = factors.svd(a)
+    u, s, vt = _factors().svd(a)
     m, n = a.shape[1:]
     if full_matrices and m != n:
       tall = u if m > n else vt.mT
       _, k = tall.shape[1:]
-      more = factors.qr(tall.detach(), True)[0][:, :, k:]
-      more = factors.refuse("svd", "columns beyond the singular values have no gradient; take full_matrices=False", more, a)
+      more = _factors().qr(tall.detach(), True)[0][:, :, k:]
+      more = _factors().refuse("svd", "columns beyond the singular values have no gradient; take full_matrices=False", more, a)
       tall = tall.cat(more, dim=2)
       u, vt = (tall, vt) if m > n else (u, tall.mT)
-    return _shaped(u, (*batch, *u.shape[1:]), d), _shaped(s, (*batch, s.shape[1]), d), _shaped(vt, (*batch, *vt.shape[1:]), d)
+    return _shaped(u, batch, d), _shaped(s, batch, d), _shaped(vt, batch, d)
 
   def _values(self, name: str) -> Any:
     """Singular values in float32 or float64."""
-    from ntgrad.tensor import factors
     a, batch, _ = self._batch(name)
-    s = factors.svd(a)[1]
+    s = _factors().svd(a)[1]
     return s.reshape(*batch, s.shape[1])
 
   def svdvals(self) -> Self:
@@ -337,5 +317,15 @@ class Linalg(Functional, Reduction, Creation):
     return (out if keepdim else out.squeeze((r, c))).cast(d)
 
 
-def _shaped(x: Any, shape: tuple[int, ...], dtype: DType) -> Any: return x.reshape(shape).cast(dtype)
+def _factors() -> Any:
+  """factors.py, which is made of tensors itself."""
+  from ntgrad.tensor import factors
+  return factors
+
+
+def _shaped(x: Any, batch: tuple[int, ...], dtype: DType, vector: bool = False) -> Any:
+  """Results (b, ..), or right sides (b, n, 1) that were a vector, with the dimensions that there were in front."""
+  return x.reshape(*batch, *(x.shape[1:-1] if vector else x.shape[1:])).cast(dtype)
+
+
 def _count(s: Any, relative: float) -> Any: return (s > s[..., :1] * relative).sum(-1) if s.shape[-1] else s.sum(-1).cast("int32")

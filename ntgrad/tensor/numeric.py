@@ -16,7 +16,7 @@ from ntgrad.names import Names, aligned, fit_aligned
 from ntgrad.tensor import formulas
 from ntgrad.tensor.activation import Activation
 from ntgrad.tensor.creation import Creation
-from ntgrad.tensor.elementwise import UINTS, broadcast_shape, common_device, scalar_dtype, scalar_node, seen_as
+from ntgrad.tensor.elementwise import UINTS, Elementwise, broadcast_shape, common_device, scalar_dtype, scalar_node, seen_as
 from ntgrad.tensor.reduction import Reduction
 
 
@@ -279,9 +279,7 @@ class Numeric(Activation, Reduction, Creation):
     """The value itself. Raises DTypeError for bools."""
     if self.dtype.kind == "b": raise DTypeError("positive: bools have no sign; cast them to an int dtype")
     return self._own()
-  def negative(self) -> Self:
-    """``-self``; see ``neg``."""
-    return self.neg()
+  negative, absolute, fix, invert = Elementwise.neg, Elementwise.abs, Elementwise.trunc, Elementwise.bitwise_not
   def round(self, decimals: int = 0) -> Self:
     """Rounded to the nearest, halves to even, or to a number of ``decimals``; ints as they are. Raises ArgumentError."""
     if not decimals or self.dtype.kind != "f": return self._rounding(UnaryOps.ROUND)
@@ -294,9 +292,6 @@ class Numeric(Activation, Reduction, Creation):
   def __round__(self, digits: int | None = None) -> Any:
     """``round(x)``, ``round(x, 3)``: a Python number for one element, else a tensor, halves to even."""
     return round(self.item(), digits) if self.numel() == 1 else self.round(digits or 0)
-  def absolute(self) -> Self:
-    """The absolute value."""
-    return self.abs()
   def subtract(self, other: Any, *, alpha: float = 1) -> Self:
     """``self - alpha * other``."""
     return self.sub(other, alpha=alpha)
@@ -306,12 +301,6 @@ class Numeric(Activation, Reduction, Creation):
   def divide(self, other: Any, *, rounding_mode: str | None = None) -> Self:
     """``self / other``; see ``div``."""
     return self.div(other, rounding_mode=rounding_mode)
-  def fix(self) -> Self:
-    """Rounded to zero; ints as they are."""
-    return self.trunc()
-  def invert(self) -> Self:
-    """Every bit of ints inverted; logical not of bools."""
-    return self.bitwise_not()
   def bitwise_left_shift(self, other: Any) -> Self:
     """``self << other``; see ``lshift``."""
     return self.lshift(other)

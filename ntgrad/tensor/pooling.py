@@ -15,11 +15,16 @@ from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UOp
 from ntgrad.core import real_number
 from ntgrad.names import text
-from ntgrad.tensor.convolution import Padding, Pair, numbers, paddings
+from ntgrad.tensor.convolution import Padding, Pair, must_fit, numbers, paddings
 from ntgrad.tensor.creation import Creation
 from ntgrad.tensor.movement import pad_value
 from ntgrad.tensor.reduction import Reduction, reaches
 from ntgrad.tensor.scattering import Scattering
+
+
+def greatest(t: UOp, axes: Sequence[int]) -> UOp:
+  """The greatest along axes, which become 1."""
+  return graph.reduce(BinaryOps.OR if t.dtype.kind == "b" else BinaryOps.MAX, t, axes)
 
 
 def first_of(name: str, t: UOp, best: UOp, places: UOp, used: UOp | None, axes: tuple[int, ...], total: int) -> UOp:
@@ -57,8 +62,7 @@ class Pooling(Scattering, Reduction, Creation):
         if (out - 1) * t >= dim + lo: out -= 1
         grown.append((lo, max(hi, (out - 1) * t + (size - 1) * d + 1 - dim - lo)))
       pairs = grown
-    if any([(size - 1) * d + 1 > dim + lo + hi for size, d, dim, (lo, hi) in zip(k, di, spatial, pairs)]):
-      raise ShapeError(f"{name}: a kernel of {k} with dilation {di} does not fit into {spatial} with padding {tuple(pairs)}")
+    must_fit(name, k, di, spatial, pairs)
     return k, st, di, pairs
 
   def _windows_of(self, u: UOp, k: Sequence[int], st: Sequence[int], di: Sequence[int], pairs: Sequence[Pair], fill: Any) -> UOp:
@@ -71,7 +75,7 @@ class Pooling(Scattering, Reduction, Creation):
     k, st, di, pairs = self._pool(name, n, kernel_size, stride, dilation, padding, ceil_mode)
     t = self._windows_of(self.lazydata, k, st, di, pairs, dtypes.min(self.dtype))
     axes = tuple(range(len(t.shape) - len(k), len(t.shape)))
-    best = graph.reduce(BinaryOps.OR if t.dtype.kind == "b" else BinaryOps.MAX, t, axes)
+    best = greatest(t, axes)
     values = self._wrap(graph.drop(best, axes))
     if not return_indices: return values
     spatial = self.shape[self.ndim - len(k):]
@@ -79,10 +83,8 @@ class Pooling(Scattering, Reduction, Creation):
     nowhere = dtypes.max(dtypes.int32)
     # which element of the input each window's are; those of the padding come after all others
     place = self._windows_of(graph.reshape(graph.iota(total), spatial), k, st, di, pairs, nowhere)
-    place = graph.broadcast(graph.reshape(place, (1,) * (len(t.shape) - len(place.shape)) + place.shape), t.shape)
-    indices = self._from_node(first_of(name, t, best, place, None, axes, total))
-    indices._names = values._names
-    return values, indices
+    place = graph.broadcast(place, t.shape)
+    return values, self._from_node(first_of(name, t, best, place, None, axes, total))._called(values._names)
 
   def max_pool1d(self, kernel_size: Ints = 2, stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
                  ceil_mode: bool = False, return_indices: bool = False) -> Any:
@@ -164,7 +166,7 @@ class Pooling(Scattering, Reduction, Creation):
         ones = pad_value(ones, given, 1.0)
         pairs = [(0, hi - p) for (_, hi), (_, p) in zip(pairs, given)]
       counts = graph.total(self._windows_of(ones, k, st, di, pairs, 0), tuple(range(m, 2 * m)))
-      divided_by = graph.expand(graph.reshape(counts, (1,) * (len(total.shape) - 2 * m) + counts.shape), total.shape)
+      divided_by = graph.broadcast(counts, total.shape)
     else: divided_by = graph.const(float(math.prod(k) if divisor is None else divisor), acc, total.shape)
     return self._wrap(graph.cast(graph.drop(graph.div(total, divided_by), axes), t.dtype))
 

@@ -17,11 +17,11 @@ from ntgrad import graph
 from ntgrad.checks import Ints, checked
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.codegen.uop import BinaryOps, UOp
+from ntgrad.codegen.uop import UOp
 from ntgrad.core import MAX_SIZE, Base
 from ntgrad.names import text
 from ntgrad.tensor.convolution import each, numbers
-from ntgrad.tensor.pooling import first_of
+from ntgrad.tensor.pooling import first_of, greatest
 from ntgrad.variable import Bound, real
 
 _LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3}
@@ -129,7 +129,7 @@ def _from(first: UOp, taps: int) -> UOp:
   """(n,) -> (n, taps): each and those that follow it."""
   shape = first.shape[0], taps
   return graph.add(graph.expand(graph.reshape(first, (shape[0], 1)), shape),
-                   graph.expand(graph.reshape(graph.cast(graph.iota(taps), first.dtype), (1, taps)), shape))
+                   graph.broadcast(graph.cast(graph.iota(taps), first.dtype), shape))
 
 
 def _along(u: UOp, d: int, n: int, e: int | None = None) -> UOp:
@@ -346,15 +346,13 @@ class Resampling(Base):
     used, axes = _all_of(weights, t), tuple(range(self.ndim, self.ndim + n))
     if used is not None:
       t = graph.where(graph.expand(used, t.shape), t, dtypes.min(t.dtype))
-    best = graph.reduce(BinaryOps.OR if t.dtype.kind == "b" else BinaryOps.MAX, t, axes)
+    best = greatest(t, axes)
     values = self._wrap(graph.drop(best, axes))
     if not return_indices: return values
     at = graph.const(0, dtypes.int32, t.shape)
     for size, j in zip(spatial, places):
       at = graph.add(graph.mul(at, size), graph.expand(graph.cast(j, dtypes.int32), t.shape))
-    indices = self._from_node(first_of(name, t, best, at, used, axes, math.prod(spatial)))
-    indices._names = values._names
-    return values, indices
+    return values, self._from_node(first_of(name, t, best, at, used, axes, math.prod(spatial)))._called(values._names)
 
   def adaptive_max_pool1d(self, output_size: int | None | Sequence[int | None], return_indices: bool = False) -> Any:
     """:meth:`adaptive_max_pool2d` over the last dimension: (.., l) -> (.., output_size)."""

@@ -211,7 +211,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     fresh, starts = self._from_node(values)._firsts()
     inverse = None
     if return_inverse:
-      number = graph.sub(graph.scan(BinaryOps.ADD, graph.cast(fresh, dtypes.int32), 0), 1)
+      number = _run_of(fresh)
       back = graph.scatter(graph.const(0, dtypes.int32, (n,)), (places,), number, "set") if n else number
       inverse = self._from_node(graph.reshape(back, self.shape))
     return self._with_counts(x._wrap(values)[starts.astype(np.int32)], inverse, starts, n, return_counts)
@@ -240,8 +240,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     fresh, starts = (x if dim is None else x.named().movedim(d, 0))._firsts()
     inverse = None
     if return_inverse:
-      number = graph.sub(graph.scan(BinaryOps.ADD, graph.cast(fresh, dtypes.int32), 0), 1)
-      inverse = self._from_node(graph.reshape(number, self.shape if dim is None else (n,)))
+      inverse = self._from_node(graph.reshape(_run_of(fresh), self.shape if dim is None else (n,)))
     return self._with_counts(x._along(d, starts.astype(np.int32)), inverse, starts, n, return_counts)
 
   def isin(self, test_elements: Operand, assume_unique: bool = False, invert: bool = False) -> Self:
@@ -441,6 +440,11 @@ def _fresh(u: UOp, axis: int) -> UOp:
   if n <= 1: return graph.const(True, dtypes.bool, s)
   before = graph.pad(graph.part(u, axis, 0, n - 1), [(1, 0) if i == axis else (0, 0) for i in range(len(s))])
   return graph.or_(graph.eq(graph.index_along(axis, s), 0), graph.ne(u, before))
+
+
+def _run_of(fresh: UOp) -> UOp:
+  """The number of the run that each element is in; ``fresh``: those that begin one."""
+  return graph.sub(graph.scan(BinaryOps.ADD, graph.cast(fresh, dtypes.int32), 0), 1)
 
 
 def _searched(u: UOp, v: UOp, n: int, rows: int, right: bool) -> UOp:
