@@ -149,21 +149,21 @@ watchers: list[Callable[[Alias], None]] = []           # told before every write
 
 def waiting() -> list[Alias]:
   """The Aliases whose memory has an older value than they have."""
-  found = []
-  for r in list(pending):
-    a = r()
-    if a is not None and a.pending: found.append(a)
-    else: _forget(r)
-  return found
+  return _those(pending, lambda a: a.pending)
 
 
 def homeless() -> list[Alias]:
   """The Aliases that have been written and have no memory yet."""
+  return _those(unplaced, lambda a: a.memory is None and a.node.op is not Ops.BUFFER)
+
+
+def _those(among: dict[ref[Alias], None], still: Callable[[Alias], bool]) -> list[Alias]:
+  """The Aliases of a list that still belong there; the others go."""
   found = []
-  for r in list(unplaced):
+  for r in list(among):
     a = r()
-    if a is not None and a.memory is None and a.node.op is not Ops.BUFFER: found.append(a)
-    else: _found(r)
+    if a is not None and still(a): found.append(a)
+    else: among.pop(r, None)
   return found
 
 

@@ -31,6 +31,12 @@ class _Tracking(Module):
       self.num_batches_tracked = untrained(Tensor.zeros(dtype=dtypes.int64))
       self.running_mean, self.running_var = untrained(Tensor.zeros(n)), untrained(Tensor.ones(n))
 
+  def _enough(self, x: Tensor, n: int) -> None:
+    """Raises ArgumentError for an input with less than two values a channel."""
+    if n < 2:
+      raise ArgumentError(f"nn.{type(self).__name__}: input of shape {tuple(x.shape)} has {n} value a channel, training needs at "
+                          "least 2")
+
   def _track(self, mean: Tensor, var: Tensor) -> None:
     """Move the running statistics towards a batch's; with ``momentum`` None they are the mean over all batches."""
     self.num_batches_tracked.assign(self.num_batches_tracked + 1)
@@ -82,8 +88,7 @@ class BatchNorm(_Tracking):
     mean, var = self.calc_stats(x)
     if self.track_running_stats and self.training:
       n = x.numel() // self.sz
-      if n < 2:
-        raise ArgumentError(f"nn.BatchNorm: input of shape {tuple(x.shape)} has {n} value a channel, training needs at least 2")
+      self._enough(x, n)
       self._track(mean, var * (n / (n - 1)))
     return x.batchnorm(self.weight, self.bias, mean, (var + self.eps).rsqrt())
 
@@ -120,9 +125,7 @@ class InstanceNorm2d(_Tracking):
     if self.track_running_stats and not self.training:
       x = (x - self.running_mean.reshape(wide)) * (self.running_var.reshape(wide) + self.eps).rsqrt()
     else:
-      count = math.prod(x.shape[-n:])
-      if self.training and count < 2:
-        raise ArgumentError(f"nn.{name}: input of shape {tuple(x.shape)} has {count} value a channel, training needs at least 2")
+      if self.training: self._enough(x, math.prod(x.shape[-n:]))
       if self.track_running_stats:
         over = axes if x.ndim == n + 1 else (0, *axes)   # the mean over samples of what each has
         mean, var = x.mean(over), x.detach().var(axes)

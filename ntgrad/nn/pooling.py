@@ -190,11 +190,9 @@ class _Adaptive(_Pool):
       if want == 1: x = getattr(x, self._how)(d, keepdim=True)
       elif s % want == 0: x = getattr(x.unflatten(d, (want, s // want)), self._how)(d)
       else:
-        dim = x.ndim + d
         ends = [(i * s // want, -(-(i + 1) * s // want)) for i in range(want)]
-        part = [tuple((b, e) if k == dim else (0, n) for k, n in enumerate(x.shape)) for b, e in ends]
-        parts: list[Any] = [getattr(x.shrink(p), self._how)(d, keepdim=True) for p in part]
-        x = parts[0].cat(*parts[1:], dim=dim)
+        parts: list[Any] = [getattr(x.narrow(d, b, e - b), self._how)(d, keepdim=True) for b, e in ends]
+        x = parts[0].cat(*parts[1:], dim=d)
     return x
 
 

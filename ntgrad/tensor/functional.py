@@ -132,17 +132,14 @@ class Functional(Elementwise, Movement):
   def addr(self, vec1: Operand, vec2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
     """``beta * self + alpha * vec1.outer(vec2)`` of vectors (n,) and (m,); with a beta of 0 this tensor does not count. Raises
     ShapeError."""
-    out = vec1.outer(vec2)
-    if broadcast_shape("addr", self.shape, out.shape) != out.shape:
-      raise ShapeError(f"addr: a tensor of shape {self.shape} beside a product of shape {out.shape}; it must broadcast to that")
-    out = _times(out, alpha)
-    return out.cast(promote(self.dtype, out.dtype)) if beta == 0 else _times(self, beta) + out
+    return self._plus("addr", vec1.outer(vec2), beta, alpha)
   def _plus_product(self, name: str, a: Any, b: Any, ndim: int, beta: float, alpha: float) -> Self:
     if a.ndim != ndim or b.ndim != (1 if name == "addmv" else ndim):
       raise ShapeError(f"{name}: a product of shapes {a.shape} and {b.shape}; each must have {ndim} dimensions")
-    out = a @ b
-    if broadcast_shape(name, self.shape, out.shape) != out.shape:
-      raise ShapeError(f"{name}: a tensor of shape {self.shape} beside a product of shape {out.shape}; it must broadcast to that")
-    out = _times(out, alpha)
-    if beta == 0: return out if promote(self.dtype, out.dtype) is out.dtype else out.cast(promote(self.dtype, out.dtype))
-    return _times(self, beta) + out
+    return self._plus(name, a @ b, beta, alpha)
+  def _plus(self, name: str, product: Any, beta: float, alpha: float) -> Self:
+    if broadcast_shape(name, self.shape, product.shape) != product.shape:
+      raise ShapeError(f"{name}: a tensor of shape {self.shape} beside a product of shape {product.shape}; it must broadcast to "
+                       "that")
+    out: Self = _times(product, alpha)
+    return out.cast(promote(self.dtype, out.dtype)) if beta == 0 else _times(self, beta) + out
