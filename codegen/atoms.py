@@ -32,6 +32,11 @@ class Size(NamedTuple):
   hint: int | None = None      # a value that it may well have, which heuristics go by
   wide: bool = False           # what is computed from it may not fit 32 bits
 
+  @property
+  def node(self) -> UOp:
+    """The SIZE."""
+    return UOp(Ops.SIZE, INT, (), self)
+
 
 Dim = Union[int, UOp]   # a size: a number, or an index over SIZEs
 

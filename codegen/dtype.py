@@ -112,9 +112,10 @@ class dtypes(metaclass=_Defaults):
   def is_unsigned(x: DType) -> builtins.bool: return x.kind == "u"
 
   @staticmethod
-  def of(x: Any) -> DType:
+  def of(x: Any, default: DType | None = None) -> DType:
     """The dtype that a name (ours, numpy's, PyTorch's, or Triton's such as fp32), a Python type, a dtype of numpy, torch or
-    Triton, or a DType stands for. Raises DTypeError for any other."""
+    Triton, or a DType stands for; ``default``, if given, for None. Raises DTypeError for any other."""
+    if x is None and default is not None: return default
     found = dtypes.find(x)
     if found is None: raise DTypeError(f"no dtype {shown(x)}; dtypes: {', '.join(d.name for d in dtypes.all)}")
     return found
@@ -244,6 +245,11 @@ def acc_dtype(dtype: DType) -> DType:
   if dtype.kind == "e": return dtypes.float32
   if dtype.itemsize >= 4: return dtype
   return dtypes.uint32 if dtype.kind == "u" else dtypes.int32
+
+
+def as_float(dtype: DType) -> DType:
+  """A float dtype itself, for others the default one."""
+  return dtype if dtype.kind == "f" else dtypes.default_float
 
 
 @lru_cache(maxsize=4096)

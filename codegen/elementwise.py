@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any
+from typing import Any, Callable
 
 from .dtype import DType, Number, dtypes
 from .uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
@@ -66,20 +66,40 @@ def binary(fn: BinaryOps, a: UOp, b: UOp) -> UOp:
   return make(_ALU, _bool if fn in COMPARE else a.dtype, (a, b), fn, a.shape, a.device or b.device)
 
 
-def add(a: UOp, b: UOp) -> UOp: return binary(BinaryOps.ADD, a, b)
-def sub(a: UOp, b: UOp) -> UOp: return binary(BinaryOps.SUB, a, b)
-def mul(a: UOp, b: UOp) -> UOp: return binary(BinaryOps.MUL, a, b)
-def div(a: UOp, b: UOp) -> UOp: return binary(BinaryOps.DIV, a, b)
-
-
 def scalar(fn: BinaryOps, a: UOp, value: Number) -> UOp:
   """``fn(a, value)`` with a number of a's dtype."""
   return binary(fn, a, const(value, a.dtype, a.shape))
 
 
-def where(condition: UOp, yes: UOp, no: UOp) -> UOp:
-  """Choose by a bool condition; all three of one shape."""
-  return make(_ALU, yes.dtype, (condition, yes, no), _WHERE, yes.shape, condition.device or yes.device or no.device)
+def like(x: UOp | Number, other: UOp | Number) -> Any:
+  """A node as it is; a number as a constant of the other operand's dtype and shape."""
+  return x if isinstance(x, UOp) else const(x, other.dtype, other.shape)  # type: ignore[union-attr]  # one of both is a node
+
+
+def _of_two(fn: BinaryOps) -> Callable[[UOp | Number, UOp | Number], UOp]:
+  """``fn`` of two nodes of one shape and dtype, or of a node and a number of its dtype."""
+  def node(a: UOp | Number, b: UOp | Number) -> UOp: return binary(fn, like(a, b), like(b, a))
+  return node
+
+
+add, sub, mul, div, idiv = [_of_two(fn) for fn in (BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.DIV, BinaryOps.IDIV)]
+power, maximum, minimum = [_of_two(fn) for fn in (BinaryOps.POW, BinaryOps.MAX, BinaryOps.MIN)]
+and_, or_, xor = [_of_two(fn) for fn in (BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR)]
+shl, shr = [_of_two(fn) for fn in (BinaryOps.SHL, BinaryOps.SHR)]
+eq, ne, lt, le = [_of_two(fn) for fn in (BinaryOps.CMPEQ, BinaryOps.CMPNE, BinaryOps.CMPLT, BinaryOps.CMPLE)]
+
+
+def _of_one(fn: UnaryOps) -> Callable[[UOp], UOp]: return lambda a: unary(fn, a)
+
+
+neg, exp, log, sqrt = [_of_one(fn) for fn in (UnaryOps.NEG, UnaryOps.EXP, UnaryOps.LOG, UnaryOps.SQRT)]
+absolute, floor, isnan, not_ = [_of_one(fn) for fn in (UnaryOps.ABS, UnaryOps.FLOOR, UnaryOps.ISNAN, UnaryOps.NOT)]
+
+
+def where(condition: UOp, yes: UOp | Number, no: UOp | Number) -> UOp:
+  """Choose by a bool condition; all of one shape, and one of both values may be a number."""
+  a, b = like(yes, no), like(no, yes)
+  return make(_ALU, a.dtype, (condition, a, b), _WHERE, a.shape, condition.device or a.device or b.device)
 
 
 # ---- arithmetic that folds the constants that gradients are full of
@@ -114,4 +134,4 @@ def scaled(a: UOp, value: float) -> UOp:
 
 def select(mask: UOp, a: UOp) -> UOp:
   """a where the mask is true, else 0."""
-  return where(mask, a, const(0.0, a.dtype, a.shape))
+  return where(mask, a, 0.0)

@@ -5,7 +5,7 @@ A message says what was asked, the shapes or values that do not fit, and what wo
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -122,3 +122,8 @@ class _Short(reprlib.Repr):
 
 
 shown = _Short().repr   # a value for a message, cut short
+
+
+def few(values: Sequence[Any]) -> str:
+  """The first of some values for a message."""
+  return ", ".join(map(shown, values[:8])) + (", .." if len(values) > 8 else "")

@@ -20,7 +20,7 @@ from .opts import Warps
 from .opts.axes import where
 from .rewrite import rewrite, substitute
 from .target import Target
-from .uop import BinaryOps, Ops, UOp, toposort
+from .uop import BinaryOps, Ops, UOp
 
 # ---- CPUs
 ONE = 128            # elements up to which one accumulator adds up all; else parts, whose sums go to another
@@ -311,8 +311,3 @@ def gated(u: UOp, gate: UOp) -> UOp:
 def stored(place: UOp, value: UOp) -> UOp:
   """A STORE to where a LOAD reads."""
   return UOp.unique(Ops.STORE, value.dtype, (*place.src[:2], value))
-
-
-def scans_of(values: Iterable[UOp]) -> list[UOp]:
-  """The SCANs beneath values."""
-  return [u for u in toposort(values) if u.op is Ops.SCAN]

@@ -55,7 +55,7 @@ def as_sizes(u: UOp) -> UOp | None:
   while u.op is Ops.CAST and u.src[0].dtype.kind in "iu": u = u.src[0]
   if u.dtype.kind not in "iu": return None
   if u.op is Ops.CONST: return ix.const(u.arg)
-  if u.op is Ops.DEFINE_VAR: return UOp(Ops.SIZE, ix.INT, (), u.arg)
+  if u.op is Ops.DEFINE_VAR: return u.arg.node
   if u.op is not Ops.ALU or u.arg not in _FOLDS: return None
   a, b = (as_sizes(s) for s in u.src)
   if a is None or b is None or u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and ix.vmin(b) < 1: return None

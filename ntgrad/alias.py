@@ -149,21 +149,21 @@ watchers: list[Callable[[Alias], None]] = []           # told before every write
 
 def waiting() -> list[Alias]:
   """The Aliases whose memory has an older value than they have."""
-  found = []
-  for r in list(pending):
-    a = r()
-    if a is not None and a.pending: found.append(a)
-    else: _forget(r)
-  return found
+  return _those(pending, lambda a: a.pending)
 
 
 def homeless() -> list[Alias]:
   """The Aliases that have been written and have no memory yet."""
+  return _those(unplaced, lambda a: a.memory is None and a.node.op is not Ops.BUFFER)
+
+
+def _those(among: dict[ref[Alias], None], still: Callable[[Alias], bool]) -> list[Alias]:
+  """The Aliases of a list that still belong there; the others go."""
   found = []
-  for r in list(unplaced):
+  for r in list(among):
     a = r()
-    if a is not None and a.memory is None and a.node.op is not Ops.BUFFER: found.append(a)
-    else: _found(r)
+    if a is not None and still(a): found.append(a)
+    else: among.pop(r, None)
   return found
 
 
@@ -204,7 +204,7 @@ def written(base: UOp, view: View, value: UOp, index: UOp | None = None) -> UOp:
     shapes.append(arg if op is Ops.RESHAPE else tuple([shapes[-1][i] for i in arg]) if op is Ops.PERMUTE else shapes[-1])
   for (op, arg), shape in zip(reversed(view), reversed(shapes[:-1])):
     if op is Ops.RESHAPE: value = graph.reshape(value, shape)
-    elif op is Ops.PERMUTE: value = graph.permute(value, tuple([arg.index(i) for i in range(len(arg))]))
+    elif op is Ops.PERMUTE: value = graph.permute_back(value, arg)
     else: value = graph.flip(value, arg)
   return value
 
@@ -213,6 +213,3 @@ def caller() -> str:
   """File and line of the code that called into ntgrad."""
   f = origins.user_frame()
   return f"{os.path.basename(f.f_code.co_filename)}:{f.f_lineno}"
-
-
-__all__ = ["Alias", "live_aliases", "onto", "values", "written"]

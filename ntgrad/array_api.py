@@ -6,6 +6,7 @@ else is lazy.
 """
 from __future__ import annotations
 
+import builtins
 import math
 from typing import Any, Callable, NamedTuple, Sequence
 
@@ -46,11 +47,11 @@ def _of_number(value: Any, dtype: DType) -> DType | None:
 
 
 _ONE = {"abs": "abs", "acos": "acos", "acosh": "acosh", "asin": "asin", "asinh": "asinh", "atan": "atan", "atanh": "atanh",
-        "bitwise_invert": "__invert__", "cos": "cos", "cosh": "cosh", "exp": "exp", "expm1": "expm1",
-        "isfinite": "isfinite", "isinf": "isinf", "isnan": "isnan", "log": "log", "log1p": "log1p",
+        "bitwise_invert": "__invert__", "ceil": "ceil", "cos": "cos", "cosh": "cosh", "exp": "exp", "expm1": "expm1",
+        "floor": "floor", "isfinite": "isfinite", "isinf": "isinf", "isnan": "isnan", "log": "log", "log1p": "log1p",
         "log2": "log2", "log10": "log10", "logical_not": "logical_not", "negative": "__neg__", "reciprocal": "reciprocal",
-        "sign": "sign", "signbit": "signbit", "sin": "sin", "sinh": "sinh", "sqrt": "sqrt",
-        "square": "square", "tan": "tan", "tanh": "tanh"}
+        "round": "round", "sign": "sign", "signbit": "signbit", "sin": "sin", "sinh": "sinh", "sqrt": "sqrt",
+        "square": "square", "tan": "tan", "tanh": "tanh", "trunc": "trunc"}
 _TWO = {"add": "__add__", "atan2": "atan2", "bitwise_and": "__and__", "bitwise_left_shift": "__lshift__", "bitwise_or": "__or__",
         "bitwise_right_shift": "__rshift__", "bitwise_xor": "__xor__", "copysign": "copysign", "divide": "__truediv__",
         "equal": "__eq__", "floor_divide": "__floordiv__", "greater": "__gt__", "greater_equal": "__ge__", "hypot": "hypot",
@@ -62,13 +63,6 @@ for _name, _method in _ONE.items(): globals()[_name] = _one(_method)
 for _name, _method in _TWO.items(): globals()[_name] = _two(_method)
 
 
-def _whole(method: str) -> Callable[[Tensor], Tensor]:
-  """Ints are whole already."""
-  def function(x: Tensor, /) -> Tensor: return getattr(x, method)() if x.dtype.kind == "f" else x.clone()
-  return function
-
-
-ceil, floor, round, trunc = _whole("ceil"), _whole("floor"), _whole("round"), _whole("trunc")
 def positive(x: Tensor, /) -> Tensor: return x.clone()
 
 
@@ -105,7 +99,7 @@ def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype
 def linspace(start: float, stop: float, /, num: int, *, dtype: Any = None, device: str | None = None,
              endpoint: Any = True) -> Tensor:
   """``num`` numbers from start to stop, stop itself left out without ``endpoint``."""
-  d = dtypes.default_float if dtype is None else dtypes.of(dtype)
+  d = dtypes.of(dtype, dtypes.default_float)
   if endpoint or num == 0: return Tensor.linspace(start, stop, num, dtype=d, device=device)
   return Tensor.linspace(start, stop, num + 1, dtype=d, device=device)[:num]
 
@@ -118,7 +112,7 @@ def _full(value: Any) -> Callable[..., Tensor]:
 
 def _full_like(value: Any) -> Callable[..., Tensor]:
   def function(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
-    return full(x.shape, value, dtype=dtype or x.dtype, device=device or x.device)
+    return full_like(x, value, dtype=dtype, device=device)
   return function
 
 
@@ -165,18 +159,13 @@ _KINDS: dict[str, str] = {"bool": "b", "signed integer": "i", "unsigned integer"
 
 def isdtype(dtype: Any, kind: Any) -> Any:
   """Whether a dtype is of a kind: a dtype, a word of the standard, or a tuple of these. Raises ArgumentError."""
-  if isinstance(kind, tuple): return any_of(isdtype(dtype, k) for k in kind)
+  if isinstance(kind, tuple): return builtins.any(isdtype(dtype, k) for k in kind)
   if isinstance(kind, str):
     if kind not in _KINDS: raise ArgumentError(f"isdtype: kind {kind!r}; kinds are {', '.join(_KINDS)}")
     return dtypes.of(dtype).kind in _KINDS[kind] if _KINDS[kind] else False
   return dtypes.of(dtype) is dtypes.of(kind)
 
 
-def any_of(values: Any) -> Any:
-  """Python's ``any``, whose name stands for another function here."""
-  for v in values:
-    if v: return True
-  return False
 
 
 def can_cast(from_: Any, to: Any, /) -> Any:

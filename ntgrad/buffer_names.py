@@ -56,6 +56,3 @@ class BufferNames:
     there = [x for x in self.places.get(node.arg.storage, ()) if x[0] < end and x[0] + x[1] > begin]
     found = [f"{'' if at >= begin and at + n <= end else 'part of '}{name}" for at, n, name in there]
     return ", ".join(found if len(found) <= SHOWN else [*found[:SHOWN], f"{len(found) - SHOWN} more"])
-
-
-__all__ = ["BufferNames", "remember"]

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Callable, NamedTuple, TypeVar, Union, get_arg
 import numpy as np
 
 from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.errors import ArgumentError, shown
+from ntgrad.codegen.errors import ArgumentError, DTypeError, shown
 from ntgrad.variable import Bound
 
 
@@ -299,11 +299,13 @@ def whole_number(name: str, what: str, value: Any, least: int | None = None) -> 
   raise ArgumentError(f"{name}: {what} {value!r}; it must be an int" + ("" if least is None else f" of at least {least}"))
 
 
+def of_kind(kinds: str, name: str, what: str, t: Any, takes: str) -> None:
+  """Raises DTypeError for a tensor, ``what`` it is, whose dtype is of none of the kinds."""
+  if t.dtype.kind not in kinds: raise DTypeError(f"{name}: {what} of {t.dtype.name}; {takes}")
+
+
 def real_number(name: str, what: str, value: Any) -> Any:
   """A finite number (Python's or numpy's) as Python's. Raises ArgumentError for anything else."""
   if isinstance(value, np.number): value = value.item()
   if isinstance(value, int) or isinstance(value, float) and math.isfinite(value): return value
   raise ArgumentError(f"{name}: {what} {value!r}; it must be a finite number")
-
-
-__all__ = ["Ints", "Operand", "Valued", "checked", "flag", "foreign", "operand", "real_number", "whole_number"]

@@ -14,14 +14,14 @@ import numpy as np
 
 from ntgrad import graph, origins
 from ntgrad.alias import Alias, Move, View, onto, repeats, watchers, written
-from ntgrad.checks import Valued, checked, real_number, whole_number
+from ntgrad.checks import Valued, checked, of_kind, real_number, whole_number
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, AssignError, AxisError, DTypeError, GradientError, ShapeError, shown
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp
 from ntgrad.engine.device import Device, DeviceName, device_name
 from ntgrad.host import host_view, is_host_view
-from ntgrad.names import Names, Places, aligned, at, axis_named, fit_aligned, given, moved, text
+from ntgrad.names import Names, Places, aligned, at, axes_of, axis_of, fit_aligned, given, moved, text
 from ntgrad.variable import Bound
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -98,7 +98,7 @@ class Size(int):
 
   def __call__(self, dim: int | str | None = None) -> Any:
     t = self.tensor
-    return t.shape if dim is None else t.shape[axis_of("size", dim, t.ndim, t._names)]
+    return t.shape if dim is None else t.shape[t._dim("size", dim)]
 
 
 @checked
@@ -128,8 +128,7 @@ class Base(Valued):
     base, view = self._alias.node, self._view
     if self._state == 2:   # gradients stop here, and no other tensor has the same node
       below = onto(base, view)
-      node = UOp.unique(Ops.DETACH, below.dtype, (below,))
-      node.__dict__.update(shape=below.shape, device=below.device)
+      node = graph.stand_in(below)
       node.note = Leaf(self)
     else:
       if self._state == 1:   # a view of a leaf leads to the leaf
@@ -168,6 +167,11 @@ class Base(Valued):
     if self._names is not None and len(self._names) == len(node.shape): t._names = self._names
     return t
 
+  def _called(self, names: Names | None) -> Self:
+    """This tensor, which is new, with names."""
+    self._names = names
+    return self
+
   def _wrap_many(self, node: UOp, sources: Sequence[Base], names: Names | None = None) -> Self:
     """A result made from this tensor and others, with the names that its maker found (``merged``)."""
     source: Any = self
@@ -177,8 +181,7 @@ class Base(Valued):
           source = s
           break
     t: Self = source._wrap(node, 3)
-    t._names = names
-    return t
+    return t._called(names)
 
   def _own(self) -> Self:
     """The same value as a tensor of its own. Nothing is copied until one of the two is written."""
@@ -406,9 +409,8 @@ class Base(Valued):
     constant = not mode.grad or (Ops.DETACH, None) in view   # for gradients
     needs = any([t._state == 1 for t in alias.seen()])
     if attached and leaf and not constant:
-      raise GradientError(
-        f"{name}: a leaf that requires a gradient is assigned a value that does too; use no_grad() or .detach() the value"
-      )
+      raise GradientError(f"{name}: a leaf that requires a gradient is assigned a value that does too; use no_grad() or "
+                          ".detach() the value")
     if 0 in value.shape or (index is None and value is self.lazydata and not (constant and needs)):   # nothing changes
       for note in watchers: note(alias)
       return self
@@ -435,13 +437,24 @@ class Base(Valued):
     fit_aligned(name, (self, value))
     if self._names is not None and value._names is not None: aligned(name, (self, value))
 
+  def _dim(self, name: str, dim: Any, to: str = "") -> int:
+    """A dim as a number from 0; ``to`` says what is done with it that takes one. Raises AxisError."""
+    d = axis_of(name, dim, self.ndim, self._names)
+    if to and not self.shape: raise AxisError(f"{name}: a tensor of shape () has no dimension to {to}")
+    return d
+
+  def _dims(self, name: str, dims: Any) -> tuple[int, ...]:
+    """A dim, several, or None for all, as sorted numbers from 0. Raises AxisError."""
+    return axes_of(name, dims, self.ndim, self._names)
+
+  def _needs_floats(self, name: str) -> None:
+    of_kind("f", name, "a tensor", self, "it takes floats (cast it first)")
+
   def _check_leaf(self, name: str) -> None:
-    if (
-      mode.grad and self._state > 0 and any([t._state == 2 and self._view[: len(t._view)] == t._view for t in self._alias.seen()])
-    ):
-      raise GradientError(
-        f"{name}: a leaf that requires a gradient cannot be changed in place; use no_grad and assign, or .detach() it"
-      )
+    if not mode.grad or self._state <= 0: return
+    if any([t._state == 2 and self._view[:len(t._view)] == t._view for t in self._alias.seen()]):
+      raise GradientError(f"{name}: a leaf that requires a gradient cannot be changed in place; use no_grad and assign, or "
+                          ".detach() it")
 
   def assign(self, x: Any) -> Self:
     """Replace this tensor's value, and with it what all views of the same memory see. Gives the tensor itself.
@@ -503,30 +516,6 @@ class Base(Valued):
 MAX_DIMS, MAX_SIZE = 64, 2 ** 63 - 1
 
 
-def axis_of(name: str, axis: Any, ndim: int, called: Names | None = None) -> int:
-  """An axis as a number from 0; negative ones count from the end, text is one of the names. Raises AxisError."""
-  if type(axis) is int and 0 <= axis < ndim: return axis
-  if isinstance(axis, str): return axis_named(name, axis, called)
-  if not isinstance(axis, (int, np.integer)) or isinstance(axis, bool):
-    raise AxisError(f"{name}: axis {shown(axis)} is no integer")
-  if not -max(ndim, 1) <= axis < max(ndim, 1):
-    raise AxisError(
-      f"{name}: axis {shown(axis)} of a tensor with {ndim} dimensions; axes go from {-max(ndim, 1)} to {max(ndim, 1) - 1}"
-    )
-  return int(axis) % max(ndim, 1)
-
-
-def axes_of(name: str, axis: Any, ndim: int, called: Names | None = None) -> tuple[int, ...]:
-  """An axis, several, or None for all, as sorted numbers from 0; text is one of the names. Raises AxisError (also for one given
-  twice)."""
-  if axis is None: return tuple(range(ndim))
-  if not isinstance(axis, (tuple, list)): return (axis_of(name, axis, ndim, called),)[:1 if ndim else 0]
-  axes = sorted([axis_of(name, a, ndim, called) for a in axis])
-  if len(set(axes)) != len(axes):
-    raise AxisError(f"{name}: axes {shown(tuple(axis))} name one twice in a tensor with {ndim} dimensions")
-  return tuple(axes) if ndim else ()
-
-
 def shape_of(name: str, args: Sequence[Any]) -> tuple[int, ...]:
   """A shape given as one sequence or as separate ints. Raises ArgumentError for anything that is not an int, and for more than
   memory has room for.
@@ -543,4 +532,4 @@ def shape_of(name: str, args: Sequence[Any]) -> tuple[int, ...]:
   return shape
 
 
-__all__ = ["Base", "mode", "no_grad", "axis_of", "axes_of", "shape_of", "whole_number", "real_number"]
+__all__ = ["Base", "mode", "no_grad", "shape_of", "whole_number", "real_number"]

@@ -14,12 +14,12 @@ from weakref import ref
 from ntgrad import graph
 from ntgrad.alias import values
 from ntgrad.checks import checked
-from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, GradientError, shown
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp, toposort
+from ntgrad.codegen.uop import Ops, UOp, toposort
 from ntgrad.core import mode, no_grad
 from ntgrad.engine.buffer import Storage
 from ntgrad.tensor import Tensor
+from ntgrad.tensor.elementwise import UINTS, seen_as
 from ntgrad.tensor.gradient import gradients, sources_of, walk
 
 To = Callable[[UOp], UOp]
@@ -202,7 +202,7 @@ class _Again:
     above: so it is computed then, and nothing of it is kept until then."""
     first = next((g for g in at.values() if graph.const_value(g) is None), None)
     def later(u: UOp) -> UOp: return u if first is None else _after(u, first)
-    stand_ins = [_stand_in(later(u)) for u in self.arguments]
+    stand_ins = [graph.stand_in(later(u)) for u in self.arguments]
     copy = Copy(dict(zip(self.inside, stand_ins)) | {u: later(u) for u in self.drawn})
     roots = {copy(self.values[i]): g for i, g in at.items()}
     others = dict(zip(self.others, sources[len(self.arguments):]))
@@ -230,23 +230,12 @@ class _Same:
     return _Same(to(self.sources[0]))
 
 
-def _stand_in(u: UOp) -> UOp:
-  """A node of the same value that equals no other, through which no gradient passes."""
-  node = UOp.unique(Ops.DETACH, u.dtype, (u,))
-  node.__dict__.update(shape=u.shape, device=u.device)
-  return node
-
-
 def _after(u: UOp, other: UOp) -> UOp:
   """The same value, which cannot be computed before an element of another one is, nor be found to be the same."""
   if not (0 not in other.shape and other.device == u.device): return u
   one = graph.reshape(graph.shrink(other, [(0, 1)] * len(other.shape)), ())
-  bits = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}[one.dtype.itemsize]
-  one = graph.make(Ops.BITCAST, bits, (one,), None, one.shape, one.device)
-  there = graph.scalar(BinaryOps.CMPNE, graph.scalar(BinaryOps.OR, one, 1), 0)   # always so
-  shape = u.shape
-  there = graph.expand(graph.reshape(there, (1,) * len(shape)), shape) if shape else there
-  return graph.where(there, u, graph.const(0, u.dtype, shape))
+  there = graph.ne(graph.or_(seen_as(one, UINTS[one.dtype.itemsize]), 1), 0)   # always so
+  return graph.where(graph.broadcast(there, u.shape), u, 0)
 
 
 class Copy:
@@ -303,7 +292,7 @@ def checkpoint(fn: Callable[..., Any], *args: Any, use_reentrant: Any = None, pr
   def stand_in(x: Any) -> Any:
     if not isinstance(x, Tensor): return x
     arguments.append(x.lazydata)
-    inside.append(_stand_in(x.lazydata))
+    inside.append(graph.stand_in(x.lazydata))
     t = Tensor._from_node(inside[-1])
     t._state, t._names = int(x._state > 0), x._names
     return t
@@ -346,6 +335,3 @@ def _dependent(values: Sequence[UOp], inside: Sequence[UOp], start: int) -> tupl
       out.add(n)
     elif any([s in out for s in n.src]): out.add(n)
   return out, drawn
-
-
-__all__ = ["Context", "Function", "checkpoint"]

@@ -77,6 +77,3 @@ def override(item: ScheduleItem | Kernel, kernel: Any) -> None:
   with lock:
     if kernel is None: overrides.given.pop(key, None)
     else: overrides.given[key] = kernel
-
-
-__all__ = ["eject", "override"]

@@ -13,6 +13,7 @@ from typing import Any, Callable, Sequence
 
 from ntgrad import graph
 from ntgrad.codegen.dtype import dtypes
+from ntgrad.tensor.elementwise import UINTS
 
 # ---- coefficients: for float32, for float64
 # arctan of |x| <= tan(pi / 8): powers of x*x from the third power of x on (Cephes, atanf.c)
@@ -99,7 +100,7 @@ def polynomial(x: Any, coefficients: Sequence[float]) -> Any:
 
 def bits(x: Any) -> Any:
   """The bits of floats as unsigned ints."""
-  return x.bitcast({1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}[x.dtype.itemsize])
+  return x.bitcast(UINTS[x.dtype.itemsize])
 
 
 def signbit(x: Any) -> Any:
@@ -269,21 +270,22 @@ def lgamma(x: Any) -> Any:
   return (y.eq(math.inf) | (x < 0) & sine.eq(0)).where(math.inf, (x < 0).where(beneath, positive))
 
 
-def _shifted(y: Any, steps: int, power: int) -> tuple[Any, Any]:
-  """y, added 1 to as long as it is beneath ``steps``, and the sum of 1 / y**power over what was passed."""
-  above: Any = 0.0
+def _shifted(x: Any, power: int) -> tuple[Any, Any, Any]:
+  """Where x is beneath 0; x, there 1 - x, added 1 to up to where Stirling's formula holds; and the sum of 1 / y**power over what
+  was passed."""
+  below, steps, above = x < 0, 10 if _double(x) else 6, 0.0
+  y = below.where(1 - x, x)
   for _ in range(steps):
     low = y < steps
     above = low.where((y if power == 1 else y * y).reciprocal(), 0.0) + above
     y = low.where(y + 1, y)
-  return y, above
+  return below, y, above
 
 
 def digamma(x: Any) -> Any:
   """The derivative of log(gamma(x)): steps of 1 up to where Stirling's formula holds, reflection beneath 0; NaN at its poles
   beneath 0, at 0 infinite."""
-  below = x < 0
-  y, passed = _shifted(below.where(1 - x, x), 10 if _double(x) else 6, 1)
+  below, y, passed = _shifted(x, 1)
   z = y.reciprocal()
   out = y.log() - z * 0.5 - z * z * polynomial(z * z, _STIRLING_1) - passed
   r = below.where(x - x.round(), 0.25) * math.pi
@@ -293,8 +295,7 @@ def digamma(x: Any) -> Any:
 
 def _trigamma(x: Any) -> Any:
   """The derivative of digamma, in the same way."""
-  below = x < 0
-  y, passed = _shifted(below.where(1 - x, x), 10 if _double(x) else 6, 2)
+  below, y, passed = _shifted(x, 2)
   z = y.reciprocal()
   out = z + z * z * 0.5 + z * z * z * polynomial(z * z, _STIRLING_2) + passed
   s = (below.where(x - x.round(), 0.25) * math.pi).sin() * (1 / math.pi)
@@ -377,6 +378,3 @@ SLOPES: dict[str, Callable[..., tuple[Any, ...]]] = {
   "sinc": lambda u, x: (_sinc_slope(x),),
   "copysign": lambda u, x, y: (_over(u, x), _constant(y, 0)),
 }
-
-
-__all__ = ["SLOPES", "bits", "signbit", "signed"]

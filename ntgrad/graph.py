@@ -1,18 +1,19 @@
 """Makers of tensor graph nodes: each stores the shape and device it knows on the node, so that nothing has to find them again.
 
-The functions here trust their arguments; what a person passes is checked by the methods of ``Tensor``.
+The functions here trust their arguments; what a person passes is checked by the methods of ``Tensor``. Arithmetic is here too,
+from ``codegen/elementwise.py``: ``graph.add(u, 1)``, ``graph.where(condition, u, 0.0)``.
 """
+# ruff: noqa: F403, F405
 from __future__ import annotations
 
 from typing import Any, NamedTuple, Sequence
 from weakref import ref
 
-from ntgrad.codegen.dtype import DType, acc_dtype, cast_number, dtypes
-from ntgrad.codegen.elementwise import Shape, add, binary, const, const_value, div, make, mul, scalar, sub, unary, where
+from ntgrad.codegen.dtype import DType, acc_dtype as acc_dtype, cast_number, dtypes
+from ntgrad.codegen.elementwise import *
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 
 Window = tuple[int, int, int]
-__all__ = ["acc_dtype", "add", "div", "mul", "sub", "unary", "where"]   # others are defined here
 
 
 def iota(n: int) -> UOp:
@@ -47,6 +48,11 @@ def permute(u: UOp, order: Shape) -> UOp:
   if all([i == o for i, o in enumerate(order)]): return u
   s = u.shape
   return _one(Ops.PERMUTE, u, order, tuple([s[o] for o in order]))
+
+
+def permute_back(u: UOp, order: Shape) -> UOp:
+  """Dims where they were before ``permute(u, order)``."""
+  return permute(u, tuple([order.index(d) for d in range(len(order))]))
 
 
 def pad(u: UOp, padding: Sequence[tuple[int, int]]) -> UOp:
@@ -94,6 +100,11 @@ def broadcast(u: UOp, shape: Shape) -> UOp:
   return expand(u, shape)
 
 
+def index_along(axis: int, shape: Shape) -> UOp:
+  """The index along an axis, at every element of a shape."""
+  return expand(reshape(iota(shape[axis]), tuple([n if d == axis else 1 for d, n in enumerate(shape)])), shape)
+
+
 # ---- reductions and the rest
 def reduce(fn: BinaryOps, u: UOp, axes: Sequence[int]) -> UOp:
   """Combine along axes, which stay as dims of 1. An empty axis gives the identity."""
@@ -128,15 +139,23 @@ def index_of(u: UOp, size: int) -> UOp:
   A uint64 beyond int64 becomes int64's greatest value, which is as much out of range.
   """
   d = u.dtype
-  if d is dtypes.uint64: u = scalar(BinaryOps.MIN, u, dtypes.max(dtypes.int64))
+  if d is dtypes.uint64: u = minimum(u, dtypes.max(dtypes.int64))
   return cast(u, dtypes.int32 if size < 2 ** 31 and (d.itemsize < 4 or d is dtypes.int32) else dtypes.int64)
 
 
 def inside(index: UOp, size: int) -> UOp:
   """Whether each index is from 0 to size - 1, size being within its dtype."""
-  return binary(
-    BinaryOps.AND, binary(BinaryOps.CMPLE, const(0, index.dtype, index.shape), index), scalar(BinaryOps.CMPLT, index, size)
-  )
+  return and_(le(0, index), lt(index, size))
+
+
+def part(u: UOp, axis: int, begin: int, end: int) -> UOp:
+  """From begin to end along an axis."""
+  return shrink(u, [(begin, end) if i == axis else (0, s) for i, s in enumerate(u.shape)])
+
+
+def total(u: UOp, axes: Sequence[int]) -> UOp:
+  """The sums along axes, which become 1."""
+  return reduce(BinaryOps.ADD, u, axes)
 
 
 def drop(u: UOp, axes: Sequence[int]) -> UOp:
@@ -189,6 +208,13 @@ def contiguous(u: UOp) -> UOp:
   return u if below.op is Ops.CONTIGUOUS or below.op is Ops.BUFFER else _one(Ops.CONTIGUOUS, u, None, u.shape)
 
 
+def stand_in(u: UOp) -> UOp:
+  """A node of the same value that equals no other, through which no gradient passes."""
+  node = UOp.unique(Ops.DETACH, u.dtype, (u,))
+  node.__dict__.update(shape=u.shape, device=u.device)
+  return node
+
+
 class Result(NamedTuple):
   """The note of a node that has the gradient of an output of a call (``ntgrad/custom.py``)."""
   call: Any
@@ -197,8 +223,7 @@ class Result(NamedTuple):
 
 def with_gradient(value: UOp, call: Any, number: int) -> UOp:
   """A node that stands for a value, and has the gradient of an output of a call."""
-  node = UOp.unique(Ops.DETACH, value.dtype, (value,))
-  node.__dict__.update(shape=value.shape, device=value.device)
+  node = stand_in(value)
   node.note = Result(call, number)
   call.outputs[number] = ref(node)
   return node

@@ -39,6 +39,3 @@ def host_view(u: UOp) -> np.ndarray[Any, Any]:
     elif n.op is Ops.TILE:
       a = a[tuple([slice(0, (k - 1) * step + 1, step) for k, (_, step, _) in zip(n.shape, n.arg)])].reshape(n.shape)
   return np.array(a, order="C") if chain or u.op is Ops.CONST else a
-
-
-__all__ = ["host_view", "is_host_view"]

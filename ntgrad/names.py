@@ -1,7 +1,7 @@
 """Names of dimensions: which name stands at which dimension of a result, and what is said where names or sizes do not fit.
 
 Names belong to a Tensor, not to its node of the graph, which all share that compute the same value. ``Tensor._names`` is None
-where no dimension has a name, and then nothing here is called; else it has a name or None for each dimension.
+where no dimension has a name, and then nothing here is called but ``axis_of``; else it has a name or None for each dimension.
 
 One idea carries names everywhere: an operation says where the dimensions of its tensors go, its *places*, and names go along.
 ``merged`` does it where several tensors meet, ``moved`` for movement, by a table of the graph's ops. A result of one tensor that
@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import math
 from typing import Any, Callable, Iterable, Sequence
+
+import numpy as np
 
 from ntgrad.codegen.atoms import count
 from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
@@ -43,6 +45,29 @@ def given(name: str, names: Sequence[Any], shape: Shape) -> Names | None:
       raise ArgumentError(f"{name}: {n!r} stands {names.count(n)} times in {shown(tuple(names))} for shape {shape}; "
                           "a name stands at one dimension")
   return _or_none(tuple(names))
+
+
+def axis_of(name: str, axis: Any, ndim: int, called: Names | None = None) -> int:
+  """An axis as a number from 0; negative ones count from the end, text is one of the names. Raises AxisError."""
+  if type(axis) is int and 0 <= axis < ndim: return axis
+  if isinstance(axis, str): return axis_named(name, axis, called)
+  if not isinstance(axis, (int, np.integer)) or isinstance(axis, bool):
+    raise AxisError(f"{name}: axis {shown(axis)} is no integer")
+  if not -max(ndim, 1) <= axis < max(ndim, 1):
+    raise AxisError(f"{name}: axis {shown(axis)} of a tensor with {ndim} dimensions; axes go from {-max(ndim, 1)} to "
+                    f"{max(ndim, 1) - 1}")
+  return int(axis) % max(ndim, 1)
+
+
+def axes_of(name: str, axis: Any, ndim: int, called: Names | None = None) -> tuple[int, ...]:
+  """An axis, several, or None for all, as sorted numbers from 0; text is one of the names. Raises AxisError (also for one given
+  twice)."""
+  if axis is None: return tuple(range(ndim))
+  if not isinstance(axis, (tuple, list)): return (axis_of(name, axis, ndim, called),)[:1 if ndim else 0]
+  axes = sorted([axis_of(name, a, ndim, called) for a in axis])
+  if len(set(axes)) != len(axes):
+    raise AxisError(f"{name}: axes {shown(tuple(axis))} name one twice in a tensor with {ndim} dimensions")
+  return tuple(axes) if ndim else ()
 
 
 def axis_named(name: str, axis: str, names: Names | None) -> int:
@@ -205,8 +230,3 @@ def ordinal(k: int) -> str:
 
 
 def _or_none(names: Names) -> Names | None: return None if all([n is None for n in names]) else names
-
-
-__all__ = [
-  "aligned", "at", "axis_named", "fit", "fit_aligned", "given", "merged", "moved", "ordinal", "regrouped", "text", "without"
-]

@@ -113,18 +113,24 @@ def lines_of(parts: Sequence[Iterable[UOp]], order: Sequence[UOp]) -> list[str]:
 def blame(error: Exception, nodes: Iterable[UOp], order: Sequence[UOp]) -> None:
   """Say in an error's message which lines made the nodes that it is about, of a graph in ``order``, where that has not been
   said."""
-  if not isinstance(error, NtgradError) or "blamed" in error.__dict__ or not (text := lines(nodes, of(order))): return
-  error.__dict__["blamed"] = True
-  error.args = (f"{error}\ncomputing what was made at {text}", *error.args[1:])
+  if _may_say(error) and (text := lines(nodes, of(order))): _say(error, f"computing what was made at {text}")
 
 
 def blame_caller(error: Exception, what: str) -> None:
   """Say in an error's message which line of the user's called ``what`` (a replay, which goes through no graph; a wait for the
   device, which is about all that was launched before), where no line has been named."""
-  if not config.origins or not isinstance(error, NtgradError) or "blamed" in error.__dict__: return
+  if not config.origins or not _may_say(error): return
   f = user_frame()
+  _say(error, f"{what} at {os.path.basename(f.f_code.co_filename)}:{f.f_lineno}")
+
+
+def _may_say(error: Exception) -> bool: return isinstance(error, NtgradError) and "blamed" not in error.__dict__
+
+
+def _say(error: Exception, line: str) -> None:
+  """A further line of an error's message; no other is added to it."""
   error.__dict__["blamed"] = True
-  error.args = (f"{error}\n{what} at {os.path.basename(f.f_code.co_filename)}:{f.f_lineno}", *error.args[1:])
+  error.args = (f"{error}\n{line}", *error.args[1:])
 
 
 def _read(code: CodeType, at: int) -> tuple[int, str]:
@@ -157,8 +163,3 @@ def _name(u: UOp) -> str:
   if u.op is Ops.ALU: return str(u.arg.name).lower()
   if u.op is Ops.REDUCE_AXIS: return _SUMS.get(u.arg[0], u.arg[0].name.lower())
   return u.op.name.lower()
-
-
-__all__ = [
-  "Origin", "blame", "blame_caller", "carry", "lines", "lines_of", "note", "of", "of_gradient", "user_frame", "worth_naming"
-]

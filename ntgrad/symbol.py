@@ -59,7 +59,7 @@ class Symbol:
       power = bool(meta if power_of_two is None else power_of_two)
       size = ix.Size(name, lower_bound, upper_bound, bool(constexpr or meta), bool(meta), power)
       _check_bounds(size)
-      self.node = UOp(Ops.SIZE, ix.INT, (), size)
+      self.node = size.node
       return
     if constexpr or meta or power_of_two or lower_bound is not None or upper_bound is not None:
       raise ArgumentError(f"Symbol: options are those of a name, and {name} is an expression")
@@ -68,10 +68,7 @@ class Symbol:
   @staticmethod
   def _of(node: UOp) -> int | Symbol:
     """An expression as a Symbol, or as the int that it is."""
-    if node.op is Ops.CONST: return int(node.arg)
-    out = Symbol.__new__(Symbol)
-    out.node = node
-    return out
+    return int(node.arg) if node.op is Ops.CONST else _symbol(node)
 
   # ---- what it is
 

@@ -84,7 +84,6 @@ class Bound(int):
   def __deepcopy__(self, memo: Any) -> int: return self
 
 
-
 def _method(fn: Callable[[int, int], int], made: Callable[[UOp, UOp], UOp], swapped: bool) -> Callable[[Bound, Any], Any]:
   def method(self: Bound, other: Any) -> Any:
     if isinstance(other, float) and made in (ix.add, ix.sub, ix.mul):
@@ -214,9 +213,6 @@ class Variable:
     if isinstance(value, bool) or not isinstance(value, int): raise ArgumentError(f"{self}: an int, got {shown(value)}")
     if not self.lower <= value <= self.upper:
       raise ShapeError(f"{self.name} is from {self.lower} to {self.upper}, got {value}; give the Variable bounds that have it")
-    return Bound.of(int(value), UOp(Ops.SIZE, ix.INT, (), ix.Size(self.name, self.lower, self.upper)))
+    return Bound.of(int(value), ix.Size(self.name, self.lower, self.upper).node)
 
   def __repr__(self) -> str: return f"Variable({self.name!r}, {self.lower}, {self.upper})"
-
-
-__all__ = ["Bound", "Derived", "Variable", "real"]

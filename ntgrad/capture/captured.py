@@ -180,7 +180,7 @@ class Capture:
     if not why:
       assert self._first is not None
       same = [(size, n) for size, n, first in zip(trace.sizes, trace.values, self._first.values) if n == first]
-      for size, n in same: trace.holds(ix.eq(UOp(Ops.SIZE, ix.INT, (), size), n))   # a number that forgot it would not have shown
+      for size, n in same: trace.holds(ix.eq(size.node, n))   # a number that forgot it would not have shown
       if same: sized = Sized(trace, mine, recorder.launches, recorder.sizes, outputs)
       self._first = None
       report.note(f"captured {self.name} for all values of {', '.join([s.name for s in trace.sizes])}")
@@ -272,7 +272,7 @@ class Capture:
       else:
         self._given.append(Given("read"))
         given = next(reads)
-        shape = tuple([int(n) if (size := open_.get((number, d))) is None else Bound.of(n, UOp(Ops.SIZE, ix.INT, (), size))
+        shape = tuple([int(n) if (size := open_.get((number, d))) is None else Bound.of(n, size.node)
                        for d, n in enumerate(t.shape)])
         b = Buffer(given.device, shape, given.dtype)   # what is computed from a copy is new
         b.take(given)

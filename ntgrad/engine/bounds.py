@@ -66,29 +66,29 @@ def notes(u: UOp, parts: int) -> UOp:
   n = prod(index.shape)
   index = graph.reshape(index, (n,))
   d = index.dtype
-  bad = graph.scalar(BinaryOps.CMPLT, index, low) if low > dtypes.min(d) else None
+  bad = graph.lt(index, low) if low > dtypes.min(d) else None
   if end <= dtypes.max(d):
-    above = graph.binary(BinaryOps.CMPLE, graph.const(end, d, (n,)), index)
-    bad = above if bad is None else graph.binary(BinaryOps.OR, bad, above)
+    above = graph.le(end, index)
+    bad = above if bad is None else graph.or_(bad, above)
   assert bad is not None
-  if ignore is not None: bad = graph.binary(BinaryOps.AND, bad, graph.scalar(BinaryOps.CMPNE, index, ignore))
+  if ignore is not None: bad = graph.and_(bad, graph.ne(index, ignore))
   if d.itemsize == 8 or d is dtypes.uint32:   # the nearest of 32 bits
-    if d.kind == "i": index = graph.scalar(BinaryOps.MAX, index, dtypes.min(dtypes.int32))
-    index = graph.scalar(BinaryOps.MIN, index, dtypes.max(dtypes.int32))
+    if d.kind == "i": index = graph.maximum(index, dtypes.min(dtypes.int32))
+    index = graph.minimum(index, dtypes.max(dtypes.int32))
   index = graph.cast(index, dtypes.int32)
-  numbers = graph.scalar(BinaryOps.ADD, graph.iota(n), 1)
+  numbers = graph.add(graph.iota(n), 1)
   each = -(-n // parts)
   def split(x: UOp) -> UOp: return graph.reshape(graph.pad(x, [(0, parts * each - n)]), (parts, each))
   bad, index, numbers = split(bad), split(index), split(numbers)
   # two reductions of 32 bits are faster than one of 64: which is the last, and what it is
-  last = graph.reduce(BinaryOps.MAX, graph.where(bad, numbers, graph.const(0, dtypes.int32, bad.shape)), (1,))
-  there = graph.binary(BinaryOps.CMPEQ, numbers, graph.expand(last, bad.shape))
+  last = graph.reduce(BinaryOps.MAX, graph.where(bad, numbers, 0), (1,))
+  there = graph.eq(numbers, graph.expand(last, bad.shape))
   least = graph.const(dtypes.min(dtypes.int32), dtypes.int32, bad.shape)
   value = graph.reduce(BinaryOps.MAX, graph.where(there, index, least), (1,))
   word = graph.cast(graph.cast(value, dtypes.uint32), dtypes.int64)
-  note = graph.add(graph.scalar(BinaryOps.MUL, graph.cast(last, dtypes.int64), WORD), word)
-  none = graph.scalar(BinaryOps.CMPEQ, last, 0)
-  return graph.reshape(graph.where(none, graph.const(0, dtypes.int64, note.shape), note), (parts,))
+  note = graph.add(graph.mul(graph.cast(last, dtypes.int64), WORD), word)
+  none = graph.eq(last, 0)
+  return graph.reshape(graph.where(none, 0, note), (parts,))
 
 
 _checks: Recent[Any, Checks] = Recent(1024)   # by what is checked where
@@ -118,7 +118,7 @@ def look_through(marked: Sequence[UOp], checked: dict[UOp, Checks]) -> list[Alia
     checked[u] = checks_of(u)
     a: Alias = checked[u].owner
     parts, = a.node.shape
-    a.write(graph.binary(BinaryOps.MAX, a.node, notes(u, parts)), "a check of indices")
+    a.write(graph.maximum(a.node, notes(u, parts)), "a check of indices")
     out.append(a)
   return out
 

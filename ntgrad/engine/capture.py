@@ -5,7 +5,7 @@ import hashlib
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence
 from weakref import ref
 
 import numpy as np
@@ -13,9 +13,8 @@ import numpy as np
 from ntgrad import alias
 from ntgrad.alias import Alias, live_aliases, onto as seen_through, values
 from ntgrad.backends.base import Device
-from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import CaptureError
-from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, toposort
+from ntgrad.codegen.uop import Ops, UOp, toposort
 from ntgrad.variable import Bound
 
 from . import realize as engine
@@ -202,32 +201,13 @@ class Recorder(Watch):
 being_recorded: list[Recorder] = []
 
 
-base_of = engine.base_of
+base_of, moved, onto = engine.base_of, engine.moved, engine.onto
 
 
 def storage_of(a: Alias) -> Storage | None:
   """The memory that an Alias's value lies in, its own or another's; None where it is not computed."""
   base = base_of(a.node)
   return base.arg.storage if base.op is Ops.BUFFER else None
-
-
-Move = tuple[Ops, DType, Any]
-
-
-def moved(u: UOp) -> tuple[Move, ...]:
-  """The movement between a node and what it is a view of, innermost first (not its nodes: they would hold the memory)."""
-  out: list[Move] = []
-  u = engine.resolved(u)
-  while u.op in MOVEMENT or u.op is Ops.DETACH:
-    if u.op in MOVEMENT: out.append((u.op, u.dtype, u.arg))
-    u = engine.resolved(u.src[0])
-  return tuple(out[::-1])
-
-
-def onto(node: UOp, movement: Iterable[Move]) -> UOp:
-  """The same view of another node."""
-  for op, dtype, arg in movement: node = UOp(op, dtype, (node,), arg)
-  return node
 
 
 @contextmanager

@@ -96,6 +96,3 @@ def taken() -> dict[str, float]:
   found = dict(_spent)
   _spent.update(dict.fromkeys(PHASES, 0.0))
   return found
-
-
-__all__ = ["PHASES", "Totals", "launched", "phase", "reset", "taken", "totals"]

@@ -207,6 +207,3 @@ def difference(want: np.ndarray[Any, Any], got: np.ndarray[Any, Any], dtype: DTy
   at = int(np.argmax(np.where(wrong, off, -1)))
   return (f"{int(wrong.sum())} of {want.size} elements, most at element {at}: {got[at]} in place of {want[at]}, "
           f"a difference of {off[at]:.4g} where {allowed[at]:.2g} is rounding")
-
-
-__all__ = ["found", "standing_for", "state"]

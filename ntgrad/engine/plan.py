@@ -11,7 +11,7 @@ from ntgrad.codegen.printing import dtype_name, screen
 from ntgrad.codegen.rewrite import substitute
 from ntgrad.codegen.size_text import shape_text
 from ntgrad.codegen.sizes import evaluator
-from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.codegen.uop import UOp
 from ntgrad.variable import Bound
 
 from . import report
@@ -66,7 +66,7 @@ class SizedPlan:
     """A plan that :func:`make_plan` made of a graph with ``sizes``."""
     nodes: list[ix.Dim] = [n for _, shape, _ in plan.made for n in shape]
     for step in plan.steps:
-      nodes += [UOp(Ops.SIZE, ix.INT, (), s) for s in step.takes]
+      nodes += [s.node for s in step.takes]
     return SizedPlan(plan, evaluator(tuple(nodes), sizes), tuple(nodes))
 
   def at(self, values: tuple[int, ...], table: dict[UOp, UOp] | None = None) -> Plan:

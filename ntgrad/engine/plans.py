@@ -202,7 +202,7 @@ def _made_of(t: templates.Template, s: templates.Skeleton) -> dict[UOp, UOp]:
   trace = traces[-1]
   table = {}
   for size, place in zip(t.sizes, t.places):
-    now = table[UOp(Ops.SIZE, ix.INT, (), size)] = ix.node(trace.expr(s.sizes[place]))
+    now = table[size.node] = ix.node(trace.expr(s.sizes[place]))
     if size.lower is not None: trace.holds(ix.ge(now, size.lower))
   for guessed, n in zip(made_of(t.exprs, table), s.sizes):
     own = ix.node(trace.expr(n))

@@ -10,6 +10,7 @@ from ntgrad import origins
 from ntgrad.alias import Alias, caller, homeless, live_aliases, pending, unplaced, values, waiting, whole
 from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.config import config
+from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import NtgradError, OutOfMemoryError
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, prod
 from ntgrad.engine.bounds import look_through
@@ -30,13 +31,26 @@ outside: dict[UOp, ref[Alias]] = {}
 
 def rebased(u: UOp) -> UOp:
   """A node upon the memory that holds what it is a view of, where that has been computed."""
-  chain: list[UOp] = []
-  while (r := resolved(u)) is u and (u.op in MOVEMENT or u.op is Ops.DETACH):
-    if u.op in MOVEMENT: chain.append(u)
-    u = u.src[0]
-  u = r
-  for m in reversed(chain): u = UOp(m.op, m.dtype, (u,), m.arg)
-  return u
+  return onto(base_of(u), moved(u))
+
+
+Move = tuple[Ops, DType, Any]
+
+
+def moved(u: UOp) -> tuple[Move, ...]:
+  """The movement between a node and what it is a view of, innermost first (not its nodes: they would hold the memory)."""
+  out: list[Move] = []
+  u = resolved(u)
+  while u.op in MOVEMENT or u.op is Ops.DETACH:
+    if u.op in MOVEMENT: out.append((u.op, u.dtype, u.arg))
+    u = resolved(u.src[0])
+  return tuple(out[::-1])
+
+
+def onto(node: UOp, movement: Iterable[Move]) -> UOp:
+  """The same view of another node."""
+  for op, dtype, arg in movement: node = UOp(op, dtype, (node,), arg)
+  return node
 
 
 def is_view(u: UOp) -> bool:

@@ -393,6 +393,3 @@ def reset() -> None:
   _making.clear()
   _helpers.clear()
   reset_labels()
-
-
-__all__ = ["color", "compiled", "describe", "labelled", "new_label", "ran", "reset", "scheduled"]

@@ -192,6 +192,3 @@ class Sized:
     for got, want, e in zip(self.numbers_at(values), first.numbers, self.exprs):
       if got != want: return f"a number that is {want} and then {dim_text(e)} does not say what it is made of"
     return ""
-
-
-__all__ = ["At", "Outline", "Sized", "at", "outline", "plain"]

@@ -146,13 +146,13 @@ def guess(samples: Sequence[tuple[int, ...]], dims: Sequence[bool],
     if type(n) is Bound and n.node.op is Ops.SIZE and not any(size.name == n.node.arg.name for size, _ in made):
       lower = n.node.arg.lower if min(sizes[place] for sizes in samples) < 2 else max(n.node.arg.lower, 2)
       made.append((n.node.arg._replace(lower=lower, hint=int(n)), place))
-      known[tuple([sizes[place] for sizes in samples])] = UOp(Ops.SIZE, ix.INT, (), made[-1][0])
-  named = {size.name: UOp(Ops.SIZE, ix.INT, (), size) for size, _ in made}
+      known[tuple([sizes[place] for sizes in samples])] = made[-1][0].node
+  named = {size.name: size.node for size, _ in made}
   free = [name for k in range(len(samples[-1]) + len(made)) if (name := f"s{k}") not in named][::-1]
   for place, values in enumerate(zip(*samples)):
     n = values[-1]
     if type(n) is Bound and _is_value(n, {size.name: samples[-1][p] for size, p in made[:len(named)]}):
-      table = {UOp(Ops.SIZE, ix.INT, (), size): named[size.name] for size in sizes_of((n.node,))}
+      table = {size.node: named[size.name] for size in sizes_of((n.node,))}
       out.append(ix.number(substitute((n.node,), table)[0]))
       continue
     if len(set(values)) == 1 and (len(samples) > 1 or declared):
@@ -163,7 +163,7 @@ def guess(samples: Sequence[tuple[int, ...]], dims: Sequence[bool],
     if found is None:
       size = ix.Size(free.pop(), 2 if min(values) >= 2 else 0, hint=values[-1])
       made.append((size, place))
-      found = UOp(Ops.SIZE, ix.INT, (), size)
+      found = size.node
     known.setdefault(values, found)
     out.append(ix.number(found))
   return tuple(out), tuple(made)
@@ -295,6 +295,3 @@ def about(t: Template) -> str:
   free = len(set(t.sizes) - theirs)
   if free: dims.append(f"and {free} more in its operations" if dims else f"{free} in its operations")
   return ", ".join(dims)
-
-
-__all__ = ["Sample", "MOST_SAMPLES", "Number", "Skeleton", "Template", "about", "guess", "skeleton", "template"]

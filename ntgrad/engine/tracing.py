@@ -98,6 +98,3 @@ def tracing(trace: Trace | None) -> Iterator[None]:
   finally:
     traces.remove(trace)
     variable.looks.pop()
-
-
-__all__ = ["Trace", "Values", "otherwise", "traces", "tracing"]

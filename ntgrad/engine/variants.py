@@ -62,12 +62,12 @@ class Variant(NamedTuple):
 
 def in_units(sizes: Sequence[ix.Size], units: Sizes) -> Callable[[Sequence[int]], tuple[int, ...]]:
   """A function from sizes to how many ``units`` each has."""
-  return evaluator(tuple([ix.fdiv(UOp(Ops.SIZE, ix.INT, (), s), unit) for s, unit in zip(sizes, units)]), tuple(sizes))
+  return evaluator(tuple([ix.fdiv(s.node, unit) for s, unit in zip(sizes, units)]), tuple(sizes))
 
 
 def with_sizes(kernel: Kernel, new: Sequence[UOp]) -> Kernel:
   """The kernel with other expressions for its sizes."""
-  table = dict(zip([UOp(Ops.SIZE, ix.INT, (), s) for s in kernel.sizes], new))
+  table = dict(zip([s.node for s in kernel.sizes], new))
   def known(n: ix.Dim) -> ix.Dim: return n if isinstance(n, int) else ix.number(substitute((n,), table)[0])
   params = tuple([replace(p, shape=tuple(map(known, p.shape))) for p in kernel.params])
   return kernel.with_(
@@ -83,7 +83,7 @@ def with_common_names(kernel: Kernel) -> tuple[Kernel, tuple[ix.Size, ...]]:
   free = (name for i in itertools.count() if (name := f"s{i}") not in named)
   to = {s: s._replace(name=s.name if s.name in named else next(free), hint=None) for s in own}
   back = {new: s for s, new in to.items()}
-  kernel = with_sizes(kernel, [UOp(Ops.SIZE, ix.INT, (), to[s]) for s in kernel.sizes])
+  kernel = with_sizes(kernel, [to[s].node for s in kernel.sizes])
   return kernel, tuple([back[s] for s in kernel.sizes])
 
 
@@ -204,7 +204,7 @@ class SizedProgram(Variants):
 
   def kernel_for(self, sizes: Sizes, units: Sizes, wide: bool) -> Kernel:
     """The kernel with its sizes as multiples: K -> 64*(K/64)."""
-    own = [UOp(Ops.SIZE, ix.INT, (), s) for s in self.final(sizes, units, wide)]
+    own = [s.node for s in self.final(sizes, units, wide)]
     return with_sizes(self.kernel, [ix.mul(s, unit) for s, unit in zip(own, units)])
 
   def blocks(self, sizes: Sizes, units: Sizes, wide: bool) -> Blocks:

@@ -11,7 +11,7 @@ from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
 from ntgrad.core import axis_of
-from ntgrad.nn.common import size
+from ntgrad.nn.common import implicit_dim, size
 from ntgrad.nn.module import Module, forward_of
 from ntgrad.tensor import Tensor
 
@@ -162,30 +162,21 @@ class Hardsigmoid(_Elementwise):
 @layer
 class Tanhshrink(_Elementwise):
   """x - tanh(x)."""
-
-  def __call__(self, input: Tensor) -> Any:
-    """The function of every element."""
-    return input - input.tanh()
+  _calls = "tanhshrink"
 
 
 @layer
 class Hardshrink(_Elementwise):
   """x, but 0 where it is from -lambd to lambd."""
   lambd: float = 0.5
-
-  def __call__(self, input: Tensor) -> Any:
-    """The function of every element."""
-    return ((input >= -self.lambd) & (input <= self.lambd)).where(0, input)
+  _calls = "hardshrink lambd"
 
 
 @layer
 class Softshrink(_Elementwise):
   """x nearer to 0 by lambd, 0 where that is beyond it."""
   lambd: float = 0.5
-
-  def __call__(self, input: Tensor) -> Any:
-    """The function of every element."""
-    return (input > self.lambd).where(input - self.lambd, (input < -self.lambd).where(input + self.lambd, input * 0))
+  _calls = "softshrink lambd"
 
 
 @layer
@@ -194,40 +185,37 @@ class Threshold(_Elementwise):
   threshold: float
   value: float
   inplace: bool = False
+  _calls = "threshold threshold value"
+
+
+class _Along(_Elementwise):
+  """Calls a method of the input with ``dim``."""
+  dim: Any
 
   def __call__(self, input: Tensor) -> Any:
-    """The function of every element."""
-    return (input > self.threshold).where(input, self.value)
+    """What adds up to 1 along ``dim``: numbers from 0 to 1, or their logarithms. Raises AxisError."""
+    return getattr(input, self._calls)(implicit_dim(self.dim, input.ndim))
 
 
 @layer
-class Softmax(_Elementwise):
+class Softmax(_Along):
   """exp(x) over its sum along ``dim`` (None: the second of three and of one to two dimensions the last, as PyTorch chooses)."""
   dim: Any = None
-
-  def __call__(self, input: Tensor) -> Any:
-    """Numbers from 0 to 1 that add up to 1 along ``dim``. Raises AxisError."""
-    return input.softmax(_dim(self.dim, input))
+  _calls = "softmax"
 
 
 @layer
-class Softmin(_Elementwise):
+class Softmin(_Along):
   """Softmax of -x."""
   dim: Any = None
-
-  def __call__(self, input: Tensor) -> Any:
-    """Numbers from 0 to 1 that add up to 1 along ``dim``. Raises AxisError."""
-    return input.neg().softmax(_dim(self.dim, input))
+  _calls = "softmin"
 
 
 @layer
-class LogSoftmax(_Elementwise):
+class LogSoftmax(_Along):
   """The logarithm of Softmax."""
   dim: Any = None
-
-  def __call__(self, input: Tensor) -> Any:
-    """Logarithms of numbers that add up to 1 along ``dim``. Raises AxisError."""
-    return input.log_softmax(_dim(self.dim, input))
+  _calls = "log_softmax"
 
 
 @layer
@@ -241,10 +229,6 @@ class Softmax2d(_Elementwise):
     return input.softmax(-3)
 
 
-def _dim(dim: Any, x: Tensor) -> Any:
-  return (0 if x.ndim in (0, 1, 3) else 1) if dim is None else dim
-
-
 @layer
 class GLU(_Elementwise):
   """The first half along ``dim`` times the sigmoid of the second (https://arxiv.org/abs/1612.08083)."""
@@ -255,8 +239,7 @@ class GLU(_Elementwise):
     d = axis_of("nn.GLU", self.dim, input.ndim, input._names)
     if input.ndim == 0 or input.shape[d] % 2:
       raise ShapeError(f"nn.GLU: input of shape {input.shape}, expected an even size at {d}")
-    a, b = input.chunk(2, d) if input.shape[d] else (input, input)
-    return a * b.sigmoid()
+    return input.glu(d)
 
 
 @layer
@@ -273,7 +256,7 @@ class RReLU(Module):
 
   def __call__(self, input: Tensor) -> Tensor:
     """The input's shape."""
-    with self._in_mode(): return input.rrelu(self.lower, self.upper)
+    return input.rrelu(self.lower, self.upper, self.training)
 
 
 @checked
@@ -294,8 +277,7 @@ class PReLU(Module):
     n = self.num_parameters
     if n > 1 and (input.ndim < 2 or input.shape[1] != n):
       raise ShapeError(f"nn.PReLU: input of shape {input.shape}, expected (n, {n}, ..)")
-    slope = self.weight if n == 1 else self.weight.reshape(n, *[1] * (input.ndim - 2))
-    return (input > 0).where(input, input * slope)
+    return input.prelu(self.weight)
 
 
 _NAMED = ("relu", "gelu", "silu", "tanh", "sigmoid", "leaky_relu", "elu", "mish")

@@ -4,8 +4,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ntgrad.checks import checked
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.checks import checked, of_kind
+from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.core import real_number
 from ntgrad.nn.common import last, size
 from ntgrad.nn.containers import ModuleList, Sequential
@@ -72,7 +72,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     name = "nn.AdaptiveLogSoftmaxWithLoss"
     if input.ndim not in (1, 2) or target.shape != input.shape[:-1]:
       raise ShapeError(f"{name}: input {input.shape} and target {target.shape}; give (n, {self.in_features}) and (n,)")
-    if target.dtype.kind not in "iu": raise DTypeError(f"{name}: a target of {target.dtype.name}; it takes class indices, ints")
+    of_kind("iu", name, "a target", target, "it takes class indices, ints")
     each: Any = self.log_prob(input).nll_loss(target, reduction="none")
     return ASMoutput(-each, each.mean())
 

@@ -9,9 +9,8 @@ from typing import Any
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
-from ntgrad.core import real_number
 from ntgrad.nn.activations import activation_of
-from ntgrad.nn.common import count, last, size
+from ntgrad.nn.common import count, last, leaf, probability, size
 from ntgrad.nn.containers import ModuleList
 from ntgrad.nn.dropout import Dropout
 from ntgrad.nn.init import xavier_uniform_
@@ -22,13 +21,30 @@ from ntgrad.tensor import Tensor
 
 
 def _xavier(rows: int, columns: int) -> Tensor:
-  bound = math.sqrt(6 / (rows + columns))
-  return Tensor.uniform(rows, columns, low=-bound, high=bound, requires_grad=True)
+  return leaf(rows, columns, bound=math.sqrt(6 / (rows + columns)))
 
 
 def causal_mask(n: int, m: int, device: str | None = None) -> Tensor:
   """True where a query may not look: (n, m) bool, row i looks at columns 0 to i."""
   return Tensor.ones(n, m, dtype=dtypes.bool, device=device).triu(1)
+
+
+def added(mask: Tensor, like: Tensor) -> Tensor:
+  """What a mask adds to scores: 0 or -inf of a bool one, which is True where not to look."""
+  return mask.where(Tensor(-math.inf, dtype=like.dtype, device=like.device), 0) if mask.dtype is dtypes.bool else mask
+
+
+def attended(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: float, zeros: bool,
+             need_weights: bool) -> tuple[Tensor, Tensor | None]:
+  """What queries (n, heads, steps, features) find among keys and values, and how much of each key; ``zeros`` are one more key
+  and value. A mask (.., keys) is added to the scores; keys behind it may be seen."""
+  if zeros: k, v = [x.pad((0, 0, 0, 1)) for x in (k, v)]
+  if mask is not None: mask = mask.pad((0, k.shape[2] - mask.shape[3]))
+  if not need_weights:
+    with Tensor.train(dropout_p != 0): return q.scaled_dot_product_attention(k, v, mask, dropout_p), None
+  scores = q.dot(k.transpose(-2, -1)) * (1 / math.sqrt(q.shape[-1]))
+  weights = (scores if mask is None else scores + mask).softmax(-1).dropout(dropout_p, True)
+  return weights.dot(v), weights
 
 
 @checked
@@ -48,8 +64,7 @@ class MultiheadAttention(Module):
     name = "MultiheadAttention"
     self.embed_dim, self.num_heads = size(name, "embed_dim", embed_dim), size(name, "num_heads", num_heads)
     if embed_dim % num_heads: raise ArgumentError(f"nn.{name}: embed_dim {embed_dim} cannot be divided into {num_heads} heads")
-    if not 0 <= real_number(f"nn.{name}", "dropout", dropout) <= 1:
-      raise ArgumentError(f"nn.{name}: dropout is {dropout}, expected 0 to 1")
+    probability(f"nn.{name}", "dropout", dropout)
     self.kdim = embed_dim if kdim is None else size(name, "kdim", kdim)
     self.vdim = embed_dim if vdim is None else size(name, "vdim", vdim)
     self.dropout, self.batch_first, self.add_zero_attn = dropout, batch_first, add_zero_attn
@@ -81,21 +96,12 @@ class MultiheadAttention(Module):
       raise ShapeError(f"nn.MultiheadAttention: query {query.shape}, key {key.shape} and value {value.shape}; all need the "
                        "same n, key and value as many steps")
     q, k, v = self._projected(parts, query is key and key is value)
-    n, steps, keys = q.shape[0], q.shape[1], k.shape[1]
-    mask = self._mask(n, steps, keys, attn_mask, key_padding_mask, is_causal, q)
+    n = q.shape[0]
+    mask = self._mask(n, q.shape[1], k.shape[1], attn_mask, key_padding_mask, is_causal, q)
     if self.bias_k is not None and self.bias_v is not None:
       k, v = [t.cat(b.expand(n, 1, self.embed_dim), dim=1) for t, b in ((k, self.bias_k), (v, self.bias_v))]
-    if self.add_zero_attn: k, v = [t.pad(((0, 0), (0, 1), (0, 0))) for t in (k, v)]
-    if mask is not None: mask = mask.pad(((0, 0), (0, 0), (0, 0), (0, k.shape[1] - keys)))   # what was added may be seen
     q, k, v = [t.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for t in (q, k, v)]   # (n, heads, steps, features)
-    weights = None
-    with self._in_mode():
-      if need_weights:
-        scores = q.dot(k.transpose(-2, -1)) * (1 / math.sqrt(q.shape[-1]))
-        scores = scores if mask is None else scores + mask
-        weights = scores.softmax(-1).dropout(self.dropout)
-        out = weights.dot(v)
-      else: out = q.scaled_dot_product_attention(k, v, mask, self.dropout)
+    out, weights = attended(q, k, v, mask, self.dropout if self.training else 0.0, self.add_zero_attn, need_weights)
     out = self.out_proj(out.transpose(1, 2).flatten(2))
     if weights is not None:
       if average_attn_weights: weights = weights.mean(1)
@@ -137,8 +143,8 @@ class MultiheadAttention(Module):
       masks.append(padding.reshape(n, 1, 1, keys))
     total: Tensor | None = None
     for m in masks:
-      if m.dtype is dtypes.bool: m = m.where(Tensor(-math.inf, dtype=like.dtype, device=like.device), 0)
-      elif m.dtype.kind != "f": raise DTypeError(f"{name}: a mask of {m.dtype.name}; it takes bool (True: not seen) or floats")
+      if m.dtype.kind not in "bf": raise DTypeError(f"{name}: a mask of {m.dtype.name}; it takes bool (True: not seen) or floats")
+      m = added(m, like)
       total = m if total is None else total + m
     if total is None: return None
     return total.expand(total.shape[0], total.shape[1], steps, keys)

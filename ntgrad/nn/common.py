@@ -1,11 +1,12 @@
 """What layers read their sizes by, and how they refuse inputs."""
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Callable
 
 from ntgrad.checks import Ints
 from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
-from ntgrad.core import MAX_SIZE
+from ntgrad.core import MAX_SIZE, real_number
 from ntgrad.tensor import Tensor
 
 
@@ -41,6 +42,48 @@ def last(layer: str, x: Tensor, want: int, what: str) -> None:
     raise ShapeError(f"nn.{layer}: input of shape {tuple(x.shape)}, expected (.., {want}): its last dimension is {what}")
 
 
+def number(least: float = 0.0, below: float = math.inf, beyond: bool = False) -> Callable[[str, str, Any], float]:
+  """Takes a finite number of at least ``least`` (``beyond``: greater) and below ``below``. Raises ArgumentError."""
+  def check(name: str, what: str, value: Any) -> float:
+    try: x = float(value)
+    except (TypeError, ValueError, OverflowError):
+      raise ArgumentError(f"{name}: {what} is {shown(value)}, expected a number") from None
+    if not (x > least if beyond else x >= least) or not x < below or x == -math.inf:
+      limit = "" if below == math.inf else f" and below {below:g}"
+      kind = "" if least == -math.inf else f" {'above' if beyond else 'of at least'} {least:g}{limit}"
+      raise ArgumentError(f"{name}: {what} is {value!r}, expected a number{kind}")
+    return x
+  return check
+
+
+def probability(name: str, what: str, value: Any) -> Any:
+  """A number from 0 to 1. Raises ArgumentError."""
+  if not 0 <= real_number(name, what, value) <= 1: raise ArgumentError(f"{name}: {what} is {value}, expected 0 to 1")
+  return value
+
+
+def leaf(*shape: int, bound: float) -> Tensor:
+  """A parameter that begins as U(-bound, bound)."""
+  return Tensor.uniform(*shape, low=-bound, high=bound, requires_grad=True)
+
+
+def spatial(n: int) -> str:
+  """Names for n spatial dimensions, for messages."""
+  return ", ".join("dhw"[3 - n:])
+
+
+def batched_or_not(layer: str, x: Tensor, n: int) -> None:
+  """Raises ShapeError for an input that has not n spatial dimensions behind its channels."""
+  if x.ndim not in (n + 1, n + 2):
+    dims = spatial(n)
+    raise ShapeError(f"nn.{layer}: input of shape {x.shape}, expected (n, c, {dims}) or (c, {dims})")
+
+
 def untrained(value: Tensor) -> Tensor:
   """A value in memory of its own (equal constants are one node) that no optimizer trains."""
   return value.clone().requires_grad_(False)
+
+
+def implicit_dim(dim: Any, ndim: int) -> Any:
+  """The dim that a softmax without one goes along in PyTorch: 0 for 0, 1 and 3 dimensions, else 1."""
+  return dim if dim is not None else 0 if ndim in (0, 1, 3) else 1

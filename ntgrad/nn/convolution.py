@@ -5,7 +5,7 @@ import math
 
 from ntgrad.checks import Ints, checked
 from ntgrad.codegen.errors import ArgumentError, ShapeError
-from ntgrad.nn.common import ints, size
+from ntgrad.nn.common import ints, leaf, size
 from ntgrad.nn.module import Module, placed
 from ntgrad.tensor import Tensor
 
@@ -27,8 +27,8 @@ class _Convolution(Module):
   def _make(self, first: int, second: int, bias: bool) -> None:
     """The weight (first, second, *kernel_size) and the bias."""
     bound = 1 / math.sqrt(second * math.prod(self.kernel_size))
-    self.weight = Tensor.uniform(first, second, *self.kernel_size, low=-bound, high=bound, requires_grad=True)
-    self.bias: Tensor | None = Tensor.uniform(self.out_channels, low=-bound, high=bound, requires_grad=True) if bias else None
+    self.weight = leaf(first, second, *self.kernel_size, bound=bound)
+    self.bias: Tensor | None = leaf(self.out_channels, bound=bound) if bias else None
 
   def _fits(self, x: Tensor) -> None:
     """Raises ShapeError for another rank or number of channels."""

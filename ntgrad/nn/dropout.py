@@ -1,13 +1,9 @@
 """Dropout: layers that drop elements or channels at random in training."""
 from __future__ import annotations
 
-import math
-from typing import Any
-
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, ShapeError
-from ntgrad.core import real_number
+from ntgrad.codegen.errors import ShapeError
 from ntgrad.nn.activations import layer
+from ntgrad.nn.common import probability
 from ntgrad.nn.module import Module
 from ntgrad.tensor import Tensor
 
@@ -15,14 +11,11 @@ from ntgrad.tensor import Tensor
 class _Dropout(Module):
   p: float
 
-  def __post_init__(self) -> None:
-    name = f"nn.{type(self).__name__}"
-    if not 0 <= real_number(name, "p", self.p) <= 1: raise ArgumentError(f"{name}: p is {self.p}, expected 0 to 1")
+  def __post_init__(self) -> None: probability(f"nn.{type(self).__name__}", "p", self.p)
 
-
-def _kept(x: Tensor, shape: tuple[int, ...], p: float) -> Tensor:
-  """Where elements stay, with probability 1 - p each."""
-  return Tensor.rand(*shape, device=x.device, dtype=dtypes.float32) >= p
+  def _drop(self, x: Tensor, shape: tuple[int, ...], alpha: bool = False) -> Tensor:
+    """Dropout with one random number for each element of a shape, which is expanded."""
+    return x._dropped(type(self).__name__, self.p, self.training, shape, None, alpha)
 
 
 @layer
@@ -33,7 +26,7 @@ class Dropout(_Dropout):
 
   def __call__(self, input: Tensor) -> Tensor:
     """The input's shape."""
-    with self._in_mode(): return input.dropout(self.p)
+    return self._drop(input, input.shape)
 
 
 class _Channels(_Dropout):
@@ -44,10 +37,7 @@ class _Channels(_Dropout):
     n = self._rank
     if input.ndim not in (n + 1, n + 2):
       raise ShapeError(f"nn.{type(self).__name__}: input of shape {input.shape}, expected (n, c, *{n} more) or (c, *{n} more)")
-    if not self.training or not self.p: return input.clone()
-    if self.p == 1: return input * 0
-    kept = _kept(input, (*input.shape[:input.ndim - n], *[1] * n), self.p)
-    return kept.where(input * (1 / (1 - self.p)), 0)
+    return self._drop(input, (*input.shape[:input.ndim - n], *[1] * n))
 
 
 @layer
@@ -73,31 +63,19 @@ class Dropout3d(_Channels):
   _rank = 3
 
 
-_LOWEST = -1.0507009873554805 * 1.6732632423543772   # what SELU comes to for very negative numbers
-
-
-class _Alpha(_Dropout):
-  def _drop(self, x: Tensor, shape: tuple[int, ...]) -> Any:
-    """Dropped elements become SELU's lowest value, and all are scaled so that mean 0 and variance 1 stay."""
-    if not self.training or not self.p: return x.clone()
-    if self.p == 1: return x * 0
-    a = 1 / math.sqrt((1 - self.p) * (1 + self.p * _LOWEST**2))
-    return _kept(x, shape, self.p).where(x * a, a * _LOWEST) - a * _LOWEST * self.p
-
-
 @layer
-class AlphaDropout(_Alpha):
+class AlphaDropout(_Dropout):
   """Dropout that goes with SELU: it keeps mean 0 and variance 1 (https://arxiv.org/abs/1706.02515)."""
   p: float = 0.5
   inplace: bool = False
 
   def __call__(self, input: Tensor) -> Tensor:
     """The input's shape."""
-    return self._drop(input, input.shape)
+    return self._drop(input, input.shape, True)
 
 
 @layer
-class FeatureAlphaDropout(_Alpha):
+class FeatureAlphaDropout(_Dropout):
   """AlphaDropout of whole channels of ``(n, c, ..)``."""
   p: float = 0.5
   inplace: bool = False
@@ -105,7 +83,7 @@ class FeatureAlphaDropout(_Alpha):
   def __call__(self, input: Tensor) -> Tensor:
     """The input's shape. Raises ShapeError for fewer than two dimensions."""
     if input.ndim < 2: raise ShapeError(f"nn.FeatureAlphaDropout: input of shape {input.shape}, expected (n, c, ..)")
-    return self._drop(input, (*input.shape[:2], *[1] * (input.ndim - 2)))
+    return self._drop(input, (*input.shape[:2], *[1] * (input.ndim - 2)), True)
 
 
 __all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout"]

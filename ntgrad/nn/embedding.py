@@ -8,9 +8,52 @@ from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.core import no_grad
-from ntgrad.nn.common import size
+from ntgrad.nn.common import leaf, size
 from ntgrad.nn.module import Module, placed
 from ntgrad.tensor import Tensor
+
+
+def looked_up(index: Tensor, weight: Tensor, padding_idx: int | None, max_norm: float | None, norm_type: float,
+              scale_grad_by_freq: bool) -> Tensor:
+  """``weight[index]``; rows that are used and longer than ``max_norm`` are made so long in the weight before. The row
+  ``padding_idx`` gets no gradient, with ``scale_grad_by_freq`` others one that is divided by how often they are used."""
+  flat = index.named().reshape(-1)
+  times = Tensor.zeros(weight.shape[0], dtype=weight.dtype, device=weight.device).index_add(
+    0, flat, Tensor.ones(flat.shape[0], dtype=weight.dtype, device=weight.device))   # how often each row is used
+  if max_norm is not None:
+    with no_grad():
+      w = weight.detach()
+      length = w.norm(norm_type, 1)
+      shorter = (times > 0) & (length > max_norm)
+      weight.assign(shorter.where(max_norm / (length + 1e-7), 1.0).unsqueeze(1) * w)
+  out = weight[index]
+  if scale_grad_by_freq:
+    still = out.detach()
+    out = still + (out - still) / times[index].unsqueeze(-1)   # what is added is 0, its gradient is not
+  return out if padding_idx is None else (index != padding_idx).unsqueeze(-1).where(out, out.detach())
+
+
+def bagged(rows: Any, nothing: Any, mode: str, offsets: Tensor | None = None, last: bool = False) -> Any:
+  """Bags (bags, k, features) reduced over k; or rows (k, features) over what lies from one offset to the next, with ``last`` the
+  last one being an end. Rows where ``nothing`` (None: nowhere) is true do not count; zeros for a bag without any."""
+  if offsets is not None:
+    n = offsets.shape[0] - last   # one bag too many, for what is in none
+    bag = offsets.searchsorted(Tensor.arange(rows.shape[0], dtype=offsets.dtype, device=rows.device), right=True) - 1
+    bag = (bag < 0 if nothing is None else (bag < 0) | nothing).where(n, bag)
+    out = Tensor.zeros(n + 1, rows.shape[1], dtype=rows.dtype, device=rows.device)
+    if mode == "max": return out.scatter_reduce(0, bag.unsqueeze(1).expand(rows.shape), rows, "amax", include_self=False)[:n]
+    total = out.index_add(0, bag, rows)[:n]
+    if mode == "sum": return total
+    ones = Tensor.ones(rows.shape[0], 1, dtype=rows.dtype, device=rows.device)
+    return total / Tensor.zeros(n + 1, 1, dtype=rows.dtype, device=rows.device).index_add(0, bag, ones)[:n].maximum(1)
+  count: Any = float(rows.shape[1])
+  if nothing is not None:
+    used = nothing.logical_not().unsqueeze(-1)
+    count = used.sum(1).cast(rows.dtype)
+    rows = used.where(rows, -math.inf if mode == "max" else 0)
+  if mode == "sum" or not rows.shape[1]: return rows.sum(1)
+  if mode == "mean": return rows.sum(1) / (count if nothing is None else count.maximum(1))
+  return rows.max(1) if nothing is None else (count > 0).where(rows.max(1), 0)
 
 
 class _Table(Module):
@@ -40,26 +83,7 @@ class _Table(Module):
     """``weight[idx]``, through which the row ``padding_idx`` gets no gradient."""
     if not dtypes.is_int(idx.dtype):
       raise DTypeError(f"nn.{type(self).__name__}: index of {idx.dtype.name}, expected an integer dtype; use idx.cast('int32')")
-    if self.max_norm is not None: self._shorten(idx, self.max_norm)
-    out = self.weight[idx]
-    if self.scale_grad_by_freq:
-      often = self._counts(idx)[idx].unsqueeze(-1)
-      out = out.detach() + (out - out.detach()) / often
-    if self.padding_idx is None: return out
-    return (idx != self.padding_idx).unsqueeze(-1).where(out, out.detach())
-
-  def _counts(self, idx: Tensor) -> Tensor:
-    """How often each row is used."""
-    ones = Tensor.ones(idx.numel(), dtype=self.weight.dtype, device=idx.device)
-    return Tensor.zeros(self.weight.shape[0], dtype=self.weight.dtype, device=idx.device).index_add(0, idx.flatten(), ones)
-
-  @no_grad()
-  def _shorten(self, idx: Tensor, most: float) -> None:
-    """Rows that are used and longer than ``most`` are made so long, in the table."""
-    w = self.weight.detach()
-    length = w.norm(self.norm_type, 1)
-    shorter = (self._counts(idx) > 0) & (length > most)
-    self.weight.assign(shorter.where(most / (length + 1e-7), 1.0).unsqueeze(1) * w)
+    return looked_up(idx, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq)
 
 
 @checked
@@ -76,8 +100,7 @@ class Embedding(_Table):
   def __init__(self, vocab_size: int, embed_size: int, padding_idx: int | None = None, max_norm: float | None = None,
                norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False, _weight: Tensor | None = None):
     self.vocab_size, self.embed_size = size("Embedding", "vocab_size", vocab_size), size("Embedding", "embed_size", embed_size)
-    bound = math.sqrt(6 / (vocab_size + embed_size))
-    made = Tensor.uniform(vocab_size, embed_size, low=-bound, high=bound, requires_grad=True)
+    made = leaf(vocab_size, embed_size, bound=math.sqrt(6 / (vocab_size + embed_size)))
     self._make(vocab_size, embed_size, made, _weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
 
   def __call__(self, idx: Tensor) -> Tensor:
@@ -123,33 +146,8 @@ class EmbeddingBag(_Table):
                           f"index of shape {idx.shape}; they are for mode 'sum', and of the index's shape")
     rows: Any = self._rows(idx)
     if per_sample_weights is not None: rows = rows * per_sample_weights.unsqueeze(-1)
-    used = None if self.padding_idx is None else (idx != self.padding_idx).unsqueeze(-1)
-    if offsets is not None: return self._bags(rows, used, offsets)
-    counts: Any = float(idx.shape[1])
-    if used is not None:
-      counts = used.sum(1).cast(rows.dtype)
-      rows = used.where(rows, -math.inf if self.mode == "max" else 0)
-    if not idx.shape[1]: return rows.sum(1)
-    if self.mode == "max":
-      out = rows.max(1)
-      return out if used is None else (counts > 0).where(out, 0)
-    if self.mode == "sum": return rows.sum(1)
-    return rows.sum(1) / (counts if used is None else counts.maximum(1))
-
-  def _bags(self, rows: Any, used: Any, offsets: Tensor) -> Any:
-    """Bags of rows (k, embedding_dim) that begin at ``offsets``."""
-    n = offsets.shape[0] - self.include_last_offset
-    bag = offsets[:n].searchsorted(Tensor.arange(rows.shape[0], dtype=offsets.dtype, device=rows.device), right=True) - 1
-    one = rows[:, :1].detach() * 0 + 1
-    if used is not None: one = used.where(one, 0)
-    counts = Tensor.zeros(n, 1, dtype=rows.dtype, device=rows.device).index_add(0, bag, one)
-    zeros = Tensor.zeros(n, rows.shape[1], dtype=rows.dtype, device=rows.device)
-    if self.mode == "max":
-      least = rows if used is None else used.where(rows, -math.inf)
-      found = (zeros - math.inf).scatter_reduce(0, bag.unsqueeze(1).expand(rows.shape), least, "amax")
-      return (counts > 0).where(found, 0)
-    total = zeros.index_add(0, bag, rows if used is None else used.where(rows, 0))
-    return total if self.mode == "sum" else total / counts.maximum(1)
+    nothing = None if self.padding_idx is None else idx == self.padding_idx
+    return bagged(rows, nothing, self.mode, offsets, self.include_last_offset)
 
 
 __all__ = ["Embedding", "EmbeddingBag"]

@@ -10,17 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad import graph
-from ntgrad.checks import checked
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.checks import checked, of_kind
+from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.core import no_grad, real_number
-from ntgrad.formulas import polynomial
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.random import Generator
 
 
 def _float(name: str, t: Tensor) -> Tensor:
-  if t.dtype.kind != "f": raise DTypeError(f"nn.init.{name}: a tensor of {t.dtype.name}; it takes floats")
+  of_kind("f", f"nn.init.{name}", "a tensor", t, "it takes floats")
   return t
 
 
@@ -171,21 +169,8 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
   mean, std, a, b = [real_number(f"nn.init.{name}", k, v) for k, v in (("mean", mean), ("std", std), ("a", a), ("b", b))]
   if std <= 0 or a > b:
     raise ArgumentError(f"nn.init.{name}: std {std} from {a} to {b}; std is more than 0, and a not more than b")
-  low, high = [math.erf((x - mean) / std / math.sqrt(2)) for x in (a, b)]
-  work = graph.acc_dtype(tensor.dtype)
-  x = Tensor.uniform(*tensor.shape, low=low, high=high, generator=generator, dtype=work, device=tensor.device)
-  return _write(tensor, (_inverse_erf(x) * (std * math.sqrt(2)) + mean).clamp(a, b).cast(tensor.dtype))
-
-
-def _inverse_erf(x: Tensor) -> Tensor:
-  """The function that undoes erf, to some 7 digits (Giles, Approximating the erfinv function, 2010)."""
-  w = -((1 - x) * (1 + x)).maximum(1e-38).log()
-  near = polynomial(w - 2.5, [2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
-                              -0.00417768164, 0.246640727, 1.50140941])
-  far = polynomial(w.maximum(5).sqrt() - 3, [-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
-                                             -0.0076224613, 0.00943887047, 1.00167406, 2.83297682])
-  out: Tensor = (w < 5).where(near, far) * x
-  return out
+  return _write(tensor, Tensor.trunc_normal(*tensor.shape, mean=mean, std=std, a=a, b=b, generator=generator, dtype=tensor.dtype,
+                                            device=tensor.device))
 
 
 @checked

@@ -5,7 +5,7 @@ import math
 
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ShapeError
-from ntgrad.nn.common import last, size
+from ntgrad.nn.common import last, leaf, size
 from ntgrad.nn.module import Module, placed
 from ntgrad.tensor import Tensor
 
@@ -20,13 +20,10 @@ class Linear(Module):
   _said = ("in_features", "out_features", "bias")
 
   def __init__(self, in_features: int, out_features: int, bias: bool = True):
-    self.in_features, self.out_features = (
-      size("Linear", "in_features", in_features),
-      size("Linear", "out_features", out_features),
-    )
+    self.in_features, self.out_features = size("Linear", "in_features", in_features), size("Linear", "out_features", out_features)
     bound = 1 / math.sqrt(in_features)
-    self.weight = Tensor.uniform(out_features, in_features, low=-bound, high=bound, requires_grad=True)
-    self.bias: Tensor | None = Tensor.uniform(out_features, low=-bound, high=bound, requires_grad=True) if bias else None
+    self.weight = leaf(out_features, in_features, bound=bound)
+    self.bias: Tensor | None = leaf(out_features, bound=bound) if bias else None
 
   def __call__(self, x: Tensor) -> Tensor:
     """``(.., in_features) -> (.., out_features)``. Raises ShapeError for another last dimension."""
@@ -49,8 +46,8 @@ class Bilinear(Module):
       size("Bilinear", what, n)
     self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
     bound = 1 / math.sqrt(in1_features)
-    self.weight = Tensor.uniform(out_features, in1_features, in2_features, low=-bound, high=bound, requires_grad=True)
-    self.bias: Tensor | None = Tensor.uniform(out_features, low=-bound, high=bound, requires_grad=True) if bias else None
+    self.weight = leaf(out_features, in1_features, in2_features, bound=bound)
+    self.bias: Tensor | None = leaf(out_features, bound=bound) if bias else None
 
   def __call__(self, input1: Tensor, input2: Tensor) -> Tensor:
     """``(.., in1_features), (.., in2_features) -> (.., out_features)``. Raises ShapeError for other dimensions."""
@@ -58,10 +55,14 @@ class Bilinear(Module):
     last("Bilinear", input2, self.in2_features, "in2_features")
     if input1.shape[:-1] != input2.shape[:-1]:
       raise ShapeError(f"nn.Bilinear: inputs of shapes {input1.shape} and {input2.shape}; all but the last sizes must be equal")
-    i, j, k = self.in1_features, self.in2_features, self.out_features
-    x = input1.dot(self.weight.permute(1, 0, 2).reshape(i, k * j)).reshape(*input1.shape[:-1], k, j)
-    out = x.dot(input2.unsqueeze(-1)).squeeze(-1)
-    return out if self.bias is None else out + self.bias
+    return bilinear(input1, input2, self.weight, self.bias)
+
+
+def bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+  """``xᵀ weight[k] y + bias[k]`` for each k, of tensors that fit."""
+  k, i, j = weight.shape
+  out = x.dot(weight.permute(1, 0, 2).reshape(i, k * j)).reshape(*x.shape[:-1], k, j).dot(y.unsqueeze(-1)).squeeze(-1)
+  return out if bias is None else out + bias
 
 
 __all__ = ["Bilinear", "Linear"]

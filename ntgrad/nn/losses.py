@@ -14,18 +14,16 @@ from ntgrad.nn.module import Module
 from ntgrad.tensor import Tensor
 
 
-def _known(name: str, reduction: str) -> str:
-  if reduction not in ("mean", "sum", "none"):
-    raise ArgumentError(f"nn.{name}: reduction {reduction!r}; it takes 'mean', 'sum' or 'none'")
-  return reduction
-
-
 class _Calls(Module):
   """``_calls``: the method, then the attributes that it takes by name."""
   _calls: ClassVar[str]
+  _reductions: ClassVar[tuple[str, ...]] = ("mean", "sum", "none")
   reduction: str
 
-  def __post_init__(self) -> None: _known(type(self).__name__, self.reduction)
+  def __post_init__(self) -> None:
+    if self.reduction not in self._reductions:
+      *known, last = map(repr, self._reductions)
+      raise ArgumentError(f"nn.{type(self).__name__}: reduction {self.reduction!r}; it takes {', '.join(known)} or {last}")
   def _of(self, input: Tensor, *others: Any) -> Any:
     method, *names = self._calls.split()
     given = {n: getattr(self, n) for n in names}
@@ -110,20 +108,13 @@ class BCEWithLogitsLoss(_Loss):
 
 
 @layer
-class KLDivLoss(Module):
+class KLDivLoss(_Loss):
   """y · (log y - x), x being logarithms of probabilities; with log_target y is one too. "batchmean" is the sum over the first
   size."""
   reduction: str = "mean"
   log_target: bool = False
-
-  def __post_init__(self) -> None:
-    if self.reduction not in ("mean", "sum", "none", "batchmean"):
-      raise ArgumentError(f"nn.KLDivLoss: reduction {self.reduction!r}; it takes 'mean', 'batchmean', 'sum' or 'none'")
-
-  def __call__(self, input: Tensor, target: Any) -> Any:
-    """The loss: one number, or with reduction "none" one for each element."""
-    fn: Any = getattr(input, "kl_div")  # noqa: B009 - found when it is called
-    return fn(target, reduction=self.reduction, log_target=self.log_target)
+  _calls = "kl_div reduction log_target"
+  _reductions = ("mean", "batchmean", "sum", "none")
 
 
 @layer
@@ -137,14 +128,13 @@ class PoissonNLLLoss(_Loss):
 
 
 @layer
-class CTCLoss(Module):
+class CTCLoss(_Calls):
   """What it costs to say labels in sequences of log probabilities (steps, n, classes), over all ways to repeat labels and put
   ``blank`` between them; "mean" divides by the number of labels first. See :func:`nn.functional.ctc_loss`."""
   blank: int = 0
   reduction: str = "mean"
   zero_infinity: bool = False
 
-  def __post_init__(self) -> None: _known("CTCLoss", self.reduction)
   def __call__(self, log_probs: Tensor, targets: Any, input_lengths: Any, target_lengths: Any) -> Tensor:
     """The loss, of targets (n, most labels) or all labels in a row, and lengths (n,). Raises ShapeError, DTypeError,
     ArgumentError."""
@@ -251,20 +241,21 @@ class TripletMarginLoss(_Calls):
 
 
 @checked
-class TripletMarginWithDistanceLoss(Module):
+class TripletMarginWithDistanceLoss(_Calls):
   """:class:`TripletMarginLoss` with a distance of one's own: a function of two tensors, which gives one number a row (None: the
   Euclidean distance)."""
   _said = ("margin", "swap")
+  _calls = "triplet_margin_with_distance_loss distance_function margin swap reduction"
 
   def __init__(self, *, distance_function: Callable[[Any, Any], Any] | None = None, margin: float = 1.0, swap: bool = False,
                reduction: str = "mean"):
     self.distance_function, self.margin, self.swap = distance_function, margin, swap
-    self.reduction = _known("TripletMarginWithDistanceLoss", reduction)
+    self.reduction = reduction
+    self.__post_init__()
 
   def __call__(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
     """One number, or with reduction "none" one for each row. Raises ShapeError."""
-    return anchor.triplet_margin_with_distance_loss(
-      positive, negative, distance_function=self.distance_function, margin=self.margin, swap=self.swap, reduction=self.reduction)
+    return self._of(anchor, positive, negative)
 
 
 @layer

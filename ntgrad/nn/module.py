@@ -81,21 +81,13 @@ class Module(ModuleBase):
   def named_modules(self) -> Iterator[tuple[str, Module]]:
     """This Module (its path is "") and all in it, each once, with their paths."""
     yield "", self
-    seen = {id(self)}
-    for p in walk(self):
-      if isinstance(p.value, Module) and id(p.value) not in seen:
-        seen.add(id(p.value))
-        yield p.path, p.value
+    yield from _modules_of(self, True)
   def modules(self) -> Iterator[Module]:
     """This Module and all in it, each once."""
     return (m for _, m in self.named_modules())
   def named_children(self) -> Iterator[tuple[str, Module]]:
     """The Modules that are in it but in no other one, with their paths: ``layers.0`` for one in a list."""
-    seen = set()
-    for p in walk(self, False):
-      if isinstance(p.value, Module) and id(p.value) not in seen:
-        seen.add(id(p.value))
-        yield p.path, p.value
+    return _modules_of(self, False)
   def children(self) -> Iterator[Module]:
     """The Modules that are in it but in no other one."""
     return (m for _, m in self.named_children())
@@ -218,6 +210,15 @@ class Module(ModuleBase):
     """Call ``fn`` with every Module in it, inner ones first, and with itself last."""
     for m in list(self.modules())[::-1]: fn(m)
     return self
+
+
+def _modules_of(root: Module, deep: bool) -> Iterator[tuple[str, Module]]:
+  """The Modules in one, each once, with their paths; not ``deep``: that are in no other one."""
+  seen = {id(root)}
+  for p in walk(root, deep):
+    if isinstance(p.value, Module) and id(p.value) not in seen:
+      seen.add(id(p.value))
+      yield p.path, p.value
 
 
 def forward_of(cls: type) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from ntgrad.checks import Ints, checked
 from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
 from ntgrad.nn.activations import layer
-from ntgrad.nn.common import size
+from ntgrad.nn.common import batched_or_not, size
 from ntgrad.nn.module import Module
 from ntgrad.tensor import Tensor
 
@@ -54,10 +54,7 @@ class PixelShuffle(Module):
     r = self.upscale_factor
     if x.ndim < 3 or x.shape[-3] % (r * r):
       raise ShapeError(f"nn.PixelShuffle: input of shape {x.shape}, expected (.., c, h, w), c a multiple of {r * r}")
-    *n, c, h, w = x.shape
-    k = len(n)
-    x = x.reshape(*n, c // (r * r), r, r, h, w).permute(*range(k), k, k + 3, k + 1, k + 4, k + 2)
-    return x.reshape(*n, c // (r * r), h * r, w * r)
+    return x.pixel_shuffle(r)
 
 
 @layer
@@ -71,10 +68,7 @@ class PixelUnshuffle(Module):
     r = self.downscale_factor
     if x.ndim < 3 or x.shape[-1] % r or x.shape[-2] % r:
       raise ShapeError(f"nn.PixelUnshuffle: input of shape {x.shape}, expected (.., c, h, w), h and w multiples of {r}")
-    *n, c, h, w = x.shape
-    k = len(n)
-    x = x.reshape(*n, c, h // r, r, w // r, r).permute(*range(k), k, k + 2, k + 4, k + 1, k + 3)
-    return x.reshape(*n, c * r * r, h // r, w // r)
+    return x.pixel_unshuffle(r)
 
 
 @layer
@@ -131,10 +125,7 @@ class _Pad(Module):
 
   def __call__(self, input: Tensor) -> Tensor:
     """The padded input. Raises ShapeError, ArgumentError."""
-    n = self._rank
-    if input.ndim < n or (self._filled != "constant" and input.ndim not in (n + 1, n + 2)):
-      dims = ", ".join("dhw"[3 - n:])
-      raise ShapeError(f"nn.{type(self).__name__}: input of shape {input.shape}, expected (n, c, {dims}) or (c, {dims})")
+    if input.ndim < self._rank or self._filled != "constant": batched_or_not(type(self).__name__, input, self._rank)
     return input.pad(self.padding, self._filled, getattr(self, "value", 0.0))
 
 

@@ -3,12 +3,10 @@ from __future__ import annotations
 
 import math
 
-import ml_dtypes
-
 from ntgrad.checks import Ints, checked, flag
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, ShapeError
-from ntgrad.nn.common import count, size, untrained
+from ntgrad.nn.common import count, size, spatial, untrained
 from ntgrad.nn.module import Module, placed
 from ntgrad.tensor import Tensor
 
@@ -32,6 +30,12 @@ class _Tracking(Module):
     if self.track_running_stats:
       self.num_batches_tracked = untrained(Tensor.zeros(dtype=dtypes.int64))
       self.running_mean, self.running_var = untrained(Tensor.zeros(n)), untrained(Tensor.ones(n))
+
+  def _enough(self, x: Tensor, n: int) -> None:
+    """Raises ArgumentError for an input with less than two values a channel."""
+    if n < 2:
+      raise ArgumentError(f"nn.{type(self).__name__}: input of shape {tuple(x.shape)} has {n} value a channel, training needs at "
+                          "least 2")
 
   def _track(self, mean: Tensor, var: Tensor) -> None:
     """Move the running statistics towards a batch's; with ``momentum`` None they are the mean over all batches."""
@@ -84,8 +88,7 @@ class BatchNorm(_Tracking):
     mean, var = self.calc_stats(x)
     if self.track_running_stats and self.training:
       n = x.numel() // self.sz
-      if n < 2:
-        raise ArgumentError(f"nn.BatchNorm: input of shape {tuple(x.shape)} has {n} value a channel, training needs at least 2")
+      self._enough(x, n)
       self._track(mean, var * (n / (n - 1)))
     return x.batchnorm(self.weight, self.bias, mean, (var + self.eps).rsqrt())
 
@@ -117,15 +120,12 @@ class InstanceNorm2d(_Tracking):
     a channel."""
     name, n = type(self).__name__, self._rank
     if x.ndim not in (n + 1, n + 2) or x.shape[-1 - n] != self.num_features:
-      dims = ", ".join("dhw"[3 - n:])
-      raise ShapeError(f"nn.{name}: input of shape {tuple(x.shape)}, expected (n, {self.num_features}, {dims})")
+      raise ShapeError(f"nn.{name}: input of shape {tuple(x.shape)}, expected (n, {self.num_features}, {spatial(n)})")
     axes, wide = tuple(range(-n, 0)), (self.num_features, *[1] * n)
     if self.track_running_stats and not self.training:
       x = (x - self.running_mean.reshape(wide)) * (self.running_var.reshape(wide) + self.eps).rsqrt()
     else:
-      count = math.prod(x.shape[-n:])
-      if self.training and count < 2:
-        raise ArgumentError(f"nn.{name}: input of shape {tuple(x.shape)} has {count} value a channel, training needs at least 2")
+      if self.training: self._enough(x, math.prod(x.shape[-n:]))
       if self.track_running_stats:
         over = axes if x.ndim == n + 1 else (0, *axes)   # the mean over samples of what each has
         mean, var = x.mean(over), x.detach().var(axes)
@@ -165,9 +165,7 @@ class InstanceNorm(Module):
     """The input's shape. Raises ShapeError for another number of channels, or nothing behind them."""
     if x.ndim < 3 or x.shape[1] != self.num_features:
       raise ShapeError(f"nn.InstanceNorm: input of shape {tuple(x.shape)}, expected (n, {self.num_features}, ..)")
-    wide = (self.num_features, *[1] * (x.ndim - 2))
-    x = x.layernorm(axis=tuple(range(2, x.ndim)), eps=self.eps)
-    return x if self.weight is None or self.bias is None else x * self.weight.reshape(wide) + self.bias.reshape(wide)
+    return x.layernorm(tuple(range(2, x.ndim)), self.eps)._by_channel(self.weight, self.bias)
 
 
 @checked
@@ -194,9 +192,19 @@ class CrossMapLRN2d(LocalResponseNorm):
     return super().__call__(input)
 
 
+class _OverLast(Module):
+  normalized_shape: tuple[int, ...]
+
+  def _fits(self, x: Tensor) -> None:
+    """Raises ShapeError for other last dimensions."""
+    if tuple(x.shape[-len(self.normalized_shape):]) != self.normalized_shape:
+      want = ", ".join(map(str, self.normalized_shape))
+      raise ShapeError(f"nn.{type(self).__name__}: input of shape {tuple(x.shape)}, expected (.., {want})")
+
+
 @checked
 @placed
-class LayerNorm(Module):
+class LayerNorm(_OverLast):
   """Layer normalisation over the last dimensions (https://arxiv.org/abs/1607.06450): ``(.., *normalized_shape) -> same``.
 
   ``weight`` (ones) and ``bias`` (zeros) have ``normalized_shape``; both are None without ``elementwise_affine``.
@@ -214,12 +222,8 @@ class LayerNorm(Module):
 
   def __call__(self, x: Tensor) -> Tensor:
     """``(.., *normalized_shape) -> same``. Raises ShapeError for other last dimensions."""
-    if tuple(x.shape[-len(self.normalized_shape):]) != self.normalized_shape:
-      want = ", ".join(map(str, self.normalized_shape))
-      raise ShapeError(f"nn.{type(self).__name__}: input of shape {tuple(x.shape)}, expected (.., {want})")
-    x = x.layernorm(axis=self.axis, eps=self.eps)
-    if self.weight is not None: x = x * self.weight
-    return x if self.bias is None else x + self.bias
+    self._fits(x)
+    return x.layer_norm(self.normalized_shape, self.weight, self.bias, self.eps)
 
 
 @checked
@@ -253,17 +257,12 @@ class GroupNorm(Module):
     """``(n, num_channels, ..) -> same``. Raises ShapeError for another number of channels."""
     if x.ndim < 2 or x.shape[1] != self.num_channels:
       raise ShapeError(f"nn.GroupNorm: input of shape {tuple(x.shape)}, expected (n, {self.num_channels}, ..)")
-    shape, rank = x.shape, x.ndim
-    names = x._names
-    x = x.reshape(shape[0], self.num_groups, -1).layernorm(axis=-1, eps=self.eps).reshape(shape)
-    x._names = names
-    if self.weight is not None: x = x * self.weight.reshape(1, -1, *[1] * (rank - 2))
-    return x if self.bias is None else x + self.bias.reshape(1, -1, *[1] * (rank - 2))
+    return x.group_norm(self.num_groups, self.weight, self.bias, self.eps)
 
 
 @checked
 @placed
-class RMSNorm(Module):
+class RMSNorm(_OverLast):
   """``x / √(mean(x²) + eps) · weight`` over the last dimension (https://arxiv.org/abs/1910.07467), in float32 inside.
 
   ``dim`` may be the sizes of several last dimensions. ``eps`` None is what the dtype of the input rounds to, as in PyTorch.
@@ -279,13 +278,8 @@ class RMSNorm(Module):
 
   def __call__(self, x: Tensor) -> Tensor:
     """``(.., dim) -> (.., dim)``, in the dtype of ``x``. Raises ShapeError for another last dimension."""
-    if tuple(x.shape[-len(self.normalized_shape):]) != self.normalized_shape:
-      want = ", ".join(map(str, self.normalized_shape))
-      raise ShapeError(f"nn.RMSNorm: input of shape {tuple(x.shape)}, expected (.., {want})")
-    eps = float(ml_dtypes.finfo(x.dtype.np).eps) if self.eps is None else self.eps
-    wide = x if x.dtype.itemsize >= 4 else x.float()
-    x = (wide * ((wide * wide).mean(self.axis, keepdim=True) + eps).rsqrt()).cast(x.dtype)
-    return x if self.weight is None else x * self.weight
+    self._fits(x)
+    return x.rms_norm(self.normalized_shape, self.weight, self.eps)
 
 
 __all__ = ["BatchNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "CrossMapLRN2d", "GroupNorm", "InstanceNorm",

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from ntgrad.checks import Ints, checked
-from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
-from ntgrad.nn.common import count, ints
+from ntgrad.codegen.errors import ArgumentError, shown
+from ntgrad.nn.common import batched_or_not, count, ints
 from ntgrad.nn.module import Module
 from ntgrad.tensor import Tensor
 
@@ -14,11 +14,7 @@ from ntgrad.tensor import Tensor
 class _Pool(Module):
   _rank = 2
 
-  def _spatial(self, x: Tensor) -> None:
-    n = self._rank
-    if x.ndim not in (n + 1, n + 2):
-      dims = ", ".join("dhw"[3 - n:])
-      raise ShapeError(f"nn.{type(self).__name__}: input of shape {x.shape}, expected (n, c, {dims}) or (c, {dims})")
+  def _spatial(self, x: Tensor) -> None: batched_or_not(type(self).__name__, x, self._rank)
   def _windows(self, kernel_size: Ints, stride: Ints | None, padding: Ints, dilation: Ints = 1) -> None:
     name, n = type(self).__name__, self._rank
     self.kernel_size = ints(name, "kernel_size", kernel_size, n, 1)
@@ -194,11 +190,9 @@ class _Adaptive(_Pool):
       if want == 1: x = getattr(x, self._how)(d, keepdim=True)
       elif s % want == 0: x = getattr(x.unflatten(d, (want, s // want)), self._how)(d)
       else:
-        dim = x.ndim + d
         ends = [(i * s // want, -(-(i + 1) * s // want)) for i in range(want)]
-        part = [tuple((b, e) if k == dim else (0, n) for k, n in enumerate(x.shape)) for b, e in ends]
-        parts: list[Any] = [getattr(x.shrink(p), self._how)(d, keepdim=True) for p in part]
-        x = parts[0].cat(*parts[1:], dim=dim)
+        parts: list[Any] = [getattr(x.narrow(d, b, e - b), self._how)(d, keepdim=True) for b, e in ends]
+        x = parts[0].cat(*parts[1:], dim=d)
     return x
 
 

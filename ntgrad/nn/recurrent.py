@@ -10,15 +10,11 @@ from typing import ClassVar
 
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
-from ntgrad.core import real_number
-from ntgrad.nn.common import count, last, size
+from ntgrad.nn.common import count, last, leaf, probability, size
 from ntgrad.nn.module import Module, placed
 from ntgrad.tensor import Tensor
 
 State = tuple[Tensor, ...]   # (h,), of an LSTM (h, c)
-
-
-def _uniform(*shape: int, bound: float) -> Tensor: return Tensor.uniform(*shape, low=-bound, high=bound, requires_grad=True)
 
 
 # ---- one step: what the input gives to the gates (biases included), the state, its weights, a GRU's bias -> the next state
@@ -65,10 +61,10 @@ class _Cell(Module):
     name, gates = type(self).__name__, _GATES[self._kind]
     self.input_size, self.hidden_size = size(name, "input_size", input_size), size(name, "hidden_size", hidden_size)
     self.bias, bound = bias, 1 / math.sqrt(hidden_size)
-    self.weight_ih = _uniform(gates * hidden_size, input_size, bound=bound)
-    self.weight_hh = _uniform(gates * hidden_size, hidden_size, bound=bound)
-    self.bias_ih = _uniform(gates * hidden_size, bound=bound) if bias else None
-    self.bias_hh = _uniform(gates * hidden_size, bound=bound) if bias else None
+    self.weight_ih = leaf(gates * hidden_size, input_size, bound=bound)
+    self.weight_hh = leaf(gates * hidden_size, hidden_size, bound=bound)
+    self.bias_ih = leaf(gates * hidden_size, bound=bound) if bias else None
+    self.bias_hh = leaf(gates * hidden_size, bound=bound) if bias else None
 
   def _step(self, x: Tensor, state: tuple[Tensor | None, ...]) -> State:
     name, h = type(self).__name__, self.hidden_size
@@ -138,8 +134,7 @@ class _Recurrent(Module):
     size(name, "input_size", input_size)
     size(name, "hidden_size", hidden_size)
     count(name, "num_layers", num_layers)
-    if not 0 <= real_number(f"nn.{name}", "dropout", dropout) <= 1:
-      raise ArgumentError(f"nn.{name}: dropout is {dropout}, expected 0 to 1")
+    probability(f"nn.{name}", "dropout", dropout)
     if not 0 <= proj_size < hidden_size:
       raise ArgumentError(f"nn.{name}: proj_size is {shown(proj_size)}, expected 0 (none) or less than {hidden_size}")
     self.input_size, self.hidden_size, self.num_layers, self.bias = input_size, hidden_size, num_layers, bias
@@ -152,7 +147,7 @@ class _Recurrent(Module):
         shapes: dict[str, tuple[int, ...]] = {"weight_ih": (gates * hidden_size, into), "weight_hh": (gates * hidden_size, out)}
         if bias: shapes |= {"bias_ih": (gates * hidden_size,), "bias_hh": (gates * hidden_size,)}
         if proj_size: shapes["weight_hr"] = proj_size, hidden_size
-        for what, shape in shapes.items(): setattr(self, f"{what}_l{k}{end}", _uniform(*shape, bound=bound))
+        for what, shape in shapes.items(): setattr(self, f"{what}_l{k}{end}", leaf(*shape, bound=bound))
 
   def _ends(self) -> tuple[str, ...]: return ("", "_reverse") if self.bidirectional else ("",)
   def flatten_parameters(self) -> None:

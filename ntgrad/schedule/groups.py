@@ -50,6 +50,23 @@ class Group:
     self.next_axis += 1
     return r
 
+  def stands(self, idx: Idx, valid: UOp, shape: tuple[int, ...]) -> bool:
+    """Whether it needs each element of a shape once, where it stands."""
+    return valid is ix.TRUE and whole(idx, shape) and {i for i, n in zip(idx, shape) if n != 1} == set(self.out)
+
+  def keep_all(self) -> None:
+    """Have no reduction from now on."""
+    self.kept = frozenset((*self.out, _NO_REDUCTION))
+
+
+_NO_REDUCTION = UOp(Ops.RANGE, ix.INT, (), (-1, 1))   # an axis that no value has: no reduction keeps it
+
+
+def whole(idx: Idx, shape: tuple[int, ...]) -> bool:
+  """Whether an index runs over every element of a shape once."""
+  axes = [(i, n) for i, n in zip(idx, shape) if n != 1]
+  return all(i.op is Ops.RANGE and i.arg[1] == n for i, n in axes) and len({i for i, _ in axes}) == len(axes)
+
 
 def nearest(u: UOp) -> Iterator[UOp]:
   """What a node reads through arithmetic and movement alone, nearest first: buffers, reductions, stored values."""

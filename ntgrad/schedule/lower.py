@@ -107,34 +107,27 @@ class Lowering:
     if u.op in (Ops.BUFFER, Ops.CAT, Ops.COPY, Ops.SCATTER, Ops.LAUNCH, Ops.AFTER): return None
     if u.op is Ops.CONST: return u
     if u.op is Ops.IOTA: return UOp(Ops.CAST, u.dtype, (idx[0],))
+    at, v, taken = self.part.binds.get((u, *d), (idx, valid, ()))
+    zero = UOp.const(u.dtype, 0)
+    if u.op in MOVEMENT and v is ix.FALSE: return zero
+    inner = self.get(u.src[1] if u.op is Ops.ASSIGN else u.src[0], g, at, v)
+    if u.op in (Ops.CONTIGUOUS, Ops.DETACH, Ops.ASSIGN): return inner
     if u.op in MOVEMENT:
-      at, v, _ = self.part.binds[(u, *d)]
-      zero = UOp.const(u.dtype, 0)
-      if v is ix.FALSE: return zero
-      inner = self.get(u.src[0], g, at, v)
       _, own = pull(u.op, u.src[0].shape, u.arg, idx) if u.op in (Ops.PAD, Ops.UNTILE) else (at, ix.TRUE)
       if own is ix.TRUE or loads_zero(inner, own): return inner
       if inner.op is Ops.CONST and inner.dtype is dtypes.bool: return own if inner.arg else zero
       return UOp.alu(TernaryOps.WHERE, own, inner, zero)
     if u.op is Ops.REDUCE_AXIS:
-      at, v, taken = self.part.binds[(u, *d)]
-      inner = self.get(u.src[0], g, at, v)
       alike = ix.product(r.arg[1] for r in set(taken) - inner.ranges)
       if (u, *d) in self.part.merged: return repeated(u.arg[0], inner, alike)
       free = valid.ranges.union(*(i.ranges for i in idx))
       axes = sorted({r.arg[0] for r in inner.ranges.intersection(taken).union(inner.ranges - free)})
       out = UOp(Ops.REDUCE, u.dtype, (inner,), (u.arg[0], tuple(axes))) if axes else inner
       return repeated(u.arg[0], out, alike)
-    if u.op is Ops.SCAN_AXIS: return scan_value(u, idx, self.get(u.src[0], g, idx, valid))
-    if u.op is Ops.SORT_AXIS:
-      at, v, _ = self.part.binds[(u, *d)]
-      return sorted_value(u, idx, at, self.get(u.src[0], g, at, v))
+    if u.op is Ops.SCAN_AXIS: return scan_value(u, idx, inner)
+    if u.op is Ops.SORT_AXIS: return sorted_value(u, idx, at, inner)
     if u.op is Ops.GATHER:
-      at, v, _ = self.part.binds[(u, *d)]
-      inner = self.get(u.src[0], g, at, v)
-      return inner if inner.op is Ops.LOAD and len(inner.src) > 2 else UOp.alu(TernaryOps.WHERE, v, inner, UOp.const(u.dtype, 0))
-    if u.op is Ops.ASSIGN: return self.get(u.src[1], g, idx, valid)
-    if u.op in (Ops.CONTIGUOUS, Ops.DETACH): return self.get(u.src[0], g, idx, valid)
+      return inner if inner.op is Ops.LOAD and len(inner.src) > 2 else UOp.alu(TernaryOps.WHERE, v, inner, zero)
     return UOp(u.op, u.dtype, tuple(self.get(s, g, idx, valid) for s in u.src), u.arg)
 
   def items(self, g: Group, given: Mapping[UOp, UOp]) -> list[ScheduleItem]:

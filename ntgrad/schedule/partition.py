@@ -19,8 +19,8 @@ from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UOp, toposort
 from ntgrad.codegen.view import pull
 
-from .groups import FAR, LEAVES, MAX_ALU, MAX_PARAMS, Group, Groups, nearest
-from .prepare import is_contraction
+from .groups import FAR, LEAVES, MAX_ALU, MAX_PARAMS, Group, Groups, nearest, whole
+from .prepare import is_contraction, size_of
 from .scan import join_scan
 from .sort import join_sort
 from .writes import EFFECTS, Idx, load, memory_of, number_of, storage
@@ -50,11 +50,6 @@ Use = tuple[Group, Idx, UOp]     # of a node: kernel, index, condition under whi
 def own_cost(u: UOp) -> int:
   """ALU operations of one node."""
   return FUNCTIONS[u.arg].recompute if u.op is Ops.ALU else 0
-
-
-def size_of(u: UOp) -> int:
-  """Bytes of a node's value in memory."""
-  return ix.elements(u.shape) * u.dtype.itemsize
 
 
 def narrows(u: UOp) -> bool:
@@ -372,7 +367,7 @@ class Partition:
     """Whether the kernel of a use can store ``u`` too: it needs each element once, at one place, and waits for no kernel
     that reads ``u``."""
     g, idx, valid = d
-    if valid is not ix.TRUE or not self._whole(idx, u) or not self._may_join(u, g) or self._full(u, g): return False
+    if valid is not ix.TRUE or not whole(idx, u.shape) or not self._may_join(u, g) or self._full(u, g): return False
     if u.op is not Ops.REDUCE_AXIS and set(g.out) != {i for i in idx if i.op is Ops.RANGE}: return False
     if g.kept is not None and self._of_product(u): return False
     if self.groups.depends(g, readers): return False
@@ -481,11 +476,6 @@ class Partition:
         if s.op is Ops.BUFFER: self.groups.read(g, s)
         self.uses[s][(g, g.at, ix.TRUE)] = None
       start = ix.plus(start, s.shape[u.arg])
-
-  def _whole(self, idx: Idx, u: UOp) -> bool:
-    """Whether ``idx`` runs over every element of ``u`` once."""
-    rs = [(i, n) for i, n in zip(idx, u.shape) if n != 1]
-    return all(i.op is Ops.RANGE and i.arg[1] == n for i, n in rs) and len({i for i, _ in rs}) == len(rs)
 
   def _expand(self, u: UOp, d: Use) -> None:
     """Add the uses that a use of ``u`` makes of what ``u`` reads."""

@@ -1,8 +1,9 @@
 """Graph rewrites before partitioning: movement merged, empty values as constants, long reductions with few outputs split."""
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Iterator, Sequence
 
+from ntgrad import graph
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.costs import flat_index, steps_of
 from ntgrad.codegen.dtype import dtypes
@@ -11,12 +12,12 @@ from ntgrad.codegen.functions import identity
 from ntgrad.codegen.products import Work, parts_of
 from ntgrad.codegen.rewrite import rewrite
 from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp
+from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UOp
 from ntgrad.codegen.view import pull
 
 from .runs import in_runs
-from .scan import split_scan
-from .shifted import find_shifted, in_one_pass
+from .scan import moved, split_scan
+from .shifted import find_shifted, in_one_pass, stored
 from .sort import split_sort
 
 LEAVES = 64           # nodes that are looked at for what a value is made of
@@ -47,7 +48,7 @@ def prepare(sinks: tuple[UOp, ...], target: Target, made: dict[UOp, UOp] | None 
 def empty_source(u: UOp) -> UOp | None:
   """Movement that makes something of nothing (padding an empty tensor) makes zeros."""
   if ix.elements(u.src[0].shape) or not ix.elements(u.shape): return None
-  return broadcast(UOp.const(u.dtype, 0), u.shape)
+  return graph.const(0, u.dtype, u.shape)
 
 
 def merge_movement(u: UOp) -> UOp | None:
@@ -60,16 +61,10 @@ def merge_movement(u: UOp) -> UOp | None:
   return None
 
 
-def broadcast(u: UOp, shape: tuple[int, ...]) -> UOp:
-  """A scalar node as a tensor of ``shape``."""
-  ones = UOp(Ops.RESHAPE, u.dtype, (u,), (1,) * len(shape)) if shape else u
-  return UOp(Ops.EXPAND, u.dtype, (ones,), shape) if shape else u
-
-
 def empty_reduce(u: UOp) -> UOp | None:
   """A reduction over no elements is the combiner's identity."""
   if ix.elements(u.src[0].shape) or not ix.elements(u.shape): return None
-  return broadcast(UOp.const(u.dtype, identity(u.arg[0], u.dtype)), u.shape)
+  return graph.const(identity(u.arg[0], u.dtype), u.dtype, u.shape)
 
 
 def split_reduce(u: UOp, target: Target) -> UOp | None:
@@ -93,6 +88,23 @@ def split_reduce(u: UOp, target: Target) -> UOp | None:
   return in_padded_parts(u, axis, min(want, n))
 
 
+def size_of(u: UOp) -> int:
+  """Bytes of a node's value in memory."""
+  return ix.elements(u.shape) * u.dtype.itemsize
+
+
+def leaves(x: UOp) -> Iterator[UOp]:
+  """What a value is made of element by element, constants left out; of much some of it."""
+  left, seen = [x], {x}
+  while left and len(seen) < LEAVES:
+    u = left.pop()
+    if u.op in MOVEMENT or u.op in (Ops.ALU, Ops.CAST):
+      new = [s for s in dict.fromkeys(u.src) if s not in seen]
+      seen.update(new)
+      left += new
+    elif u.op is not Ops.CONST: yield u
+
+
 def longest(shape: Sequence[ix.Dim], axes: Sequence[int]) -> int:
   """The longest of some axes; of equal ones the first."""
   return max(axes, key=lambda a: (ix.count(shape[a]), -a))
@@ -101,17 +113,7 @@ def longest(shape: Sequence[ix.Dim], axes: Sequence[int]) -> int:
 def split_for_cache(u: UOp, count: int, outputs: int, target: Target) -> UOp | None:
   """A long sum that reads everything once for each of many outputs (a convolution's weight gradient) -> a sum of partial sums
   whose inputs stay in a core's own cache."""
-  leaves: dict[UOp, None] = {}
-  stack, seen = [u.src[0]], {u.src[0]}
-  while stack and len(seen) < 64:
-    x = stack.pop()
-    if x.op in MOVEMENT or x.op in (Ops.ALU, Ops.CAST):
-      for s in x.src:
-        if s not in seen:
-          seen.add(s)
-          stack.append(s)
-    elif x.op is not Ops.CONST: leaves[x] = None
-  size = sum(ix.elements(x.shape) * x.dtype.itemsize for x in leaves)
+  size = sum(map(size_of, leaves(u.src[0])))
   axis = min(u.arg[1])
   n = u.src[0].shape[axis]
   if not isinstance(n, int): return None
@@ -136,18 +138,18 @@ def split_blocks(u: UOp, target: Target) -> UOp | None:
   count, outputs = ix.elements(x.shape[a] for a in axes), ix.elements(u.shape)
   if count < 2 * LEAST_PART: return None
   most = count // LEAST_PART
-  whole = u.arg[0] is BinaryOps.ADD and is_contraction(of := moved(x))
+  whole = u.arg[0] is BinaryOps.ADD and is_contraction(of := viewed(x))
   if whole: want = parts_of(product_work(of, count, outputs), most, target)
   else: want = sum_parts(outputs, count, bytes_of(x), are_columns(x, axes), most, target)
   if want == 1: return None
   cut = cut_blocks(one_axis(u), want)
-  return cut if cut is None or cut.shape == u.shape else UOp(Ops.RESHAPE, u.dtype, (cut,), u.shape)
+  return None if cut is None else graph.reshape(cut, u.shape)
 
 
 def cut_blocks(u: UOp, want: int) -> UOp | None:
   """A reduction in about so many parts, each of whole blocks where memory goes along it."""
   x, axes = u.src[0], u.arg[1]
-  product = u.arg[0] is BinaryOps.ADD and is_contraction(moved(x))
+  product = u.arg[0] is BinaryOps.ADD and is_contraction(viewed(x))
   axis = longest(x.shape, axes) if product else next((a for a in axes if ix.count(x.shape[a]) >= want), longest(x.shape, axes))
   n = x.shape[axis]
   if not isinstance(n, int): return in_padded_parts(u, axis, min(want, ix.count(n)), True)
@@ -171,7 +173,7 @@ def along_memory(x: UOp) -> int | None:
       new = [s for s in u.src if s not in seen]
       seen.update(new)
       left += [(s, at) for s in new]
-    elif u.op is not Ops.CONST and (size := ix.elements(u.shape) * u.dtype.itemsize) > most:
+    elif u.op is not Ops.CONST and (size := size_of(u)) > most:
       steps = {i: k for i, k in steps_of(flat_index(u.shape, at)).items() if x.shape[i] != 1}
       most, found = size, next((i for i, k in steps.items() if k in (1, -1)), None)
   return found
@@ -193,14 +195,13 @@ def one_axis(u: UOp) -> UOp:
   while left:
     v = left.pop()
     if v.op in (Ops.ALU, Ops.CAST):
-      for s in v.src:
-        if s not in seen:
-          seen.add(s)
-          left.append(s)
+      new = [s for s in dict.fromkeys(v.src) if s not in seen]
+      seen.update(new)
+      left += new
     elif v.op is Ops.RESHAPE: left.append(v.src[0])
     elif v.op in MOVEMENT and ix.elements(source(v).shape) > 1: return u
     if len(seen) > LEAVES: return u
-  flat = UOp(Ops.RESHAPE, x.dtype, (x,), (*x.shape[:first], ix.product(x.shape[a] for a in axes), *x.shape[last + 1:]))
+  flat = moved(Ops.RESHAPE, x, (*x.shape[:first], ix.product(x.shape[a] for a in axes), *x.shape[last + 1:]))
   return UOp(Ops.REDUCE_AXIS, u.dtype, (flat,), (fn, (first,)))
 
 
@@ -211,7 +212,7 @@ def are_columns(x: UOp, axes: Sequence[int]) -> bool:
   return bool(kept) and (along_memory(x) in kept or len(x.shape) > 3 and any(a < kept[-1] for a in axes))
 
 
-def moved(u: UOp) -> UOp:
+def viewed(u: UOp) -> UOp:
   """What a value is a view of: of the gradient of a convolution's pictures, the products that windows are made of."""
   while u.op in MOVEMENT: u = u.src[0]
   return u
@@ -235,16 +236,8 @@ def narrowest(u: UOp) -> int:
 def bytes_of(x: UOp) -> int:
   """About how many bytes are read for a value: those of the largest thing that it is made of, of which no more elements are read
   than it has."""
-  most, left, seen, elements = 0, [x], {x}, ix.elements(x.shape)
-  while left and len(seen) < LEAVES:
-    u = left.pop()
-    if u.op in MOVEMENT or u.op in (Ops.ALU, Ops.CAST):
-      for s in u.src:
-        if s not in seen:
-          seen.add(s)
-          left.append(s)
-    elif u.op is not Ops.CONST: most = max(most, min(ix.elements(u.shape), elements) * u.dtype.itemsize)
-  return most or elements * x.dtype.itemsize
+  elements = ix.elements(x.shape)
+  return max([min(ix.elements(u.shape), elements) * u.dtype.itemsize for u in leaves(x)], default=size_of(x))
 
 
 def product_work(x: UOp, count: int, outputs: int) -> Work:
@@ -282,8 +275,7 @@ def in_padded_parts(u: UOp, axis: int, parts: int, apart: bool = False, step: in
   if all(high == 0 for _, high in padding): return in_parts(u, x, axis, parts, apart)
   padded = UOp(Ops.PAD, u.dtype, (x,), padding)
   if nothing != 0:
-    inside = UOp(Ops.PAD, dtypes.bool, (broadcast(UOp.const(dtypes.bool, True), x.shape),), padding)
-    padded = UOp.alu(TernaryOps.WHERE, inside, padded, broadcast(UOp.const(u.dtype, nothing), padded.shape))
+    padded = graph.where(UOp(Ops.PAD, dtypes.bool, (graph.const(True, dtypes.bool, x.shape),), padding), padded, nothing)
   return in_parts(u, padded, axis, parts, apart)
 
 
@@ -292,12 +284,8 @@ def in_parts(u: UOp, x: UOp, axis: int, parts: int, apart: bool = False) -> UOp:
   those of one part lie side by side, as a program of a block stores them."""
   fn, axes = u.arg
   shape = x.shape
-  x = UOp(Ops.RESHAPE, x.dtype, (x,), (*shape[:axis], parts, ix.over(shape[axis], parts), *shape[axis + 1:]))
+  x = moved(Ops.RESHAPE, x, (*shape[:axis], parts, ix.over(shape[axis], parts), *shape[axis + 1:]))
   inner = tuple(sorted((*(a + (a > axis) for a in axes if a != axis), axis + 1)))
   partial = UOp(Ops.REDUCE_AXIS, x.dtype, (x,), (fn, inner))
-  first = (axis, *(d for d in range(len(x.shape)) if d != axis)) if apart else tuple(range(len(x.shape)))
-  back = tuple(first.index(d) for d in range(len(first)))
-  if apart and axis: partial = UOp(Ops.PERMUTE, x.dtype, (partial,), first)
-  partial = UOp(Ops.CONTIGUOUS, x.dtype, (partial,))
-  if apart and axis: partial = UOp(Ops.PERMUTE, x.dtype, (partial,), back)
-  return UOp(Ops.RESHAPE, x.dtype, (UOp(Ops.REDUCE_AXIS, x.dtype, (partial,), (fn, (axis,))),), u.shape)
+  partial = stored(partial, axis if apart else 0)
+  return graph.reshape(UOp(Ops.REDUCE_AXIS, x.dtype, (partial,), (fn, (axis,))), u.shape)

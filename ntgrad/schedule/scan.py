@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import math
 
+from ntgrad import graph
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.elementwise import const
 from ntgrad.codegen.functions import identity
 from ntgrad.codegen.scans import NARROWEST, Scan
 from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp
+from ntgrad.codegen.uop import Ops, UOp
 
 from .groups import Group
 from .writes import Idx
@@ -23,7 +22,6 @@ PART = 256           # a multiple of which it has
 LEAST_BLOCKS = 2048  # elements of a part on targets with blocks; of columns
 LEAST_COLUMN = 64    # so many rows
 LOCKSTEP = 1024      # where all programs run in lockstep, from which on loops are short and rows many instead
-_NO_REDUCTION = UOp(Ops.RANGE, ix.INT, (), (-1, 1))   # an axis that no value has: no reduction keeps it
 
 
 def join_scan(u: UOp, g: Group, idx: Idx, valid: UOp) -> bool:
@@ -31,12 +29,11 @@ def join_scan(u: UOp, g: Group, idx: Idx, valid: UOp) -> bool:
   scan that goes another way. From then on it gets none."""
   _, axis, reverse, *every = u.arg
   want = (idx[axis], reverse, every[0] if every else 0)
-  rs = [i for i, n in zip(idx, u.shape) if n != 1]
-  if valid is not ix.TRUE or idx[axis].op is not Ops.RANGE or any(i.op is not Ops.RANGE for i in rs): return False
-  if len(set(rs)) != len(rs) or set(rs) != set(g.out) or any(i.arg[1] != n for i, n in zip(idx, u.shape) if n != 1): return False
+  if not g.stands(idx, valid, u.shape) or idx[axis].op is not Ops.RANGE: return False
   if g.bound or any(r.op is Ops.SCATTER for r in g.roots): return False
   if g.scan != want and (g.scan is not None or g.kept is not None): return False
-  g.scan, g.kept = want, frozenset((*g.out, _NO_REDUCTION))
+  g.scan = want
+  g.keep_all()
   return True
 
 
@@ -82,27 +79,40 @@ def in_parts(u: UOp, step: int) -> UOp:
   n = shape[axis]
   parts = ix.rounds(n, step)
   def along(*size: ix.Dim) -> tuple[ix.Dim, ...]: return (*shape[:axis], *size, *shape[axis + 1:])
-  def move(op: Ops, y: UOp, arg: object) -> UOp: return UOp(op, y.dtype, (y,), arg)
-  def turned(y: UOp) -> UOp: return move(Ops.FLIP, y, (axis,)) if reverse else y
-  def box(size: ix.Dim) -> tuple[tuple[int, ix.Dim], ...]: return tuple([(0, m) for m in along(size)])
-  def around(low: int, high: ix.Dim) -> tuple[tuple[int, ix.Dim], ...]:
-    return tuple([(low, high) if d == axis else (0, 0) for d in range(len(shape))])
+  def turned(y: UOp) -> UOp: return moved(Ops.FLIP, y, (axis,)) if reverse else y
   # what the parts come to: of a number of elements without the last, whose sum nobody needs
   known = isinstance(n, int)
   summed = ix.minus(parts, 1) if known else parts
   full = ix.times(summed, step)
-  whole = move(Ops.SHRINK, turned(x), box(full)) if known else move(Ops.PAD, turned(x), around(0, ix.minus(full, n)))
-  sums = UOp(Ops.REDUCE_AXIS, dtype, (move(Ops.RESHAPE, whole, along(summed, step)),), (fn, (axis + 1,)))
-  sums = UOp(Ops.SCAN_AXIS, dtype, (move(Ops.RESHAPE, sums, along(summed)),), (fn, axis, False))
+  whole = cut(turned(x), axis, full) if known else with_zeros(turned(x), axis, 0, ix.minus(full, n))
+  sums = moved(Ops.REDUCE_AXIS, moved(Ops.RESHAPE, whole, along(summed, step)), (fn, (axis + 1,)))
+  sums = moved(Ops.SCAN_AXIS, moved(Ops.RESHAPE, sums, along(summed)), (fn, axis, False))
   # what comes before each part
-  if not known: sums = move(Ops.SHRINK, sums, box(ix.minus(parts, 1)))
-  begin = move(Ops.PAD, sums, around(1, 0))
+  if not known: sums = cut(sums, axis, ix.minus(parts, 1))
+  begin = with_zeros(sums, axis, 1, 0)
   nothing = identity(fn, dtype)
-  if nothing != 0 and isinstance(parts, int):
-    at = move(Ops.RESHAPE, UOp(Ops.IOTA, dtypes.int32, (), parts), tuple([parts if d == axis else 1 for d in range(len(shape))]))
-    first = UOp.alu(BinaryOps.CMPLT, at, const(1, dtypes.int32, at.shape))
-    begin = UOp.alu(TernaryOps.WHERE, move(Ops.EXPAND, first, begin.shape), const(nothing, dtype, begin.shape), begin)
-  begin = move(Ops.EXPAND, move(Ops.RESHAPE, begin, along(parts, 1)), along(parts, step))
-  begin = move(Ops.RESHAPE, begin, along(ix.times(parts, step)))
-  if ix.times(parts, step) != n: begin = move(Ops.SHRINK, begin, box(n))
-  return UOp.alu(fn, turned(begin), UOp(Ops.SCAN_AXIS, dtype, (x,), (fn, axis, reverse, step)))
+  if nothing != 0 and isinstance(parts, int): begin = graph.where(is_first(axis, begin.shape), nothing, begin)
+  begin = moved(Ops.EXPAND, moved(Ops.RESHAPE, begin, along(parts, 1)), along(parts, step))
+  begin = moved(Ops.RESHAPE, begin, along(ix.times(parts, step)))
+  if ix.times(parts, step) != n: begin = cut(begin, axis, n)
+  return UOp.alu(fn, turned(begin), moved(Ops.SCAN_AXIS, x, (fn, axis, reverse, step)))
+
+
+# ---- nodes of rows whose sizes may be expressions
+def moved(op: Ops, x: UOp, arg: object) -> UOp: return UOp(op, x.dtype, (x,), arg)
+
+
+def cut(x: UOp, axis: int, n: ix.Dim) -> UOp:
+  """The first ``n`` along an axis."""
+  return moved(Ops.SHRINK, x, tuple([(0, n if d == axis else size) for d, size in enumerate(x.shape)]))
+
+
+def with_zeros(x: UOp, axis: int, before: int, behind: ix.Dim) -> UOp:
+  """So many zeros before and behind what stands along an axis."""
+  return moved(Ops.PAD, x, tuple([(before, behind) if d == axis else (0, 0) for d in range(len(x.shape))]))
+
+
+def is_first(axis: int, shape: tuple[int, ...]) -> UOp:
+  """Whether an element is the first along an axis."""
+  at = moved(Ops.RESHAPE, graph.iota(shape[axis]), tuple([n if d == axis else 1 for d, n in enumerate(shape)]))
+  return moved(Ops.EXPAND, graph.lt(at, 1), shape)

@@ -16,12 +16,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ntgrad import graph
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.functions import identity
 from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
+from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UnaryOps, UOp, toposort
 
 BENEATH = 64          # nodes between a shift and the statistic that it is made of
 LITTLE = 0.5          # of the cache: what takes no more is read again from there
@@ -114,14 +115,11 @@ class _Parts:
 
   def of(self, x: UOp) -> UOp:
     """A value in parts, with zeros behind the last element."""
-    if self.padding:
-      x = UOp(Ops.PAD, x.dtype, (x,), tuple([(0, self.padding if d == self.axis else 0) for d in range(len(self.whole))]))
-    return UOp(Ops.RESHAPE, x.dtype, (x,), self.shape)
+    return graph.reshape(graph.pad(x, [(0, self.padding if d == self.axis else 0) for d in range(len(self.whole))]), self.shape)
 
   def filled(self, x: UOp, nothing: float) -> UOp:
     """What is in parts, with ``nothing`` behind the last element."""
-    if not self.padding: return x
-    return UOp.alu(TernaryOps.WHERE, self.of(_full(True, dtypes.bool, self.whole)), x, _full(nothing, x.dtype, x.shape))
+    return graph.where(self.of(graph.const(True, dtypes.bool, self.whole)), x, nothing) if self.padding else x
 
   def reduced(self, fn: BinaryOps, x: UOp) -> UOp:
     """What each part is reduced to: (.., parts, n / parts, ..) -> (.., parts, 1, ..)."""
@@ -129,14 +127,11 @@ class _Parts:
 
   def spread(self, x: UOp) -> UOp:
     """(.., parts, 1, ..) for all elements of a part."""
-    return UOp(Ops.EXPAND, x.dtype, (x,), self.shape)
+    return graph.expand(x, self.shape)
 
   def stored(self, x: UOp) -> UOp:
     """Partial results in memory, those of one part side by side: (.., parts, 1, ..) -> (.., parts, ..)."""
-    order = (self.axis, *[d for d in range(len(self.shape)) if d != self.axis])
-    x = UOp(Ops.CONTIGUOUS, x.dtype, (UOp(Ops.PERMUTE, x.dtype, (x,), order),))
-    x = UOp(Ops.PERMUTE, x.dtype, (x,), tuple([order.index(d) for d in range(len(order))]))
-    return UOp(Ops.RESHAPE, x.dtype, (x,), self.joint)
+    return graph.reshape(stored(x, self.axis), self.joint)
 
   def joined(self, fn: BinaryOps, x: UOp) -> UOp:
     """All parts reduced to one: (.., parts, ..) -> (.., 1, ..)."""
@@ -144,18 +139,15 @@ class _Parts:
 
   def counts(self, x: UOp) -> UOp:
     """How many elements each part of ``x``, (.., parts, ..) or (.., parts, 1, ..), has."""
-    if not self.padding: return _full(self.count, x.dtype, x.shape)
-    parts = x.shape[self.axis]
-    at = UOp(Ops.RESHAPE, dtypes.int32, (UOp(Ops.IOTA, dtypes.int32, (), parts),),
-             tuple([parts if d == self.axis else 1 for d in range(len(x.shape))]))
-    before = UOp.alu(BinaryOps.CMPLT, UOp(Ops.EXPAND, at.dtype, (at,), x.shape), _full(parts - 1, at.dtype, x.shape))
-    return UOp.alu(TernaryOps.WHERE, before, _full(self.count, x.dtype, x.shape), _full(self.last, x.dtype, x.shape))
+    count = graph.const(self.count, x.dtype, x.shape)
+    if not self.padding: return count
+    return graph.where(graph.lt(graph.index_along(self.axis, x.shape), x.shape[self.axis] - 1), count, self.last)
 
 
-def _full(value: float, dtype: DType, shape: Sequence[int]) -> UOp:
-  """A value everywhere."""
-  one = UOp(Ops.RESHAPE, dtype, (UOp.const(dtype, value),), (1,) * len(shape))
-  return UOp(Ops.EXPAND, dtype, (one,), tuple(shape))
+def stored(x: UOp, axis: int) -> UOp:
+  """A value in memory, in which what has one index along an axis lies side by side."""
+  order = (axis, *[d for d in range(len(x.shape)) if d != axis])
+  return graph.permute_back(graph.contiguous(graph.permute(x, order)), order)
 
 
 def in_one_pass(s: Shifted, u: UOp, target: Target) -> UOp | None:
@@ -176,24 +168,20 @@ def _statistic(p: _Parts, fn: BinaryOps, x: UOp) -> UOp:
 def _exponentials(p: _Parts, x: UOp, shift: UOp) -> UOp:
   """sum(exp(x - shift)), each part shifted by its greatest element."""
   most = _statistic(p, BinaryOps.MAX, x)
-  def zero_for(test: UOp, x: UOp) -> UOp:
-    finite = UOp.alu(BinaryOps.CMPLT, test, _full(math.inf, x.dtype, x.shape))
-    return UOp.alu(TernaryOps.WHERE, finite, x, _full(0, x.dtype, x.shape))
-  by = p.spread(zero_for(UOp.alu(UnaryOps.ABS, most), most))       # a part of -inf alone has the sum 0
-  sums = p.reduced(BinaryOps.ADD, UOp.alu(UnaryOps.EXP, UOp.alu(BinaryOps.SUB, p.filled(p.of(x), -math.inf), by)))
+  def zero_for(test: UOp, x: UOp) -> UOp: return graph.where(graph.lt(test, math.inf), x, 0)
+  by = p.spread(zero_for(graph.absolute(most), most))       # a part of -inf alone has the sum 0
+  sums = p.reduced(BinaryOps.ADD, graph.exp(graph.sub(p.filled(p.of(x), -math.inf), by)))
   most = p.stored(most)
-  by = UOp.alu(BinaryOps.SUB, zero_for(most, most), UOp(Ops.EXPAND, x.dtype, (shift,), p.joint))
-  return p.joined(BinaryOps.ADD, UOp.alu(BinaryOps.MUL, p.stored(sums), UOp.alu(UnaryOps.EXP, by)))
+  by = graph.sub(zero_for(most, most), graph.expand(shift, p.joint))
+  return p.joined(BinaryOps.ADD, graph.mul(p.stored(sums), graph.exp(by)))
 
 
 def _squares(p: _Parts, x: UOp, shift: UOp) -> UOp:
   """sum((x - shift)²), each part shifted by its mean."""
   total = _statistic(p, BinaryOps.ADD, x)
-  mean = UOp.alu(BinaryOps.DIV, total, p.counts(total))
-  off = p.filled(UOp.alu(BinaryOps.SUB, p.of(x), p.spread(mean)), 0)
-  squares = p.stored(p.reduced(BinaryOps.ADD, UOp.alu(BinaryOps.MUL, off, off)))
+  off = p.filled(graph.sub(p.of(x), p.spread(graph.div(total, p.counts(total)))), 0)
+  squares = p.stored(p.reduced(BinaryOps.ADD, graph.mul(off, off)))
   total = p.stored(total)
   counts = p.counts(total)
-  off = UOp.alu(BinaryOps.SUB, UOp.alu(BinaryOps.DIV, total, counts), UOp(Ops.EXPAND, x.dtype, (shift,), p.joint))
-  moved = UOp.alu(BinaryOps.MUL, counts, UOp.alu(BinaryOps.MUL, off, off))
-  return p.joined(BinaryOps.ADD, UOp.alu(BinaryOps.ADD, squares, moved))
+  off = graph.sub(graph.div(total, counts), graph.expand(shift, p.joint))
+  return p.joined(BinaryOps.ADD, graph.add(squares, graph.mul(counts, graph.mul(off, off))))

@@ -5,15 +5,16 @@
 """
 from __future__ import annotations
 
+from ntgrad import graph
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.elementwise import const
 from ntgrad.codegen.errors import ShapeError
 from ntgrad.codegen.sorts import BLOCK, Sorted
 from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp
+from ntgrad.codegen.uop import Ops, UOp
 
 from .groups import Group
+from .scan import cut, is_first, moved, with_zeros
 from .writes import Idx
 
 SELECTED = 64        # of a row's elements, that a CPU's program keeps in order while it goes through the row
@@ -22,19 +23,16 @@ START = 20000        # elements that could be counted while a kernel starts,
 NUMPY_START = 4      # and by numpy, which goes through counters one at a time
 PART, KEPT = 2048, 32   # elements of a part whose least are asked for, at least, and how many for each of these
 STAGES = 2           # of a merge in one kernel, which reads so many times two elements for one
-_NO_REDUCTION = UOp(Ops.RANGE, ix.INT, (), (-1, 1))   # an axis that no value has: no reduction keeps it
 
 
 def join_sort(u: UOp, g: Group, idx: Idx, valid: UOp) -> tuple[Idx, UOp, tuple[UOp, ...]] | None:
   """The index of what ``u`` sorts, if a kernel sorts it for itself: it needs each element once, where it stands, and has no
   reduction and no other sort or scan. From then on it gets none."""
   axis = u.arg[0]
-  rs = [i for i, n in zip(idx, u.shape) if n != 1]
-  if valid is not ix.TRUE or any(i.op is not Ops.RANGE for i in rs): return None
-  if len(set(rs)) != len(rs) or set(rs) != set(g.out): return None
-  if any(i.arg[1] != n for i, n in zip(idx, u.shape) if n != 1): return None
+  if not g.stands(idx, valid, u.shape): return None
   if g.bound or g.scan is not None or g.kept is not None or any(r.op is Ops.SCATTER for r in g.roots): return None
-  g.scan, g.kept = u, frozenset((*g.out, _NO_REDUCTION))
+  g.scan = u
+  g.keep_all()
   along = g.new_axis(u.src[0].shape[axis])
   return (*idx[:axis], along, *idx[axis + 1:]), ix.TRUE, (along,)
 
@@ -113,10 +111,7 @@ def merged_parts(x: UOp, axis: int, low: int, high: int) -> UOp:
 def halves(x: UOp, axis: int, turned: tuple[int, ...]) -> UOp:
   """The lesser of two elements first, the greater second, along an axis of 2; ``turned`` gives the other one of each."""
   other = moved(Ops.FLIP, x, turned)
-  at = moved(Ops.RESHAPE, UOp(Ops.IOTA, dtypes.int32, (), 2), tuple([2 if d == axis else 1 for d in range(len(x.shape))]))
-  first = UOp.alu(BinaryOps.CMPLT, at, const(1, dtypes.int32, at.shape))
-  lesser, greater = UOp.alu(BinaryOps.MIN, x, other), UOp.alu(BinaryOps.MAX, x, other)
-  return UOp.alu(TernaryOps.WHERE, moved(Ops.EXPAND, first, x.shape), lesser, greater)
+  return graph.where(is_first(axis, x.shape), graph.minimum(x, other), graph.maximum(x, other))
 
 
 def in_parts(x: UOp, axis: int, size: int, power: bool = False) -> UOp:
@@ -124,16 +119,6 @@ def in_parts(x: UOp, axis: int, size: int, power: bool = False) -> UOp:
   n = x.shape[axis]
   parts = -(-n // size)
   if power: parts = 1 << (parts - 1).bit_length()
-  def inverted(y: UOp) -> UOp: return UOp.alu(BinaryOps.XOR, y, const(dtypes.max(y.dtype), y.dtype, y.shape))
-  if parts * size != n:
-    padding = tuple([(0, parts * size - n) if d == axis else (0, 0) for d in range(len(x.shape))])
-    x = inverted(moved(Ops.PAD, inverted(x), padding))
+  def inverted(y: UOp) -> UOp: return graph.xor(y, dtypes.max(y.dtype))
+  if parts * size != n: x = inverted(with_zeros(inverted(x), axis, 0, parts * size - n))
   return moved(Ops.RESHAPE, x, (*x.shape[:axis], parts, size, *x.shape[axis + 1:]))
-
-
-def cut(x: UOp, axis: int, n: ix.Dim) -> UOp:
-  """The first ``n`` along an axis."""
-  return moved(Ops.SHRINK, x, tuple([(0, n if d == axis else size) for d, size in enumerate(x.shape)]))
-
-
-def moved(op: Ops, x: UOp, arg: object) -> UOp: return UOp(op, x.dtype, (x,), arg)

@@ -233,6 +233,3 @@ class Placing:
     src = (memory, *arguments, *memories.values())
     launch = UOp(Ops.LAUNCH, u.dtype, src, (launcher, position, tuple(positions), call, self.number[u]))
     return UOp(Ops.AFTER, u.dtype, (memory, launch))
-
-
-__all__ = ["Placing", "Sink", "EFFECTS", "made_by", "memory_of", "number_of"]

@@ -7,7 +7,7 @@ from typing import Any, Callable, Self, TypeVar
 
 from ntgrad import graph
 from ntgrad.checks import checked
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.dtype import as_float, dtypes
 from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.codegen.uop import BinaryOps, UnaryOps
 from ntgrad.core import real_number
@@ -43,10 +43,9 @@ class Activation(Elementwise):
   @in_float32
   def sigmoid(self) -> Self:
     """1 / (1 + exp(-x))."""
-    u = self.lazydata
-    if u.dtype.kind != "f": u = graph.cast(u, dtypes.default_float)
-    e = graph.unary(UnaryOps.EXP, graph.unary(UnaryOps.NEG, u))
-    return self._wrap(graph.unary(UnaryOps.RECIP, graph.add(e, graph.const(1.0, u.dtype, u.shape))))
+    u = graph.cast(self.lazydata, as_float(self.dtype))
+    e = graph.exp(graph.neg(u))
+    return self._wrap(graph.unary(UnaryOps.RECIP, graph.add(e, 1.0)))
   @in_float32
   def logsigmoid(self) -> Self:
     """log(sigmoid(x)), without overflow."""
@@ -129,6 +128,3 @@ class Activation(Elementwise):
   def tanhshrink(self) -> Self:
     """x - tanh(x)."""
     return self - self.tanh()
-
-
-__all__ = ["Activation"]

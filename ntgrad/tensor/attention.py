@@ -8,7 +8,7 @@ from ntgrad import graph
 from ntgrad.checks import Operand, checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, ShapeError
-from ntgrad.codegen.uop import BinaryOps, UnaryOps
+from ntgrad.codegen.uop import BinaryOps
 from ntgrad.core import real_number
 from ntgrad.names import fit, merged, text
 from ntgrad.tensor.drawing import Drawing
@@ -52,11 +52,11 @@ class Attention(Functional, Drawing):
     """The softmax of the last dim, zeros where a row has only -inf."""
     u, a, out = self._rows(_NAME, -1)
     top = graph.detach(graph.reduce(BinaryOps.MAX, u, (a,)))
-    none = graph.scalar(BinaryOps.CMPEQ, top, -math.inf)
-    top = graph.where(none, graph.const(0.0, u.dtype, top.shape), top)
-    e = graph.unary(UnaryOps.EXP, graph.sub(u, graph.expand(top, u.shape)))
-    total = graph.reduce(BinaryOps.ADD, e, (a,))
-    total = graph.where(none, graph.const(1.0, u.dtype, top.shape), total)
+    none = graph.eq(top, -math.inf)
+    top = graph.where(none, 0.0, top)
+    e = graph.exp(graph.sub(u, graph.expand(top, u.shape)))
+    total = graph.total(e, (a,))
+    total = graph.where(none, 1.0, total)
     return self._wrap(graph.cast(graph.div(e, graph.expand(total, e.shape)), out))
 
   def _attention_grouped(self, key: Any, value: Any, mask: Any, dropout_p: float, is_causal: bool, scale: float | None) -> Self:
@@ -90,8 +90,4 @@ class Attention(Functional, Drawing):
     out = self.named().scaled_dot_product_attention(
       key.named(), value.named(), None if mask is None else mask.named(), dropout_p, is_causal, scale, grouped
     )
-    out._names = called
-    return out
-
-
-__all__ = ["Attention"]
+    return out._called(called)

@@ -12,10 +12,10 @@ from typing import Any, Self
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.checks import Operand, checked, operand
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
+from ntgrad.checks import Operand, checked, of_kind, operand
+from ntgrad.codegen.dtype import as_float
+from ntgrad.codegen.errors import ArgumentError, ShapeError
+from ntgrad.codegen.uop import UOp
 from ntgrad.core import Base, real_number
 from ntgrad.engine.bounds import known_class, no_class, within
 from ntgrad.names import fit_aligned, merged, text
@@ -23,6 +23,11 @@ from ntgrad.tensor.activation import Activation
 from ntgrad.tensor.elementwise import common_device
 from ntgrad.tensor.movement import Movement
 from ntgrad.tensor.reduction import Reduction
+
+
+def _of_class(chosen: UOp, u: UOp, axis: int) -> UOp:
+  """What each row has, along an axis, at its class."""
+  return graph.total(graph.where(chosen, graph.broadcast(u, chosen.shape), 0.0), (axis,))
 
 
 @checked
@@ -37,7 +42,7 @@ class ClassLosses(Activation, Reduction, Movement):
     if how == "none": return self
     raise ArgumentError(f"{name}: reduction {how!r}; it takes 'mean', 'sum' or 'none'")
 
-  def _float(self) -> Any: return self.dtype if self.dtype.kind == "f" else dtypes.default_float
+  def _float(self) -> Any: return as_float(self.dtype)
 
   def _same_shape(self, name: str, target: Any) -> Any:
     """A target as a tensor of this shape. Raises ShapeError."""
@@ -68,7 +73,7 @@ class ClassLosses(Activation, Reduction, Movement):
       raise ShapeError(
         f"{name}: class indices of shape {text(Y)} for predictions of {text(self)}; they must have shape {rows}"
       )
-    if u.dtype.kind not in "iu": raise DTypeError(f"{name}: class indices of {u.dtype.name}; they must be ints")
+    of_kind("iu", name, "class indices", u, "they must be ints")
     common_device(name, self.lazydata, u)
     known_class(name, u, n, ignore)
     index = graph.index_of(u, max(n, abs(ignore or 0) + 1))
@@ -81,13 +86,12 @@ class ClassLosses(Activation, Reduction, Movement):
     if weight.shape != (n,):
       raise ShapeError(f"{name}: a weight of shape {weight.shape} for {n} classes; it must be ({n},)")
     common_device(name, u, weight.lazydata)
-    w = graph.cast(weight.lazydata, u.dtype if u.dtype.kind == "f" else dtypes.default_float)
+    w = graph.cast(weight.lazydata, as_float(u.dtype))
     return graph.reshape(w, (1,) * axis + (n,) + (1,) * (len(u.shape) - axis - 1))
 
   def _chosen(self, index: UOp, s: tuple[int, ...], axis: int) -> UOp:
     """Where along ``axis`` of a shape the index of each row is."""
-    classes = graph.reshape(graph.cast(graph.iota(s[axis]), index.dtype), (1,) * axis + (s[axis],) + (1,) * (len(s) - axis - 1))
-    return graph.binary(BinaryOps.CMPEQ, graph.expand(classes, s), graph.expand(index, s))
+    return graph.eq(graph.cast(graph.index_along(axis, s), index.dtype), graph.expand(index, s))
 
   def _class_loss(self, name: str, u: UOp, axis: int, Y: Any, ignore_index: int | None, smoothing: float, how: str,
                   logits: bool, weight: Any = None) -> Self:
@@ -97,22 +101,21 @@ class ClassLosses(Activation, Reduction, Movement):
     rows, kept = s[:axis] + s[axis + 1:], s[:axis] + (1,) + s[axis + 1:]
     index = graph.reshape(self._classes(name, Y, rows, s[axis], ignore_index), kept)
     chosen = self._chosen(index, s, axis)
-    zero = graph.const(0.0, u.dtype, s)
     w = self._weight(name, weight, u, axis)
     log_total = mine = None
     if logits:
       u, _, total = self._shifted(u, axis)
-      log_total = graph.unary(UnaryOps.LOG, total)
+      log_total = graph.log(total)
       if w is not None: u, log_total = graph.sub(u, graph.expand(log_total, s)), None   # log probabilities
-    row = graph.reduce(BinaryOps.ADD, graph.where(chosen, u, zero), (axis,))
+    row = _of_class(chosen, u, axis)
     if w is not None:
-      mine = graph.reduce(BinaryOps.ADD, graph.where(chosen, graph.expand(w, s), zero), (axis,))
+      mine = _of_class(chosen, w, axis)
       row = graph.mul(mine, row)
     if smoothing:
       mean = self._mean_node(u if w is None else graph.mul(graph.expand(w, s), u), (axis,))
-      row = graph.add(graph.scalar(BinaryOps.MUL, row, 1 - smoothing), graph.scalar(BinaryOps.MUL, mean, smoothing))
-    row = graph.unary(UnaryOps.NEG, row) if log_total is None else graph.sub(log_total, row)
-    row = graph.where(graph.inside(index, s[axis]), row, graph.const(math.nan, row.dtype, kept))
+      row = graph.add(graph.mul(row, 1 - smoothing), graph.mul(mean, smoothing))
+    row = graph.neg(row) if log_total is None else graph.sub(log_total, row)
+    row = graph.where(graph.inside(index, s[axis]), row, math.nan)
     called = None
     if self._names is not None or Y._names is not None:
       n = len(rows)
@@ -122,8 +125,8 @@ class ClassLosses(Activation, Reduction, Movement):
 
     used = None
     if ignore_index is not None:
-      used = graph.scalar(BinaryOps.CMPNE, index, ignore_index)
-      row = graph.where(used, row, graph.const(0.0, row.dtype, kept))
+      used = graph.ne(index, ignore_index)
+      row = graph.where(used, row, 0.0)
     loss: Any = as_rows(row)
     if how != "mean" or (used is None and mine is None):
       # without a mean over the rows that count, one may be rounded before it is reduced
@@ -131,7 +134,7 @@ class ClassLosses(Activation, Reduction, Movement):
     if mine is None:
       assert used is not None
       return (loss.sum() / self._from_node(graph.reshape(used, rows)).sum().cast(loss.dtype)).cast(self._float())
-    if used is not None: mine = graph.where(used, mine, graph.const(0.0, mine.dtype, kept))
+    if used is not None: mine = graph.where(used, mine, 0.0)
     return (loss.sum() / as_rows(mine).sum()).cast(self._float())
 
   # ---- the losses
@@ -197,15 +200,14 @@ class ClassLosses(Activation, Reduction, Movement):
     s = u.shape
     Y = self._target(name, target, s[a])
     index = graph.reshape(self._classes(name, Y, s[:-1], s[a], None), (*s[:-1], 1))
-    chosen, zero = self._chosen(index, s, a), graph.const(0.0, u.dtype, s)
-    mine = graph.expand(graph.reduce(BinaryOps.ADD, graph.where(chosen, u, zero), (a,)), s)
-    each = graph.scalar(BinaryOps.ADD, graph.sub(u, mine), real_number(name, "margin", margin))
-    each = graph.where(chosen, zero, graph.scalar(BinaryOps.MAX, each, 0.0))
+    chosen = self._chosen(index, s, a)
+    mine = graph.expand(_of_class(chosen, u, a), s)
+    each = graph.add(graph.sub(u, mine), real_number(name, "margin", margin))
+    each = graph.where(chosen, 0.0, graph.maximum(each, 0.0))
     if p == 2: each = graph.mul(each, each)
     w = self._weight(name, weight, u, a)
-    if w is not None:
-      each = graph.mul(each, graph.expand(graph.reduce(BinaryOps.ADD, graph.where(chosen, graph.expand(w, s), zero), (a,)), s))
-    row = graph.where(graph.inside(index, s[a]), self._mean_node(each, (a,)), graph.const(math.nan, u.dtype, index.shape))
+    if w is not None: each = graph.mul(each, graph.expand(_of_class(chosen, w, a), s))
+    row = graph.where(graph.inside(index, s[a]), self._mean_node(each, (a,)), math.nan)
     called = merged(name, (self, Y), ([*range(a), None], range(a)), a)
     rows = self._wrap_many(graph.drop(row, (a,)), () if weight is None else (weight,), called)
     return rows._reduced(name, reduction).cast(self._float())
@@ -232,6 +234,3 @@ class ClassLosses(Activation, Reduction, Movement):
     rows._names = None if self._names is None else self._names[:-1]
     total: Self = rows._reduced(name, reduction)
     return total.cast(self._float())
-
-
-__all__ = ["ClassLosses"]

@@ -11,7 +11,7 @@ from typing import Any, Collection, Mapping, NamedTuple, Sequence
 
 from ntgrad import graph
 from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
-from ntgrad.codegen.uop import BinaryOps, UOp
+from ntgrad.codegen.uop import UOp
 from ntgrad.names import ordinal, text
 
 Labels = Sequence[str]
@@ -175,7 +175,7 @@ def ready(u: UOp, labels: Labels, sizes: Mapping[str, int]) -> tuple[UOp, list[s
 def summed(u: UOp, labels: Labels, keep: Collection[str]) -> tuple[UOp, list[str]]:
   """The sum over the labels that are not kept."""
   axes = [d for d, c in enumerate(labels) if c not in keep]
-  return graph.drop(graph.reduce(BinaryOps.ADD, u, axes), axes) if axes else u, [c for c in labels if c in keep]
+  return graph.drop(graph.total(u, axes), axes) if axes else u, [c for c in labels if c in keep]
 
 
 def placed(u: UOp, labels: Labels, into: Labels) -> UOp:
@@ -198,8 +198,5 @@ def multiplied(a: UOp, la: Labels, b: UOp, lb: Labels, keep: Collection[str], ou
   a, b = placed(a, la, every), placed(b, lb, every)
   full = tuple([n if n != 1 else m for n, m in zip(a.shape, b.shape)])
   a, b = graph.expand(a, full), graph.expand(b, full)
-  product = graph.binary(BinaryOps.AND, a, b) if a.dtype.kind == "b" else graph.mul(a, b)
+  product = graph.and_(a, b) if a.dtype.kind == "b" else graph.mul(a, b)
   return summed(product, every, out)
-
-
-__all__ = ["Sum", "multiplied", "order", "placed", "read", "ready", "summed", "written"]

@@ -11,7 +11,7 @@ from typing import Any, Self, Sequence
 from ntgrad import graph
 from ntgrad.checks import Ints, Operand, checked
 from ntgrad.codegen.errors import ArgumentError, ShapeError
-from ntgrad.codegen.uop import BinaryOps, UOp
+from ntgrad.codegen.uop import UOp
 from ntgrad.names import Places, text
 from ntgrad.tensor.elementwise import Elementwise
 from ntgrad.tensor.functional import _product, names_of_product
@@ -21,10 +21,16 @@ Pair = tuple[int, int]
 Padding = int | Sequence[int | Sequence[int]]
 
 
-def numbers(name: str, what: str, value: Any, n: int, least: int) -> tuple[int, ...]:
-  """An int, or one for each of n spatial dimensions, as n ints. Raises ShapeError, ArgumentError for one below ``least``."""
+def each(name: str, what: str, value: Any, n: int) -> tuple[Any, ...]:
+  """One value for all of n spatial dimensions, or one for each, as n values. Raises ShapeError."""
   out = tuple(value) if isinstance(value, (tuple, list)) else (value,) * n
   if len(out) != n: raise ShapeError(f"{name}: {what} {out} for {n} spatial dimensions; give one number, or {n}")
+  return out
+
+
+def numbers(name: str, what: str, value: Any, n: int, least: int) -> tuple[int, ...]:
+  """An int, or one for each of n spatial dimensions, as n ints. Raises ShapeError, ArgumentError for one below ``least``."""
+  out = each(name, what, value, n)
   if not all([isinstance(v, int) and v >= least for v in out]):
     raise ArgumentError(f"{name}: {what} {out}; it must be ints of at least {least}")
   return out
@@ -43,6 +49,13 @@ def paddings(name: str, padding: Any, n: int) -> list[Pair]:
       raise ShapeError(f"{name}: padding {padding}; give {n} (before, after) pairs")
   if min([min(p) for p in pairs]) < 0: raise ArgumentError(f"{name}: padding {padding}; it must not be negative")
   return pairs
+
+
+def must_fit(name: str, kernel: Sequence[int], dilation: Sequence[int], spatial: Sequence[int], pairs: Sequence[Pair]) -> None:
+  """Raises ShapeError for a kernel that does not fit into the padded sizes, or has no elements."""
+  if any([(k - 1) * d + 1 > s + lo + hi or k < 1 for k, d, s, (lo, hi) in zip(kernel, dilation, spatial, pairs)]):
+    raise ShapeError(f"{name}: a kernel of {kernel} with dilation {dilation} does not fit into {spatial} with padding "
+                     f"{tuple(pairs)}")
 
 
 def _named_paddings(name: str, padding: str, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> list[Pair]:
@@ -67,13 +80,18 @@ def _convolution_places(n: int, out: int, into: int, groups: int) -> tuple[list[
   return [(0, n + 2, *range(2, n + 2)), weight], n + 2
 
 
+def _inside_out(u: UOp, rest: int, n: int) -> UOp:
+  """(rest.., a.., b..) -> (rest.., b.., a..) of n dimensions each."""
+  return graph.permute(u, (*range(rest), *range(rest + n, rest + 2 * n), *range(rest, rest + n)))
+
+
 def _folded(u: UOp, shape: tuple[int, ...], size: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> UOp:
   """The adjoint of windows: (rest.., outer.., inner..) -> (rest.., d..) of ``shape``, where windows overlap their sum."""
   n, rest = len(size), len(shape) - len(size)
   u = graph.reshape(u, u.shape[:rest + n] + (1,) * rest + u.shape[rest + n:])
   t = graph.untile(u, shape, ((1, 1, 1),) * rest + tuple(zip(size, stride, dilation)))
   axes = tuple(range(len(shape), len(t.shape)))
-  return graph.drop(graph.reduce(BinaryOps.ADD, t, axes), axes)
+  return graph.drop(graph.total(t, axes), axes)
 
 
 @checked
@@ -107,8 +125,7 @@ class Convolution(Elementwise, Movement):
     st, di = numbers(name, "stride", stride, n, 1), numbers(name, "dilation", dilation, n, 1)
     kernel = sw[2:]
     pairs = _named_paddings(name, padding, kernel, st, di) if isinstance(padding, str) else paddings(name, padding, n)
-    if any([(k - 1) * d + 1 > s + lo + hi for k, d, s, (lo, hi) in zip(kernel, di, sx[2:], pairs)]) or 0 in kernel:
-      raise ShapeError(f"{name}: a kernel of {kernel} with dilation {di} does not fit into {sx[2:]} with padding {tuple(pairs)}")
+    must_fit(name, kernel, di, sx[2:], pairs)
     a, b, out = _product(name, x, w)
     bs, cin, cout = sx[0], sw[1], sw[0] // groups
     # the output channels are expanded before the windows are made: in the gradient their sum and the windows' then are one
@@ -117,7 +134,7 @@ class Convolution(Elementwise, Movement):
     a = graph.permute(a, (0, 1, 2, *range(4, 4 + n), 3, *range(4 + n, 4 + 2 * n)))
     full = a.shape
     b = graph.expand(graph.reshape(b, (1, groups, cout) + (1,) * n + (cin, *kernel)), full)
-    total = graph.reduce(BinaryOps.ADD, graph.mul(a, b), tuple(range(3 + n, 4 + 2 * n)))
+    total = graph.total(graph.mul(a, b), tuple(range(3 + n, 4 + 2 * n)))
     node = graph.cast(graph.reshape(total, (bs, sw[0], *full[3:3 + n])), out)
     result = self._wrap_many(node, (weight,), None if self._names is weight._names is None else names_of_product(
       name, (self, weight), *_convolution_places(n, 0, 1, groups)))
@@ -160,8 +177,7 @@ class Convolution(Elementwise, Movement):
     pairs, extra = paddings(name, padding, n), numbers(name, "output_padding", output_padding, n, 0)
     if self._names is not None or weight._names is not None:
       called = names_of_product(name, (self, weight), *_convolution_places(n, 1, 0, groups))
-      out = self.named()._transposed(name, n, weight.named(), None, groups, st, di, padding, output_padding)
-      out._names = called
+      out = self.named()._transposed(name, n, weight.named(), None, groups, st, di, padding, output_padding)._called(called)
       return out if bias is None else out + bias.reshape((1, -1) + (1,) * n)
     size = [(s - 1) * t + (k - 1) * d + 1 - lo - hi + e for s, t, k, d, (lo, hi), e in zip(sx[2:], st, sw[2:], di, pairs, extra)]
     if min(sx[2:]) < 1 or min(sw[2:]) < 1 or min(size) < 1:
@@ -211,14 +227,12 @@ class Convolution(Elementwise, Movement):
       ("kernel_size", kernel_size), ("dilation", dilation), ("stride", stride))]
     pairs = paddings("im2col", padding, n)
     s, rest = self.shape, self.ndim - n
-    if any([(a - 1) * d + 1 > b + lo + hi for a, d, b, (lo, hi) in zip(k, di, s[rest:], pairs)]):
-      raise ShapeError(f"im2col: a kernel of {k} with dilation {di} does not fit into {s[rest:]} with padding {tuple(pairs)}")
+    must_fit("im2col", k, di, s[rest:], pairs)
     t = graph.windows(graph.pad(self.lazydata, ((0, 0),) * rest + tuple(pairs)), k, st, di)
     outer = t.shape[rest:rest + n]
-    t = graph.permute(t, (*range(rest), *range(rest + n, rest + 2 * n), *range(rest, rest + n)))
+    t = _inside_out(t, rest, n)
     out = self._wrap(graph.reshape(t, s[:rest - 1] + (s[rest - 1] * math.prod(k), math.prod(outer))))
-    out._names = None if self._names is None else self._names[:rest - 1] + (None, None)
-    return out
+    return out._called(None if self._names is None else self._names[:rest - 1] + (None, None))
 
   def col2im(self, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Padding = 0, stride: Ints = 1) -> Self:
     """The adjoint of :meth:`im2col`, ``torch.nn.functional.fold``: (n, c * kernel elements, windows) -> (n, c, *output_size).
@@ -240,12 +254,7 @@ class Convolution(Elementwise, Movement):
     lead = s[:-2] + (s[-2] // math.prod(k),)
     rest = len(lead)
     u = graph.reshape(graph.cast(self.lazydata, graph.acc_dtype(self.dtype)), lead + k + outer)
-    u = graph.permute(u, (*range(rest), *range(rest + n, rest + 2 * n), *range(rest, rest + n)))
-    u = _folded(u, lead + full, k, st, di)
+    u = _folded(_inside_out(u, rest, n), lead + full, k, st, di)
     u = graph.shrink(u, [(0, a) for a in lead] + [(lo, lo + a) for a, (lo, _) in zip(size, pairs)])
     out = self._wrap(graph.cast(u, self.dtype))
-    out._names = None if self._names is None else self._names[:rest - 1] + (None,) * (n + 1)
-    return out
-
-
-__all__ = ["Convolution", "Padding", "Pair", "numbers", "paddings"]
+    return out._called(None if self._names is None else self._names[:rest - 1] + (None,) * (n + 1))

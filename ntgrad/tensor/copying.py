@@ -96,5 +96,3 @@ def _alias(dtype: DType, shape: tuple[int, ...], device: str | None, data: np.nd
 
 
 copyreg.pickle(Alias, _stored)
-
-__all__ = ["Copying"]

@@ -7,10 +7,10 @@ from typing import Any, Self, Sequence
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.checks import checked
+from ntgrad.checks import checked, of_kind
 from ntgrad.codegen.dtype import DType, dtypes, held, to_narrow
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
-from ntgrad.codegen.uop import BinaryOps, UOp
+from ntgrad.codegen.uop import UOp
 from ntgrad.core import MAX_DIMS, MAX_SIZE, Base, real_number, shape_of, whole_number
 from ntgrad.engine.bounds import known_class, within
 from ntgrad.engine.buffer import Buffer
@@ -130,11 +130,16 @@ def new_shape(name: str, shape: Sequence[Any], size: Any = None) -> tuple[int, .
   return s
 
 
-def index_along(axis: int, shape: tuple[int, ...]) -> UOp:
-  """The index along an axis, at every element of a shape."""
-  ones = [1] * len(shape)
-  ones[axis] = shape[axis]
-  return graph.expand(graph.reshape(graph.iota(shape[axis]), tuple(ones)), shape)
+def number_dtype(name: str, dtype: Any, default: DType) -> DType:
+  """The dtype that is asked for. Raises DTypeError for bool."""
+  d = dtypes.of(dtype, default)
+  if d.kind == "b": raise DTypeError(f"{name}: bool; it gives numbers")
+  return d
+
+
+def _steps_in(d: DType) -> DType:
+  """What steps between numbers are counted in, for a dtype."""
+  return dtypes.float64 if d is dtypes.float64 or d.kind != "f" else dtypes.float32
 
 
 @checked
@@ -186,7 +191,7 @@ class Creation(Movement):
   def empty(cls, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
             requires_grad: bool | None = None) -> Self:
     """Memory of a shape that is not initialised, of the default float (float32) unless told otherwise. Raises ArgumentError."""
-    d = dtypes.default_float if dtype is None else dtypes.of(dtype)
+    d = dtypes.of(dtype, dtypes.default_float)
     s = new_shape("empty", shape, size)
     return cls._made(graph.buffer(Buffer(Device.canonicalize(device), s, d)), None, requires_grad)
 
@@ -207,18 +212,17 @@ class Creation(Movement):
     last = start + (n - 1) * step
     least, most = dtypes.min(dtypes.int32), dtypes.max(dtypes.int32)
     small = n == 0 or (least <= min(start, last) and max(start, last) <= most)
-    d = dtypes.of(dtype) if dtype is not None else dtypes.default_int if ints else dtypes.default_float
+    d = number_dtype("arange", dtype, dtypes.default_int if ints else dtypes.default_float)
     if dtype is None and ints and n and not fits_default(int(min(start, last)), int(max(start, last))): d = dtypes.int64
-    if d.kind == "b": raise DTypeError("arange: bool; it gives numbers")
     if n == 0: return cls._made(graph.const(0, d, (0,)), device, requires_grad)
     if d.kind in "iu":
       for v in (start, last): scalar_node("arange", int(v), d, ())
     # ints are counted as ints and rounded at the end
     if ints: work = dtypes.int32 if small and (n - 1) * abs(step) <= most else dtypes.int64   # no overflow on the way
-    else: work = dtypes.float64 if d is dtypes.float64 or d.kind != "f" else dtypes.float32
+    else: work = _steps_in(d)
     u = graph.cast(graph.iota(n), work)  # type: ignore[arg-type]  # an int: steps of floats are rounded up above
-    if step != 1: u = graph.scalar(BinaryOps.MUL, u, step)
-    if start != 0: u = graph.scalar(BinaryOps.ADD, u, start)
+    if step != 1: u = graph.mul(u, step)
+    if start != 0: u = graph.add(u, start)
     return cls._made(graph.cast(u, d), device, requires_grad)
 
   @classmethod
@@ -227,20 +231,19 @@ class Creation(Movement):
     """``steps`` evenly spaced numbers from start to stop, both included exactly. Raises ArgumentError."""
     n = whole_number("linspace", "steps", steps, 0)
     start, stop = real_number("linspace", "start", start), real_number("linspace", "stop", stop)
-    d = dtypes.default_float if dtype is None else dtypes.of(dtype)
-    if d.kind == "b": raise DTypeError("linspace: bool; it gives numbers")
+    d = number_dtype("linspace", dtype, dtypes.default_float)
     if d.kind != "f" and n:
       for v in (start, stop): scalar_node("linspace", int(v), d, ())
     if n < 2: return cls.full((n,), start, dtype=d, device=device, requires_grad=requires_grad)
-    work = dtypes.float64 if d is dtypes.float64 or d.kind != "f" else dtypes.float32
+    work = _steps_in(d)
     step = (stop - start) / (n - 1)
     if not math.isfinite(held(step, work)):
       raise ArgumentError(f"linspace: {n} steps from {start} to {stop}; a step does not fit {work.name}")
     # the first half is counted from the start, the second from the stop
-    first = graph.scalar(BinaryOps.CMPLT, graph.iota(n), n // 2)
-    i = graph.cast(graph.where(first, graph.iota(n), graph.scalar(BinaryOps.SUB, graph.iota(n), n - 1)), work)
+    first = graph.lt(graph.iota(n), n // 2)
+    i = graph.cast(graph.where(first, graph.iota(n), graph.sub(graph.iota(n), n - 1)), work)
     end = graph.where(first, graph.const(start, work, (n,)), graph.const(stop, work, (n,)))
-    return cls._made(graph.cast(graph.add(graph.scalar(BinaryOps.MUL, i, step), end), d), device, requires_grad)
+    return cls._made(graph.cast(graph.add(graph.mul(i, step), end), d), device, requires_grad)
 
   @classmethod
   def logspace(cls, start: float, stop: float, steps: int, base: float = 10.0, *, dtype: Any = None, device: str | None = None,
@@ -248,35 +251,27 @@ class Creation(Movement):
     """``base`` to the powers of ``linspace(start, stop, steps)``. Raises ArgumentError for a base that is not above 0."""
     base = real_number("logspace", "base", base)
     if base <= 0: raise ArgumentError(f"logspace: base {base}; it must be above 0")
-    d = dtypes.default_float if dtype is None else dtypes.of(dtype)
-    if d.kind == "b": raise DTypeError("logspace: bool; it gives numbers")
-    work = dtypes.float64 if d is dtypes.float64 or d.kind != "f" else dtypes.float32
-    powers = cls.linspace(start, stop, steps, dtype=work).lazydata
-    return cls._made(graph.cast(graph.binary(BinaryOps.POW, graph.const(base, work, powers.shape), powers), d), device,
-                     requires_grad)
+    d = number_dtype("logspace", dtype, dtypes.default_float)
+    powers = cls.linspace(start, stop, steps, dtype=_steps_in(d)).lazydata
+    return cls._made(graph.cast(graph.power(base, powers), d), device, requires_grad)
 
   @classmethod
   def eye(cls, n: int, m: int | None = None, *, dtype: Any = None, device: str | None = None,
           requires_grad: bool | None = None) -> Self:
     """Ones on the diagonal of (n, m or n), zeros elsewhere. Raises ArgumentError."""
     rows, columns = new_shape("eye", (n, n if m is None else m))
-    d = dtypes.default_float if dtype is None else dtypes.of(dtype)
-    same = graph.binary(BinaryOps.CMPEQ, index_along(0, (rows, columns)), index_along(1, (rows, columns)))
+    d = dtypes.of(dtype, dtypes.default_float)
+    same = graph.eq(graph.index_along(0, (rows, columns)), graph.index_along(1, (rows, columns)))
     return cls._made(graph.cast(same, d), device, requires_grad)
 
   def _alike_in(self, dtype: Any, device: str | None) -> dict[str, Any]:
     """This tensor's dtype and device where none is given."""
     return {"dtype": self.dtype if dtype is None else dtype, "device": self.lazydata.device if device is None else device}
-  def _called_alike(self, t: Any) -> Any:
-    """A new tensor of this shape, with the names of this one."""
-    t._names = self._names
-    return t
   def full_like(self, fill_value: Any, *, dtype: Any = None, device: str | None = None,
                 requires_grad: bool | None = None) -> Self:
     """A number everywhere, of this shape, dtype and device."""
-    return self._called_alike(
-      type(self).full(self.shape, fill_value, requires_grad=requires_grad, **self._alike_in(dtype, device))
-    )
+    made = type(self).full(self.shape, fill_value, requires_grad=requires_grad, **self._alike_in(dtype, device))
+    return made._called(self._names)
   def zeros_like(self, *, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
     """Zeros of this shape, dtype and device."""
     return self.full_like(0, dtype=dtype, device=device, requires_grad=requires_grad)
@@ -285,7 +280,7 @@ class Creation(Movement):
     return self.full_like(1, dtype=dtype, device=device, requires_grad=requires_grad)
   def empty_like(self, *, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
     """Memory of this shape, dtype and device that is not initialised."""
-    return self._called_alike(type(self).empty(self.shape, requires_grad=requires_grad, **self._alike_in(dtype, device)))
+    return type(self).empty(self.shape, requires_grad=requires_grad, **self._alike_in(dtype, device))._called(self._names)
 
   def new_full(self, size: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None,
                requires_grad: bool | None = None) -> Self:
@@ -322,9 +317,9 @@ class Creation(Movement):
           requires_grad: bool | None = None) -> Self:
     """Ones on and below diagonal k of (n, m or n), zeros above, as numpy's. Raises ArgumentError."""
     rows, columns = new_shape("tri", (n, n if m is None else m))
-    d = dtypes.default_float if dtype is None else dtypes.of(dtype)
-    limit = graph.scalar(BinaryOps.ADD, index_along(0, (rows, columns)), max(-rows, min(k, columns)))
-    below = graph.binary(BinaryOps.CMPLE, index_along(1, (rows, columns)), limit)
+    d = dtypes.of(dtype, dtypes.default_float)
+    limit = graph.add(graph.index_along(0, (rows, columns)), max(-rows, min(k, columns)))
+    below = graph.le(graph.index_along(1, (rows, columns)), limit)
     return cls._made(graph.cast(below, d), device, requires_grad)
 
   def _triangle(self, name: str, diagonal: int, upper: bool) -> Self:
@@ -332,10 +327,10 @@ class Creation(Movement):
     if len(u.shape) < 2: raise ShapeError(f"{name}: shape {u.shape}; it takes at least 2 dimensions")
     s = u.shape[-2:]
     diagonal = max(-s[0], min(diagonal, s[1]))
-    row = graph.scalar(BinaryOps.ADD, index_along(0, s), diagonal) if diagonal else index_along(0, s)
-    a, b = (row, index_along(1, s)) if upper else (index_along(1, s), row)
-    inside = graph.broadcast(graph.binary(BinaryOps.CMPLE, a, b), u.shape)
-    return self._wrap(graph.where(inside, u, graph.const(0, u.dtype, u.shape)))
+    row = graph.add(graph.index_along(0, s), diagonal) if diagonal else graph.index_along(0, s)
+    a, b = (row, graph.index_along(1, s)) if upper else (graph.index_along(1, s), row)
+    inside = graph.broadcast(graph.le(a, b), u.shape)
+    return self._wrap(graph.where(inside, u, 0))
   def tril(self, diagonal: int = 0) -> Self:
     """The lower triangle of the last two dims, zeros above. Raises ShapeError."""
     return self._triangle("tril", diagonal, False)
@@ -383,14 +378,14 @@ class Creation(Movement):
     Raises DTypeError, ArgumentError; IndexOutOfRangeError for a constant that is no class.
     """
     u = self.lazydata
-    if u.dtype.kind not in "iu": raise DTypeError(f"one_hot: a tensor of {u.dtype.name}; it takes ints")
+    of_kind("iu", "one_hot", "a tensor", u, "it takes ints")
     whole_number("one_hot", "num_classes", num_classes, 0)
     known_class("one_hot", u, num_classes)
     shape = (*u.shape, num_classes)
     of = f"the {num_classes} classes, which go from 0 to {num_classes - 1}"
     inside = within(graph.index_of(u, num_classes), 0, num_classes, "one_hot", of, u.device)
     index = graph.expand(graph.reshape(inside, (*u.shape, 1)), shape)
-    classes = graph.cast(index_along(len(u.shape), shape), index.dtype)
-    out = self._from_node(graph.cast(graph.binary(BinaryOps.CMPEQ, index, classes), dtypes.int32))
+    classes = graph.cast(graph.index_along(len(u.shape), shape), index.dtype)
+    out = self._from_node(graph.cast(graph.eq(index, classes), dtypes.int32))
     if self._names is not None: out._names = (*self._names, None)
     return out

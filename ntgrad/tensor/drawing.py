@@ -5,13 +5,14 @@ import math
 from typing import Any, Self
 
 from ntgrad import graph
-from ntgrad.checks import Operand, checked, flag
+from ntgrad.checks import Operand, checked, flag, of_kind
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
-from ntgrad.core import axis_of, mode, real_number, whole_number
+from ntgrad.codegen.errors import ArgumentError, ShapeError
+from ntgrad.codegen.uop import UOp
+from ntgrad.core import mode, real_number, whole_number
 from ntgrad.engine.device import Device
-from ntgrad.tensor.creation import index_along, new_shape
+from ntgrad.formulas import polynomial
+from ntgrad.tensor.creation import new_shape, number_dtype
 from ntgrad.tensor.numeric import Numeric
 from ntgrad.tensor.random import Generator, Random, bits, fraction
 from ntgrad.tensor.sorting import Sorting
@@ -27,12 +28,6 @@ def _between(name: str, value: Any, low: bool = True) -> float:
   return p
 
 
-def _polynomial(u: UOp, factors: tuple[float, ...]) -> UOp:
-  out = graph.const(factors[0], u.dtype, u.shape)
-  for f in factors[1:]: out = graph.scalar(BinaryOps.ADD, graph.mul(out, u), f)
-  return out
-
-
 # Giles, Approximating the erfinv function, 2010: powers of w - 2.5 below w = 5, of sqrt(w) - 3 from there
 _NEAR = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164,
          0.246640727, 1.50140941)
@@ -40,26 +35,15 @@ _FAR = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.005739
         2.83297682)
 
 
-def _quantile(twice: UOp) -> UOp:
+def _quantile(twice: Any) -> Any:
   """Where the normal distribution function has a value, of which twice is given: -sqrt(2) erfinv(1 - twice). Of float64, whose
   bits the polynomials do not have, with two steps of Newton's."""
-  d, s = twice.dtype, twice.shape
-  def times(u: UOp, n: float) -> UOp: return graph.scalar(BinaryOps.MUL, u, n)
-  one = graph.const(1.0, d, s)
-  x = graph.sub(one, twice)
-  least = graph.scalar(BinaryOps.MAX, twice, 1e-300 if d is dtypes.float64 else 1e-37)
-  rest = graph.scalar(BinaryOps.MAX, graph.sub(graph.const(2.0, d, s), twice), 2.0 ** -60)
-  w = graph.unary(UnaryOps.NEG, graph.unary(UnaryOps.LOG, graph.mul(least, rest)))   # (1 - x) (1 + x)
-  near = _polynomial(graph.scalar(BinaryOps.SUB, w, 2.5), _NEAR)
-  far = _polynomial(graph.scalar(BinaryOps.SUB, graph.unary(UnaryOps.SQRT, graph.scalar(BinaryOps.MAX, w, 5.0)), 3.0), _FAR)
-  y = graph.mul(graph.where(graph.scalar(BinaryOps.CMPLT, w, 5.0), near, far), x)
-  if d is dtypes.float64:
-    for _ in range(2):
-      slope = times(graph.unary(UnaryOps.EXP, graph.unary(UnaryOps.NEG, graph.mul(y, y))), 2 / math.sqrt(math.pi))
-      step = graph.div(graph.sub(graph.unary(UnaryOps.ERF, y), x), slope)
-      # where erf still grows
-      y = graph.sub(y, graph.where(graph.scalar(BinaryOps.CMPLT, w, 12.0), step, graph.const(0.0, d, s)))
-  return times(y, -math.sqrt(2))
+  double, x = twice.dtype is dtypes.float64, 1 - twice
+  w = (twice.maximum(1e-300 if double else 1e-37) * (2 - twice).maximum(2.0 ** -60)).log().neg()   # of (1 - x) (1 + x)
+  y = (w < 5).where(polynomial(w - 2.5, _NEAR), polynomial(w.maximum(5.0).sqrt() - 3, _FAR)) * x
+  for _ in range(2 if double else 0):   # where erf still grows
+    y = y - (w < 12).where((y.erf() - x) / ((y * y).neg().exp() * (2 / math.sqrt(math.pi))), 0.0)
+  return y * -math.sqrt(2)
 
 
 def _few_of(rate: Any, u: Any) -> Any:
@@ -108,7 +92,7 @@ class Drawing(Sorting, Random, Numeric):
   def _left(cls, s: tuple[int, ...], device: str, d: DType, generator: Generator | None) -> UOp:
     """Uniform in (0, 1], so that its logarithm is finite, in float32 or float64."""
     work = dtypes.float64 if d is dtypes.float64 else dtypes.float32
-    return graph.sub(graph.const(1.0, work, s), fraction(bits(s, device, generator), work))
+    return graph.sub(1.0, fraction(bits(s, device, generator), work))
 
   @classmethod
   def exponential(cls, *shape: Any, lambd: float = 1.0, generator: Generator | None = None, device: str | None = None,
@@ -117,10 +101,9 @@ class Drawing(Sorting, Random, Numeric):
     DTypeError."""
     if real_number("exponential", "lambd", lambd) <= 0: raise ArgumentError(f"exponential: lambd {lambd}; it must be above 0")
     s, dev, d = cls._random("exponential", shape, device, dtype)
-    if 0 in s: return cls._made(graph.const(0, d, s), None, requires_grad)
-    log = graph.unary(UnaryOps.LOG, cls._left(s, dev, d, generator))
+    log = graph.log(cls._left(s, dev, d, generator))
     # 0 where the logarithm is: not -0
-    u = graph.sub(graph.const(0.0, log.dtype, s), graph.scalar(BinaryOps.DIV, log, lambd))
+    u = graph.sub(0.0, graph.div(log, lambd))
     return cls._made(graph.cast(u, d), None, requires_grad)
 
   @classmethod
@@ -129,24 +112,22 @@ class Drawing(Sorting, Random, Numeric):
     """How many trials up to the first success of probability p, 1 at least; of the default int (int32) unless told otherwise, in
     floats too. Raises ArgumentError for a p that is not above 0 and up to 1, DTypeError."""
     p = _between("geometric", p, low=False)
-    d = dtypes.default_int if dtype is None else dtypes.of(dtype)
-    if d.kind == "b": raise DTypeError("geometric: bool; it gives numbers")
+    d = number_dtype("geometric", dtype, dtypes.default_int)
     s = new_shape("geometric", shape)
-    if p == 1 or 0 in s: return cls.full(s, 1, dtype=d, device=device)
-    log = graph.unary(UnaryOps.LOG, cls._left(s, Device.canonicalize(device), d, generator))
-    failures = graph.unary(UnaryOps.FLOOR, graph.scalar(BinaryOps.MUL, log, 1 / math.log1p(-p)))
+    if p == 1: return cls.full(s, 1, dtype=d, device=device)
+    log = graph.log(cls._left(s, Device.canonicalize(device), d, generator))
+    failures = graph.floor(graph.mul(log, 1 / math.log1p(-p)))
     # the greatest that every dtype's float has below its greatest int
     most = float(dtypes.max(d)) * (1 - 2.0 ** -20) if d.kind in "iu" else math.inf
-    return cls._from_node(graph.cast(graph.scalar(BinaryOps.MIN, graph.scalar(BinaryOps.ADD, failures, 1.0), most), d))
+    return cls._from_node(graph.cast(graph.minimum(graph.add(failures, 1.0), most), d))
 
   @classmethod
   def log_normal(cls, *shape: Any, mean: float = 1.0, std: float = 2.0, generator: Generator | None = None,
                  device: str | None = None, dtype: Any = None, requires_grad: bool | None = None) -> Self:
     """exp of a normal distribution with that mean and standard deviation. Raises ArgumentError, DTypeError."""
     s, dev, d = cls._random("log_normal", shape, device, dtype)
-    work = dtypes.float64 if d is dtypes.float64 else dtypes.float32
-    u = cls.normal(*s, mean=mean, std=std, generator=generator, device=dev, dtype=work).lazydata
-    return cls._made(graph.cast(graph.unary(UnaryOps.EXP, u), d), None, requires_grad)
+    u = cls.normal(*s, mean=mean, std=std, generator=generator, device=dev, dtype=graph.acc_dtype(d)).lazydata
+    return cls._made(graph.cast(graph.exp(u), d), None, requires_grad)
 
   @classmethod
   def trunc_normal(cls, *shape: Any, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0,
@@ -158,24 +139,19 @@ class Drawing(Sorting, Random, Numeric):
     mean, std, a, b = [real_number(name, what, v) for what, v in (("mean", mean), ("std", std), ("a", a), ("b", b))]
     if std < 0 or not a <= b: raise ArgumentError(f"{name}: std {std}, a {a}, b {b}; std of at least 0, and a not above b")
     s, dev, d = cls._random(name, shape, device, dtype)
-    if 0 in s: return cls._made(graph.const(0, d, s), None, requires_grad)
     if not std: return cls.full(s, min(max(mean, a), b), dtype=d, device=dev, requires_grad=requires_grad)
-    work = dtypes.float64 if d is dtypes.float64 else dtypes.float32
     # of the half in which most of it lies, so that small probabilities are not differences from 1
     sign = -1.0 if (a - mean) + (b - mean) > 0 else 1.0
     low, high = sorted([math.erfc(-sign * (x - mean) / std / math.sqrt(2)) for x in (a, b)])   # twice the probabilities
-    u = fraction(bits(s, dev, generator), work)
-    u = graph.scalar(BinaryOps.ADD, graph.scalar(BinaryOps.MUL, u, high - low), low)
-    x = graph.scalar(BinaryOps.ADD, graph.scalar(BinaryOps.MUL, _quantile(u), sign * std), mean)
-    x = graph.scalar(BinaryOps.MAX, graph.scalar(BinaryOps.MIN, x, b), a)
-    return cls._made(graph.cast(x, d), None, requires_grad)
+    u: Any = cls._from_node(fraction(bits(s, dev, generator), graph.acc_dtype(d)))
+    x = _quantile(u * (high - low) + low) * (sign * std) + mean
+    return cls._made(x.minimum(b).maximum(a).cast(d).lazydata, None, requires_grad)
 
   @classmethod
   def randperm(cls, n: int, *, generator: Generator | None = None, dtype: Any = None, device: str | None = None) -> Self:
     """The ints 0 .. n - 1 in random order, of the default int (int32) unless told otherwise: where 64 random bits each stand when
     sorted. Raises ArgumentError, DTypeError for bool."""
-    d = dtypes.default_int if dtype is None else dtypes.of(dtype)
-    if d.kind == "b": raise DTypeError("randperm: bool; it gives numbers")
+    d = number_dtype("randperm", dtype, dtypes.default_int)
     s = new_shape("randperm", (whole_number("randperm", "n", n, 0),))
     if n and d.kind in "iu" and n - 1 > dtypes.max(d):
       raise ArgumentError(f"randperm: {n - 1} does not fit {d.name}, which holds up to {dtypes.max(d)}")
@@ -198,7 +174,7 @@ class Drawing(Sorting, Random, Numeric):
     floats, ShapeError, ArgumentError for a number p outside [0, 1].
     """
     of: Any = self if p is None else p
-    if of.dtype.kind != "f": raise DTypeError(f"bernoulli: probabilities of {of.dtype.name}; they must be floats")
+    of_kind("f", "bernoulli", "probabilities", of, "they must be floats")
     if p is not None:
       value = graph.const_value(of.lazydata)
       if value is not None: _between("bernoulli", value)
@@ -214,7 +190,7 @@ class Drawing(Sorting, Random, Numeric):
     Poisson random variables, 1993, PTRS), the first of 16 attempts that is accepted (should all fail, which is rarer than once in
     10**9: the rate rounded).
     """
-    if self.dtype.kind != "f": raise DTypeError(f"poisson: rates of {self.dtype.name}; they must be floats")
+    of_kind("f", "poisson", "rates", self, "they must be floats")
     rate: Any = self.named().detach()
     if rate.dtype.itemsize < 8: rate = rate.cast(dtypes.float32)
     small = rate < 10
@@ -251,24 +227,26 @@ class Drawing(Sorting, Random, Numeric):
   # ---- written in place
   def uniform_(self, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Self:
     """Uniform in [low, high), written in place; see ``uniform`` and ``add_``."""
-    return self._in_place("uniform_", lambda: type(self).uniform(*self.shape, low=low, high=high, **self._here(generator)))
+    return self._drawn("uniform", generator, low=low, high=high)
   def normal_(self, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Self:
     """Normal, written in place; see ``normal`` and ``add_``."""
-    return self._in_place("normal_", lambda: type(self).normal(*self.shape, mean=mean, std=std, **self._here(generator)))
+    return self._drawn("normal", generator, mean=mean, std=std)
   def exponential_(self, lambd: float = 1.0, *, generator: Generator | None = None) -> Self:
     """The exponential distribution, written in place; see ``exponential`` and ``add_``."""
-    return self._in_place("exponential_", lambda: type(self).exponential(*self.shape, lambd=lambd, **self._here(generator)))
+    return self._drawn("exponential", generator, lambd=lambd)
   def log_normal_(self, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None) -> Self:
     """exp of a normal distribution, written in place; see ``log_normal`` and ``add_``."""
-    return self._in_place("log_normal_", lambda: type(self).log_normal(*self.shape, mean=mean, std=std, **self._here(generator)))
+    return self._drawn("log_normal", generator, mean=mean, std=std)
   def geometric_(self, p: float, *, generator: Generator | None = None) -> Self:
     """The geometric distribution, written in place; see ``geometric`` and ``add_``."""
-    return self._in_place("geometric_", lambda: type(self).geometric(*self.shape, p=p, **self._here(generator)))
+    return self._drawn("geometric", generator, p=p)
   def bernoulli_(self, p: Operand = 0.5, *, generator: Generator | None = None) -> Self:
     """1 with probability p, else 0, written in place; see ``bernoulli`` and ``add_``."""
     return self._in_place("bernoulli_", lambda: self.bernoulli(p, generator=generator))
-  def _here(self, generator: Generator | None) -> dict[str, Any]:
-    return {"generator": generator, "dtype": self.dtype, "device": self.device}
+  def _drawn(self, name: str, generator: Generator | None, **options: float) -> Self:
+    """What a distribution gives for this shape, dtype and device, written in place."""
+    made = {"generator": generator, "dtype": self.dtype, "device": self.device, **options}
+    return self._in_place(f"{name}_", lambda: getattr(type(self), name)(*self.shape, **made))
 
   # ---- dropout
   def gumbel_softmax(self, tau: float = 1.0, hard: bool = False, dim: int | str = -1, *,
@@ -279,14 +257,14 @@ class Drawing(Sorting, Random, Numeric):
     Raises AxisError, DTypeError, ArgumentError.
     """
     if not real_number("gumbel_softmax", "tau", tau) > 0: raise ArgumentError(f"gumbel_softmax: tau {tau}; it must be above 0")
-    if self.dtype.kind != "f": raise DTypeError(f"gumbel_softmax: a tensor of {self.dtype.name}; it takes floats")
+    of_kind("f", "gumbel_softmax", "a tensor", self, "it takes floats")
     x: Any = self.cast(graph.acc_dtype(self.dtype))
     noise = type(self).exponential(*self.shape, generator=generator, device=self.device, dtype=x.dtype).log()
     soft = ((x - noise) / tau).softmax(dim)
     if not hard: return soft.cast(self.dtype)
-    d = axis_of("gumbel_softmax", dim, self.ndim, self._names)
+    d = self._dim("gumbel_softmax", dim)
     if not self.ndim: return soft.cast(self.dtype)
-    at = self._from_node(index_along(d, self.shape))
+    at = self._from_node(graph.index_along(d, self.shape))
     chosen = (at == soft.detach().argmax(d, keepdim=True)).cast(soft.dtype)
     return (chosen + (soft - soft.detach())).cast(self.dtype)
 
@@ -346,6 +324,3 @@ class Drawing(Sorting, Random, Numeric):
     if not alpha: return kept.where(self * (1 / (1 - p)), 0)
     scale = 1 / math.sqrt((_ALPHA ** 2 * p + 1) * (1 - p))
     return kept.where(self * scale + _ALPHA * scale * p, _ALPHA * scale * (p - 1))
-
-
-__all__ = ["Drawing"]

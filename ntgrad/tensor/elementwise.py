@@ -12,7 +12,7 @@ import numpy as np
 
 from ntgrad import graph
 from ntgrad.checks import Operand, checked, foreign, operand
-from ntgrad.codegen.dtype import DType, dtypes, promote
+from ntgrad.codegen.dtype import DType, as_float, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DeviceError, DTypeError, ShapeError, shown
 from ntgrad.codegen.functions import FUNCTIONS, refusal
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
@@ -76,6 +76,19 @@ def cut_to_int(name: str, value: Any, dtype: DType) -> Any:
   return int(value)
 
 
+def by_squaring(base: Any, n: int, times: Callable[[Any, Any], Any]) -> Any:
+  """The product of n of what is given, n being 1 or more, with as few products as squares take."""
+  out = None
+  while n:
+    if n & 1: out = base if out is None else times(out, base)
+    n >>= 1
+    if n: base = times(base, base)
+  return out
+
+
+UINTS = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}   # by the size of an item
+
+
 def seen_as(u: UOp, dtype: DType) -> UOp:
   """The same bits as another dtype of the same size."""
   return u if u.dtype is dtype else graph.make(Ops.BITCAST, dtype, (u,), None, u.shape, u.device)
@@ -85,6 +98,11 @@ def seen_as(u: UOp, dtype: DType) -> UOp:
 class Elementwise(Base):
   """The elementwise operations."""
   __slots__ = ()
+
+  def _from_host(self, values: Any) -> Any:
+    """A tensor of values of the host (or of another library) where this tensor is."""
+    make: Any = type(self)
+    return make(values, device=self.lazydata.device)
 
   # ---- two operands
   def _binary(self, fn: BinaryOps, x: Any, reverse: bool = False) -> Self:
@@ -115,7 +133,7 @@ class Elementwise(Base):
       b = scalar_node(fn.name, x, d, a.shape)
       x = None
     elif isinstance(x, (list, tuple, np.ndarray)) or foreign(x):
-      return self._binary(fn, type(self)(x, device=a.device), reverse)  # type: ignore[call-arg]
+      return self._binary(fn, self._from_host(x), reverse)
     else:
       raise DTypeError(f"{fn.name}: an operand of {type(x).__name__}; operands are tensors, numbers, lists and numpy arrays")
     d = a.dtype
@@ -129,8 +147,7 @@ class Elementwise(Base):
     node = graph.binary(fn, b, a) if reverse else graph.binary(fn, a, b)
     if x is None: return self._wrap(node, 3)
     t = self._wrap(node, 3) if x._state <= self._state else x._wrap(node, 3)
-    t._names = called
-    return t
+    return t._called(called)
 
   def add(self, x: Any, reverse: bool = False, *, alpha: float = 1) -> Self:
     """``self + alpha * x``."""
@@ -188,13 +205,7 @@ class Elementwise(Base):
         raise DTypeError(f"pow: ints to the power {x}; cast to a float dtype first, or use a power of at least 0")
       if whole is not None:
         if whole == 0: return a._without_slope(graph.const(1, a.dtype, a.shape))
-        base, n, out = (a, whole, None) if whole > 0 else (a.reciprocal(), -whole, None)
-        while n:
-          if n & 1: out = base if out is None else out._binary(BinaryOps.MUL, base)
-          n >>= 1
-          if n: base = base._binary(BinaryOps.MUL, base)
-        assert out is not None
-        return out
+        return by_squaring(a if whole > 0 else a.reciprocal(), abs(whole), lambda p, q: p._binary(BinaryOps.MUL, q))
       if x == 0.5: return a.sqrt()
       if x == -0.5: return a.rsqrt()
       return a._binary(BinaryOps.POW, x)
@@ -206,9 +217,7 @@ class Elementwise(Base):
     return self._wrap(graph.where(graph.const(True, dtypes.bool, node.shape), graph.detach(node), self.lazydata))
   def _detached(self, node: UOp) -> Self:
     """A result without gradient, of this tensor's dimensions."""
-    t = self._from_node(node)
-    t._names = self._names
-    return t
+    return self._from_node(node)._called(self._names)
   def maximum(self, x: Any) -> Self:
     """The greater of both, NaN where either is NaN. Where they are equal each has half of the gradient."""
     return self._extreme_of(BinaryOps.MAX, x)
@@ -247,9 +256,8 @@ class Elementwise(Base):
     return self._binary(BinaryOps.SHR, x, reverse)
   def _shift_range(self, name: str, x: Any, reverse: bool) -> None:
     if not reverse and isinstance(x, int) and not 0 <= x < 8 * max(self.dtype.itemsize, 4 if self.dtype.kind == "b" else 1):
-      raise ArgumentError(
-        f"{name}: a shift of {self.dtype.name} by {shown(x)}; shifts go from 0 to {8 * self.dtype.itemsize - 1}"
-      )
+      raise ArgumentError(f"{name}: a shift of {self.dtype.name} by {shown(x)}; shifts go from 0 to "
+                          f"{8 * self.dtype.itemsize - 1}")
 
   def lerp(self, end: Any, weight: Any) -> Self:
     """``self + (end - self) * weight``."""
@@ -281,16 +289,14 @@ class Elementwise(Base):
   def _where_pair(self, yes: Any, no: Any) -> tuple[Base, Base]:
     """Both values as tensors; a number takes the other's dtype where its kind lets it."""
     make: Any = type(self)
-    if isinstance(yes, Base):
-      return yes, (
-        no if isinstance(no, Base) else make(no, dtype=scalar_dtype(no, yes.dtype) if isinstance(no, _SCALARS) else None)
-      )
-    if isinstance(no, Base): return make(yes, dtype=scalar_dtype(yes, no.dtype) if isinstance(yes, _SCALARS) else None), no
-    return make(yes), make(no)
+    if isinstance(no, Base) and not isinstance(yes, Base): return self._where_pair(no, yes)[::-1]
+    if not isinstance(yes, Base): return make(yes), make(no)
+    if isinstance(no, Base): return yes, no
+    return yes, make(no, dtype=scalar_dtype(no, yes.dtype) if isinstance(no, _SCALARS) else None)
 
   def masked_fill(self, mask: Any, value: Any) -> Self:
     """``value`` where the bool mask is true, else this tensor."""
-    if not isinstance(mask, Base): mask = type(self)(mask, device=self.lazydata.device)  # type: ignore[call-arg]
+    if not isinstance(mask, Base): mask = self._from_host(mask)
     return mask.where(value, self)
 
   # ---- writing: the result goes to this tensor's memory, where all that share it see it
@@ -385,9 +391,8 @@ class Elementwise(Base):
     return self._wrap(graph.cast(self.lazydata, dtype if isinstance(dtype, DType) else dtypes.of(dtype)))
   def _unary(self, fn: UnaryOps) -> Self:
     """A function of floats; ints and bools become float32 first."""
-    u = self.lazydata
-    if u.dtype.kind != "f": u = graph.cast(u, dtypes.default_float)
-    return self._wrap(graph.unary(fn, u))
+    return self._wrap(graph.unary(fn, graph.cast(self.lazydata, as_float(self.dtype))))
+  def _in_floats(self) -> Self: return self if self.dtype.kind == "f" else self.cast(dtypes.default_float)
 
   def _rounding(self, fn: UnaryOps) -> Self:
     return self._wrap(graph.unary(fn, self.lazydata)) if self.dtype.kind in "fe" else self._own()
@@ -395,21 +400,21 @@ class Elementwise(Base):
   def neg(self) -> Self:
     """``-self``; bools are refused (DTypeError)."""
     if self.dtype.kind == "b": raise DTypeError("NEG: bools have no sign; use ~ (logical_not), or cast them to an int dtype")
-    return self._wrap(graph.unary(UnaryOps.NEG, self.lazydata))
+    return self._wrap(graph.neg(self.lazydata))
   def __neg__(self) -> Self: return self.neg()
   def __pos__(self) -> Self: return self._own()
   def __abs__(self) -> Self: return self.abs()
   def bitwise_not(self) -> Self:
     """Every bit of ints inverted; logical not of bools."""
     if self.dtype.kind == "f": raise DTypeError(f"NOT: bits of {self.dtype.name}; it takes ints and bools")
-    return self._wrap(graph.unary(UnaryOps.NOT, self.lazydata))
+    return self._wrap(graph.not_(self.lazydata))
   def __invert__(self) -> Self: return self.bitwise_not()
   def logical_not(self) -> Self:
     """True where the value is zero."""
     return self.cast(dtypes.bool).bitwise_not()
   def abs(self) -> Self:
     """The absolute value."""
-    return self._wrap(graph.unary(UnaryOps.ABS, self.lazydata)) if self.dtype.kind in "fi" else self._own()
+    return self._wrap(graph.absolute(self.lazydata)) if self.dtype.kind in "fi" else self._own()
   def exp(self) -> Self:
     """e to the power of the value."""
     return self._unary(UnaryOps.EXP)
@@ -480,7 +485,7 @@ class Elementwise(Base):
     return self._without_slope((self < 0).where(-1, (self > 0).where(1, self.abs())).lazydata)
   def isnan(self) -> Self:
     """Whether the value is NaN."""
-    return self._wrap(graph.unary(UnaryOps.ISNAN, self.lazydata)) if self.dtype.kind in "fe" else self != self
+    return self._wrap(graph.isnan(self.lazydata)) if self.dtype.kind in "fe" else self != self
   def isinf(self, detect_positive: bool = True, detect_negative: bool = True) -> Self:
     """Whether the value is inf or -inf, or only one of them."""
     if self.dtype.kind != "f" or not (detect_positive or detect_negative): return self.ne(self) & False
@@ -511,7 +516,7 @@ class Elementwise(Base):
       u = graph.cast(u, d)
       c = scalar_node(name, limit, d, u.shape)
       return self._wrap(graph.where(graph.binary(BinaryOps.CMPLT, *((u, c) if least else (c, u))), c, u))
-    if not isinstance(limit, Base): limit = type(self)(limit, device=self.lazydata.device)  # type: ignore[call-arg]
+    if not isinstance(limit, Base): limit = self._from_host(limit)
     outside: Any = self < limit if least else self > limit
     return (outside | limit.isnan() if limit.dtype.kind == "f" else outside).where(limit, self)
   clip = clamp
@@ -542,6 +547,3 @@ class Casts(Elementwise):
   def bool(self) -> Self:
     """Cast to bool: ``!= 0``."""
     return self.cast(dtypes.bool)
-
-
-__all__ = ["Elementwise", "Casts", "broadcast_shape", "common_device", "scalar_dtype", "scalar_node", "cut_to_int", "seen_as"]

@@ -7,7 +7,7 @@ from ntgrad import graph
 from ntgrad.checks import Operand, checked
 from ntgrad.codegen.dtype import dtypes, promote
 from ntgrad.codegen.errors import ShapeError
-from ntgrad.codegen.uop import BinaryOps, UOp
+from ntgrad.codegen.uop import UOp
 from ntgrad.names import Names, Places, fit, merged, text
 from ntgrad.tensor.elementwise import Elementwise, broadcast_shape, common_device
 from ntgrad.tensor.movement import Movement
@@ -51,7 +51,7 @@ class Functional(Elementwise, Movement):
 
     (.., m, k) @ (.., k, n) -> (.., m, n). float16, bfloat16 and fp8 accumulate in float32; small ints in int32.
     """
-    if not isinstance(w, Functional): w = type(self)(w, device=self.lazydata.device)  # type: ignore[call-arg]
+    if not isinstance(w, Functional): w = self._from_host(w)
     x, y = self.lazydata, w.lazydata
     sx, sy = x.shape, y.shape
     nx, ny = len(sx), len(sy)
@@ -66,7 +66,7 @@ class Functional(Elementwise, Movement):
     called = None if self._names is w._names is None else names_of_product("matmul", (self, w), *_product_places(nx, ny))
     if dtype is not None: out = dtypes.of(dtype)
     if nx == 1 and ny == 1:
-      total = graph.drop(graph.reduce(BinaryOps.ADD, graph.mul(a, b), (0,)), (0,))
+      total = graph.drop(graph.total(graph.mul(a, b), (0,)), (0,))
       return self._wrap_many(graph.cast(total, out), (w,), called)
     n = sy[-1] if ny > 1 else 1
     m = sx[-2] if nx > 1 else 1
@@ -78,13 +78,13 @@ class Functional(Elementwise, Movement):
     if nx > 1: a = graph.reshape(a, sx[:-1] + (1, k))
     if ny > 1: b = graph.permute(b, (*range(ny - 2), ny - 1, ny - 2))
     if ny > 2: b = graph.reshape(b, sy[:-2] + (1, n, k))
-    total = graph.reduce(BinaryOps.ADD, graph.mul(graph.broadcast(a, full), graph.broadcast(b, full)), (len(full) - 1,))
+    total = graph.total(graph.mul(graph.broadcast(a, full), graph.broadcast(b, full)), (len(full) - 1,))
     total = graph.reshape(total, (*batch, *((m,) if nx > 1 else ()), *((n,) if ny > 1 else ())))
     return self._wrap_many(graph.cast(total, out), (w,), called)
 
   def matmul(self, x: Any, reverse: bool = False, dtype: Any = None) -> Self:
     """``self @ x``; see ``dot``."""
-    if reverse: return type(self)(x, device=self.lazydata.device).dot(self, dtype)  # type: ignore[call-arg]
+    if reverse: return self._from_host(x).dot(self, dtype)
     return self.dot(x, dtype)
   def __matmul__(self, x: Any) -> Self: return self.dot(x)
   def __rmatmul__(self, x: Any) -> Self: return self.matmul(x, True)
@@ -132,17 +132,14 @@ class Functional(Elementwise, Movement):
   def addr(self, vec1: Operand, vec2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
     """``beta * self + alpha * vec1.outer(vec2)`` of vectors (n,) and (m,); with a beta of 0 this tensor does not count. Raises
     ShapeError."""
-    out = vec1.outer(vec2)
-    if broadcast_shape("addr", self.shape, out.shape) != out.shape:
-      raise ShapeError(f"addr: a tensor of shape {self.shape} beside a product of shape {out.shape}; it must broadcast to that")
-    out = _times(out, alpha)
-    return out.cast(promote(self.dtype, out.dtype)) if beta == 0 else _times(self, beta) + out
+    return self._plus("addr", vec1.outer(vec2), beta, alpha)
   def _plus_product(self, name: str, a: Any, b: Any, ndim: int, beta: float, alpha: float) -> Self:
     if a.ndim != ndim or b.ndim != (1 if name == "addmv" else ndim):
       raise ShapeError(f"{name}: a product of shapes {a.shape} and {b.shape}; each must have {ndim} dimensions")
-    out = a @ b
-    if broadcast_shape(name, self.shape, out.shape) != out.shape:
-      raise ShapeError(f"{name}: a tensor of shape {self.shape} beside a product of shape {out.shape}; it must broadcast to that")
-    out = _times(out, alpha)
-    if beta == 0: return out if promote(self.dtype, out.dtype) is out.dtype else out.cast(promote(self.dtype, out.dtype))
-    return _times(self, beta) + out
+    return self._plus(name, a @ b, beta, alpha)
+  def _plus(self, name: str, product: Any, beta: float, alpha: float) -> Self:
+    if broadcast_shape(name, self.shape, product.shape) != product.shape:
+      raise ShapeError(f"{name}: a tensor of shape {self.shape} beside a product of shape {product.shape}; it must broadcast to "
+                       "that")
+    out: Self = _times(product, alpha)
+    return out.cast(promote(self.dtype, out.dtype)) if beta == 0 else _times(self, beta) + out

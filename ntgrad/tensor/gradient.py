@@ -16,7 +16,7 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.elementwise import product, quotient, select
 from ntgrad.codegen.errors import GradientError
 from ntgrad.codegen.functions import FUNCTIONS
-from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UOp
 from ntgrad.core import Base, Leaf
 from ntgrad.engine.buffer import overwritten
 from ntgrad.engine.realize import walk as computed_walk
@@ -44,11 +44,11 @@ def sum_to(g: UOp, axes: Sequence[int]) -> UOp:
   inner = g
   if g.op is Ops.RESHAPE and g.src[0].shape == g.shape + (1,) * (len(g.src[0].shape) - len(g.shape)): inner = g.src[0]
   if inner.op is Ops.REDUCE_AXIS and inner.arg[0] is BinaryOps.ADD:
-    out = graph.reduce(BinaryOps.ADD, inner.src[0], (*inner.arg[1], *axes))
+    out = graph.total(inner.src[0], (*inner.arg[1], *axes))
     return graph.reshape(out, tuple([1 if i in axes else s for i, s in enumerate(g.shape)]))
   acc = graph.acc_dtype(g.dtype)
-  if acc is g.dtype: return graph.reduce(BinaryOps.ADD, g, axes)
-  return graph.cast(graph.reduce(BinaryOps.ADD, graph.cast(g, acc), axes), g.dtype)
+  if acc is g.dtype: return graph.total(g, axes)
+  return graph.cast(graph.total(graph.cast(g, acc), axes), g.dtype)
 
 
 # ---- rules: functions
@@ -67,13 +67,6 @@ def _reshape(u: UOp, g: UOp, need: Need) -> Pairs:
   # a reshape of a reshape is one (nobody looks for the gradient in between); memory and its views are left alone
   if g.op is Ops.RESHAPE and g.src[0].op not in (Ops.BUFFER, Ops.SHRINK): g = g.src[0]
   return [(x, graph.reshape(g, x.shape))]
-
-
-def _permute(u: UOp, g: UOp, need: Need) -> Pairs:
-  order = u.arg
-  back = [0] * len(order)
-  for i, o in enumerate(order): back[o] = i
-  return [(u.src[0], graph.permute(g, tuple(back)))]
 
 
 def _expand(u: UOp, g: UOp, need: Need) -> Pairs:
@@ -112,9 +105,7 @@ def _untile(u: UOp, g: UOp, need: Need) -> Pairs:
   total = n + 2 * k
   for d, size in enumerate(inner):
     if size == 1: continue
-    own, window = [graph.expand(graph.reshape(graph.iota(size), tuple([size if i == axis else 1 for i in range(total)])), t.shape)
-                   for axis in (n + d, n + k + d)]
-    t = select(graph.binary(BinaryOps.CMPEQ, own, window), t)
+    t = select(graph.eq(graph.index_along(n + d, t.shape), graph.index_along(n + k + d, t.shape)), t)
   return [(u.src[0], graph.reshape(sum_to(t, range(n + k, total)), u.src[0].shape))]
 
 
@@ -126,9 +117,9 @@ def _reduce(u: UOp, g: UOp, need: Need) -> Pairs:
     v = graph.const_value(g)
     return [(x, graph.expand(g, s) if v is None else graph.const(v, g.dtype, s))]
   if fn is BinaryOps.MAX or fn is BinaryOps.MIN:
-    chosen = graph.binary(BinaryOps.CMPEQ, x, graph.expand(u, s))
+    chosen = graph.eq(x, graph.expand(u, s))
     # equal ones share the gradient
-    ties = graph.reduce(BinaryOps.ADD, graph.cast(chosen, graph.acc_dtype(g.dtype)), axes)
+    ties = graph.total(graph.cast(chosen, graph.acc_dtype(g.dtype)), axes)
     return [(x, select(chosen, graph.expand(quotient(g, graph.cast(ties, g.dtype)), s)))]
   if fn is BinaryOps.MUL: return [(x, product(graph.expand(g, s), _products_of_others(x, axes)))]
   return ()
@@ -142,35 +133,32 @@ def _scan(u: UOp, g: UOp, need: Need) -> Pairs:
   if fn not in (BinaryOps.MAX, BinaryOps.MIN): return ()
   # of equal ones the last one so far has the gradient of all, as of a NaN every later one
   s, n = x.shape, x.shape[axis]
-  at = graph.iota(n)
-  if reverse: at = graph.sub(graph.const(n - 1, at.dtype, (n,)), at)   # in the order of the scan
-  at = graph.broadcast(graph.reshape(at, (n,) + (1,) * (len(s) - axis - 1)), s)
-  new = graph.binary(BinaryOps.OR, graph.binary(BinaryOps.CMPEQ, x, u), graph.unary(UnaryOps.ISNAN, x))
-  chosen = graph.scan(BinaryOps.MAX, graph.where(new, at, graph.const(0, at.dtype, s)), axis, reverse)
-  if reverse: chosen = graph.sub(graph.const(n - 1, at.dtype, s), chosen)
+  at = graph.index_along(axis, s)
+  if reverse: at = graph.sub(n - 1, at)   # in the order of the scan
+  new = graph.or_(graph.eq(x, u), graph.isnan(x))
+  chosen = graph.scan(BinaryOps.MAX, graph.where(new, at, 0), axis, reverse)
+  if reverse: chosen = graph.sub(n - 1, chosen)
   # rows, side by side, are one: element i of row r is r * n + i
   order = (*[d for d in range(len(s)) if d != axis], axis)
-  back = tuple([order.index(d) for d in range(len(s))])
   chosen, g = graph.permute(chosen, order), graph.permute(g, order)
   flat = (math.prod(s) // n, n)
-  row = graph.expand(graph.reshape(graph.iota(flat[0]), (flat[0], 1)), flat)
-  out = graph.scatter(graph.const(0.0, g.dtype, flat), (row, graph.reshape(chosen, flat)), graph.reshape(g, flat), "add")
-  return [(x, graph.permute(graph.reshape(out, g.shape), back))]
+  index = graph.index_along(0, flat), graph.reshape(chosen, flat)
+  out = graph.scatter(graph.const(0.0, g.dtype, flat), index, graph.reshape(g, flat), "add")
+  return [(x, graph.permute_back(graph.reshape(out, g.shape), order))]
 
 
 def _product_scan(x: UOp, u: UOp, g: UOp, axis: int, reverse: bool) -> UOp:
   """The gradient of running products: what comes after an element, with its products, over the element. The first zero of a row
   gets the products without it, what comes after it nothing."""
   def after(v: UOp) -> UOp: return graph.scan(BinaryOps.ADD, v, axis, not reverse)
-  s, none, one = x.shape, graph.const(0.0, g.dtype, x.shape), graph.const(1.0, x.dtype, x.shape)
-  zero = graph.binary(BinaryOps.CMPEQ, x, graph.const(0.0, x.dtype, s))
+  zero = graph.eq(x, 0.0)
   ones = graph.cast(zero, dtypes.int32)
   seen = graph.scan(BinaryOps.ADD, ones, axis, reverse)
-  first = graph.binary(BinaryOps.AND, zero, graph.scalar(BinaryOps.CMPEQ, seen, 1))
-  without = graph.scan(BinaryOps.MUL, graph.where(first, one, x), axis, reverse)
-  before = graph.scalar(BinaryOps.CMPEQ, seen, 0)
-  usual = graph.div(after(product(g, u)), graph.where(zero, one, x))
-  return graph.where(before, usual, graph.where(first, after(product(g, without)), none))
+  first = graph.and_(zero, graph.eq(seen, 1))
+  without = graph.scan(BinaryOps.MUL, graph.where(first, 1.0, x), axis, reverse)
+  before = graph.eq(seen, 0)
+  usual = graph.div(after(product(g, u)), graph.where(zero, 1.0, x))
+  return graph.where(before, usual, select(first, after(product(g, without))))
 
 
 def _products_of_others(x: UOp, axes: Sequence[int]) -> UOp:
@@ -182,12 +170,10 @@ def _products_of_others(x: UOp, axes: Sequence[int]) -> UOp:
   order = (*rest, *axes)
   flat = graph.reshape(graph.permute(x, order), (*[s[i] for i in rest], math.prod([s[a] for a in axes])))
   n, r = flat.shape[-1], len(rest)
-  def index(axis: int) -> UOp:
-    return graph.expand(graph.reshape(graph.iota(n), (1,) * axis + (n,) + (1,) * (r + 1 - axis)), (*flat.shape, n))
   every = graph.expand(graph.reshape(flat, (*flat.shape[:-1], 1, n)), (*flat.shape, n))
-  others = graph.where(graph.binary(BinaryOps.CMPEQ, index(r), index(r + 1)), graph.const(1.0, x.dtype, every.shape), every)
+  others = graph.where(graph.eq(graph.index_along(r, every.shape), graph.index_along(r + 1, every.shape)), 1.0, every)
   out = graph.reshape(graph.reduce(BinaryOps.MUL, others, (r + 1,)), tuple([s[o] for o in order]))
-  return graph.permute(out, tuple([order.index(i) for i in range(len(s))]))
+  return graph.permute_back(out, order)
 
 
 def _gather(u: UOp, g: UOp, need: Need) -> Pairs:
@@ -202,7 +188,7 @@ def _scatter(u: UOp, g: UOp, need: Need) -> Pairs:
   if u.arg == "add": return [(base, g), (value, graph.gather(g, *index))]
   # what was set no longer depends on the base; of equal indices one write is there
   winner, kept = _winners(index, base.shape[:len(index)])
-  free = graph.scalar(BinaryOps.CMPEQ, winner, -1)
+  free = graph.eq(winner, -1)
   return [(base, select(_rows(free, base.shape), g)), (value, select(_rows(kept, value.shape), graph.gather(g, *index)))]
 
 
@@ -215,11 +201,10 @@ def _update(u: UOp, g: UOp, need: Need) -> Pairs:
     winner, kept = _winners(index, (n,))
     out = [(value, select(_rows(kept, value.shape), graph.gather(part, index[0])))]
     if base in need:
-      out.append((base, graph.update(g, select(_rows(graph.scalar(BinaryOps.CMPEQ, winner, -1), part.shape), part), u.arg)))
+      out.append((base, graph.update(g, select(_rows(graph.eq(winner, -1), part.shape), part), u.arg)))
     return out
-  return (
-    [(value, part), (base, graph.update(g, graph.const(0.0, g.dtype, part.shape), u.arg))] if base in need else [(value, part)]
-  )
+  if base not in need: return [(value, part)]
+  return [(value, part), (base, graph.update(g, graph.const(0.0, g.dtype, part.shape), u.arg))]
 
 
 def _rows(mask: UOp, shape: tuple[int, ...]) -> UOp:
@@ -232,14 +217,14 @@ def _winners(index: Sequence[UOp], rows: tuple[int, ...]) -> tuple[UOp, UOp]:
   shape = index[0].shape
   numbers = graph.reshape(graph.iota(math.prod(shape)), shape)
   winner = graph.scatter(graph.const(-1, dtypes.int32, rows), index, numbers, "set")
-  return winner, graph.binary(BinaryOps.CMPEQ, graph.gather(winner, *index), numbers)
+  return winner, graph.eq(graph.gather(winner, *index), numbers)
 
 
 def _cat(u: UOp, g: UOp, need: Need) -> Pairs:
   out, at, axis = [], 0, u.arg
   for s in u.src:
     n = s.shape[axis]
-    out.append((s, graph.shrink(g, [(at, at + n) if i == axis else (0, k) for i, k in enumerate(u.shape)])))
+    out.append((s, graph.part(g, axis, at, at + n)))
     at += n
   return out
 
@@ -258,7 +243,8 @@ def _sloped(u: UOp, g: UOp, need: Need) -> Pairs:
 _RULES: dict[Ops, Rule] = {
   Ops.ALU: _alu,
   Ops.CAST: lambda u, g, need: [(u.src[0], graph.cast(g, u.src[0].dtype))] if u.src[0].dtype.kind == "f" else (),
-  Ops.RESHAPE: _reshape, Ops.PERMUTE: _permute, Ops.EXPAND: _expand, Ops.PAD: _pad, Ops.SHRINK: _shrink,
+  Ops.RESHAPE: _reshape, Ops.EXPAND: _expand, Ops.PAD: _pad, Ops.SHRINK: _shrink,
+  Ops.PERMUTE: lambda u, g, need: [(u.src[0], graph.permute_back(g, u.arg))],
   Ops.FLIP: lambda u, g, need: [(u.src[0], graph.flip(g, u.arg))],
   Ops.TILE: _tile, Ops.UNTILE: _untile,
   Ops.REDUCE_AXIS: _reduce, Ops.SCAN_AXIS: _scan, Ops.GATHER: _gather, Ops.SCATTER: _scatter, Ops.CAT: _cat, Ops.COPY: _copy,
@@ -341,7 +327,7 @@ def total(parts: Sequence[UOp]) -> UOp:
   """
   if len(parts) >= MANY:
     for joined in (_side_by_side, _one_product): parts = joined(parts)
-  return functools.reduce(lambda a, b: graph.binary(BinaryOps.ADD, a, b), parts)
+  return functools.reduce(graph.add, parts)
 
 
 def _side_by_side(parts: Sequence[UOp]) -> list[UOp]:
@@ -419,9 +405,6 @@ def _memory(u: UOp) -> UOp:
   return u
 
 
-def _add(a: UOp | None, b: UOp) -> UOp: return b if a is None else graph.binary(BinaryOps.ADD, a, b)
-
-
 def _refuse_gone(name: str, loss: Any, found: Iterable[UOp]) -> None:
   """Raises GradientError where gradients need values that have been written over and cannot be computed again."""
   if not overwritten: return
@@ -453,7 +436,8 @@ def backward(loss: Any, gradient: Any = None, inputs: Sequence[Any] | None = Non
   _refuse_gone("backward", loss, found.values())
   for t, n in leaves:
     g = found.get(n)
-    if g is not None: t.grad = (loss._wrap if create_graph else t._detached)(_add(None if t.grad is None else t.grad.lazydata, g))
+    if g is None: continue
+    t.grad = (loss._wrap if create_graph else t._detached)(g if t.grad is None else graph.add(t.grad.lazydata, g))
   for t, n in leaves:   # used, but without slope
     if t.grad is None: t.grad = t._detached(graph.const(0.0, n.dtype, n.shape))
 
@@ -491,11 +475,6 @@ def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None, unused: b
     if not at:
       out.append(None)
       continue
-    g: UOp | None = None
-    for n in at: g = _add(g, found[n]) if n in found else g
-    out.append(make(graph.const(0.0, at[0].dtype, at[0].shape) if g is None else g))
-    out[-1]._names = t._names
+    parts = [found[n] for n in at if n in found] or [graph.const(0.0, at[0].dtype, at[0].shape)]
+    out.append(make(functools.reduce(graph.add, parts))._called(t._names))
   return out
-
-
-__all__ = ["backward", "gradient", "gradients", "sources_of", "walk"]

@@ -14,18 +14,15 @@ import numpy as np
 
 from ntgrad import graph
 from ntgrad.alias import Move
-from ntgrad.checks import checked, foreign
+from ntgrad.checks import checked, foreign, of_kind
 from ntgrad.codegen.dtype import dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, AxisError, CaptureError, DTypeError, IndexOutOfRangeError, ShapeError, shown
+from ntgrad.codegen.errors import ArgumentError, CaptureError, DTypeError, IndexOutOfRangeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
-from ntgrad.core import MAX_DIMS, Base, axis_of
+from ntgrad.core import MAX_DIMS, Base
 from ntgrad.engine.bounds import within
 from ntgrad.names import Names, merged, text
-from ntgrad.tensor.creation import index_along
 from ntgrad.tensor.elementwise import Elementwise, broadcast_shape, common_device
 from ntgrad.tensor.movement import Movement
-
-_ADD, _MUL, _LT, _AND = BinaryOps.ADD, BinaryOps.MUL, BinaryOps.CMPLT, BinaryOps.AND
 
 
 def host_index(name: str, index: Any, size: int, axis: int, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -33,7 +30,7 @@ def host_index(name: str, index: Any, size: int, axis: int, shape: tuple[int, ..
   try: a = np.asarray(index)
   except ValueError: raise ShapeError(f"{name}: an index list whose rows have different lengths") from None
   if a.size == 0: a = a.astype(np.int32)
-  if a.dtype.kind not in "iu": raise DTypeError(f"{name}: an index of {a.dtype.name}; indices are ints")
+  of_kind("iu", name, "an index", a, "indices are ints")
   if a.size and (a.min() < -size or a.max() >= size):
     bad = int(a.min()) if a.min() < -size else int(a.max())
     raise IndexOutOfRangeError(f"{name}: index {bad} on axis {axis} of shape {shape}; indices go from {-size} to {size - 1}")
@@ -47,7 +44,7 @@ def normal_index(name: str, u: UOp, axis: int, shape: tuple[int, ...], device: s
   of = f"dimension {axis} of a tensor of shape {shape}, which has {size} elements"
   if u.dtype.kind == "u" or u.op is Ops.IOTA: return graph.index_of(within(u, 0, size, name, of, device), size)
   u = within(graph.index_of(u, size), -size, size, name, of, device)
-  return graph.where(graph.scalar(_LT, u, 0), graph.scalar(_ADD, u, size), u)
+  return graph.where(graph.lt(u, 0), graph.add(u, size), u)
 
 
 def host_values(name: str, t: Any, advice: str) -> np.ndarray[Any, Any]:
@@ -97,11 +94,11 @@ def joined_index(indices: Sequence[UOp], sizes: Sequence[int]) -> UOp:
   for u, size in zip(indices, sizes):
     u = graph.index_of(u, size)
     inside = graph.inside(u, size)   # before the cast, which may cut off what makes it too large
-    valid = inside if valid is None else graph.binary(_AND, valid, inside)
+    valid = inside if valid is None else graph.and_(valid, inside)
     u = graph.cast(u, work)
-    flat = u if flat is None else graph.add(graph.scalar(_MUL, flat, size), u)
+    flat = u if flat is None else graph.add(graph.mul(flat, size), u)
   assert flat is not None and valid is not None
-  return graph.where(valid, flat, graph.const(-1, work, flat.shape))
+  return graph.where(valid, flat, -1)
 
 
 def _sliced(item: slice, size: int) -> tuple[int, int, int]:
@@ -168,13 +165,13 @@ class Indexing(Elementwise, Movement):
         except ValueError: raise ArgumentError(f"{name}: slice {item} with step 0; the step must not be zero") from None
         except TypeError: raise ArgumentError(f"{name}: slice {shown(item)}; its parts must be ints or None") from None
       elif isinstance(item, Base):
-        if item.dtype.kind not in "iu": raise DTypeError(f"{name}: an index tensor of {item.dtype.name}; indices are ints")
+        of_kind("iu", name, "an index tensor", item, "indices are ints")
         common_device(name, self.lazydata, item.lazydata)
         out.append(normal_index(name, item.lazydata, axis, s, self.lazydata.device))
       elif isinstance(item, (list, tuple, np.ndarray, range)) or foreign(item):
         if foreign(item) and not isinstance(item, np.ndarray): item = np.asarray(item)
         array = host_index(name, list(item) if isinstance(item, (tuple, range)) else item, size, axis, s)
-        out.append(type(self)(array, device=self.lazydata.device).lazydata)  # type: ignore[call-arg]
+        out.append(self._from_host(array).lazydata)
       else:
         raise DTypeError(f"{name}: an index of {type(item).__name__}; "
                          "indices are ints, slices, None, ..., and tensors, arrays or lists of ints or bools")
@@ -233,8 +230,7 @@ class Indexing(Elementwise, Movement):
     shape = [1 if i is None else next(sizes) for i in items]
     if arrays:
       out = self._gathered(graph.reshape(seen.lazydata, tuple(shape)), items, arrays, ints)
-      out._names = self._gathered_names(index if isinstance(index, tuple) else (index,), items, arrays, ints)
-      return out
+      return out._called(self._gathered_names(index if isinstance(index, tuple) else (index,), items, arrays, ints))
     dims = None
     if self._names is not None:
       axes = iter(range(self.ndim))
@@ -293,11 +289,14 @@ class Indexing(Elementwise, Movement):
 
   def select(self, dim: int | str, index: int) -> Self:
     """A view of one place of a dim, without it: (a, b, c).select(1, i) -> (a, c). Raises AxisError, IndexOutOfRangeError."""
-    d, s = axis_of("select", dim, self.ndim, self._names), self.shape
-    if not s: raise AxisError("select: a tensor of shape () has no dimension to choose from")
+    d, s = self._dim("select", dim, "choose from"), self.shape
     if not -s[d] <= index < s[d]:
       raise IndexOutOfRangeError(f"select: index {index} on axis {d} of shape {s}; indices go from {-s[d]} to {s[d] - 1}")
-    return self[(slice(None),) * d + (index,)]
+    return self._along(d, index)
+
+  def _along(self, d: int, item: Any) -> Self:
+    """What an item of an index gives of a dim, and all of the others."""
+    return self[(slice(None),) * d + (item,)]
 
   # ---- assignment to parts
   def __setitem__(self, index: Any, value: Any) -> None:
@@ -353,8 +352,7 @@ class Indexing(Elementwise, Movement):
     behind = len(rest) - front   # dimensions after the mask's
     v: Any = value
     while v.ndim > part.ndim and v.shape[0] == 1: v = v.squeeze(0)
-    make: Any = type(self)
-    m = make(mask, device=self.lazydata.device)
+    m = self._from_host(mask)
     of_rows = v.ndim - behind - 1
     if of_rows >= 0 and v.shape[of_rows] != 1: v = v._at_true("setitem", of_rows, mask, m)
     if broadcast_shape("setitem", v.shape, part.shape) != part.shape:
@@ -375,16 +373,14 @@ class Indexing(Elementwise, Movement):
       if count > n or exact and count != n: raise ShapeError(f"{name}: {said.format(value=count)}; give as many")
     ones = graph.cast(mask.lazydata, dtypes.int32)
     device = self.lazydata.device
-    total = within(graph.reduce(_ADD, ones, (0,)), n if exact else 0, n + 1, name, "", device, said=said)
+    total = within(graph.total(ones, (0,)), n if exact else 0, n + 1, name, "", device, said=said)
     # how many there are, less those from an element on: as many as are before it
-    place = graph.sub(graph.expand(total, ones.shape), graph.scan(_ADD, ones, 0, True))
+    place = graph.sub(graph.expand(total, ones.shape), graph.scan(BinaryOps.ADD, ones, 0, True))
     order = (dim, *[d for d in range(self.ndim) if d != dim])
     parts = graph.permute(self.lazydata, order)
     if not n: parts = graph.pad(parts, [(0, 1)] + [(0, 0)] * (self.ndim - 1))   # else nothing would look at the index
     node = graph.gather(parts, place)
-    back = self._wrap(graph.permute(node, tuple([order.index(d) for d in range(self.ndim)])))
-    back._names = None
-    return back
+    return self._wrap(graph.permute_back(node, order))._called(None)
 
   def _fit(self, v: UOp, shape: tuple[int, ...]) -> UOp:
     while len(v.shape) > len(shape) and v.shape[0] == 1: v = graph.reshape(v, v.shape[1:])
@@ -419,7 +415,7 @@ class Indexing(Elementwise, Movement):
   # ---- gather and scatter along one dim
   def _indices(self, name: str, dim: int | str, index: Any) -> tuple[list[UOp], int]:
     """An index for every dim: along ``dim`` the one given, along others where it stands."""
-    d, s = axis_of(name, dim, self.ndim, self._names), self.shape
+    d, s = self._dim(name, dim), self.shape
     if not isinstance(index, Base) or index.dtype.kind not in "iu":
       raise DTypeError(f"{name}: an index of {index.dtype.name if isinstance(index, Base) else type(index).__name__}; "
                        "it takes a tensor of ints")
@@ -428,7 +424,7 @@ class Indexing(Elementwise, Movement):
                        "it needs as many dimensions, none but that axis larger")
     common_device(name, self.lazydata, index.lazydata)
     u = normal_index(name, index.lazydata, d, s, self.lazydata.device)
-    return [u if k == d else index_along(k, index.shape) for k in range(len(s))], d
+    return [u if k == d else graph.index_along(k, index.shape) for k in range(len(s))], d
 
   def gather(self, dim: int | str, index: Any) -> Self:
     """out[i][j] = self[index[i][j]][j] for dim 0, and so on; an index out of range is an error, or zeros, as for ``x[index]``.

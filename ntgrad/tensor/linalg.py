@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, Self, Sequence
 
 from ntgrad import graph
 from ntgrad.checks import Operand, checked
-from ntgrad.codegen.dtype import DType, dtypes, promote
+from ntgrad.codegen.dtype import DType, as_float, promote
 from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
 from ntgrad.core import axes_of, whole_number
 from ntgrad.names import text
 from ntgrad.tensor.creation import Creation
-from ntgrad.tensor.elementwise import broadcast_shape, common_device
+from ntgrad.tensor.elementwise import broadcast_shape, by_squaring, common_device
 from ntgrad.tensor.functional import Functional
 from ntgrad.tensor.reduction import Axis, Reduction
 
@@ -33,8 +33,7 @@ class LeastSquares(NamedTuple):
 
 def _dtype(*tensors: Any) -> DType:
   """What results have: the dtype of the floats, float32 for ints."""
-  d = promote(*[t.dtype for t in tensors])
-  return d if d.kind == "f" else dtypes.default_float
+  return as_float(promote(*[t.dtype for t in tensors]))
 
 
 class SignAndLogarithm(NamedTuple):
@@ -67,29 +66,35 @@ class Linalg(Functional, Reduction, Creation):
   """Linear algebra: factorisations, solutions, determinants."""
   __slots__ = ()
 
-  def _batch(self, name: str, square: bool = False) -> tuple[Any, tuple[int, ...], DType]:
-    """Matrices (b, m, n) in float32 or float64, the dimensions before the last two, and the dtype of results."""
+  def _matrices(self, name: str, square: bool) -> None:
+    """Raises ShapeError for what are no (square) matrices."""
     s = self.shape
     if len(s) < 2 or square and s[-1] != s[-2]:
       raise ShapeError(f"{name}: shape {text(self)}; it takes {'square ' * square}matrices (.., {'n' if square else 'm'}, n)")
-    d = _dtype(self)
+
+  def _batch(self, name: str, square: bool = False) -> tuple[Any, tuple[int, ...], DType]:
+    """Matrices (b, m, n) in float32 or float64, the dimensions before the last two, and the dtype of results."""
+    self._matrices(name, square)
+    s, d = self.shape, _dtype(self)
     return self.named().cast(graph.acc_dtype(d)).reshape(math.prod(s[:-2]), *s[-2:]), s[:-2], d
 
   def _both(self, name: str, other: Any) -> tuple[Any, Any, tuple[int, ...], DType, bool]:
     """Square matrices and right sides (b, n, k), in one dtype; whether the right sides are vectors."""
-    if self.ndim < 2 or self.shape[-1] != self.shape[-2]:
-      raise ShapeError(f"{name}: shape {text(self)}; it takes square matrices (.., n, n)")
+    self._matrices(name, True)
     common_device(name, self.lazydata, other.lazydata)
-    vector = other.ndim == 1 or (self.ndim == other.ndim + 1 and other.shape == self.shape[:-1])
-    right = other.named().unsqueeze(-1) if vector else other.named()
-    n = self.shape[-1]
-    if right.ndim < 2 or right.shape[-2] != n:
-      raise ShapeError(f"{name}: shapes {text(self)} and {text(other)}; the right side has {n} rows, (.., {n}, k) or ({n},)")
-    batch = broadcast_shape(name, self.shape[:-2], right.shape[:-2])
+    right, vector, batch = self._right_side(name, other)
     d = _dtype(self, other)
     flat = [x.cast(graph.acc_dtype(d)).expand(*batch, *x.shape[-2:]).reshape(math.prod(batch), *x.shape[-2:])
             for x in (self.named(), right)]
     return flat[0], flat[1], batch, d, vector
+
+  def _right_side(self, name: str, other: Any) -> tuple[Any, bool, tuple[int, ...]]:
+    """Right sides (.., rows, k) of these matrices, whether they were vectors, and the dimensions before both."""
+    vector = other.ndim == 1 or (self.ndim == other.ndim + 1 and other.shape == self.shape[:-1])
+    right, m = other.named().unsqueeze(-1) if vector else other.named(), self.shape[-2]
+    if right.ndim < 2 or right.shape[-2] != m:
+      raise ShapeError(f"{name}: shapes {text(self)} and {text(other)}; the right side has {m} rows, (.., {m}, k) or ({m},)")
+    return right, vector, broadcast_shape(name, self.shape[:-2], right.shape[:-2])
 
   # ---- solutions
   def solve(self, B: Operand, left: bool = True) -> Self:
@@ -97,10 +102,9 @@ class Linalg(Functional, Reduction, Creation):
 
     A singular matrix gives infinities or NaN. Raises ShapeError.
     """
-    from ntgrad.tensor import factors
     if not left and self.ndim > 1: return self.mT.solve(B.mT).mT if B.ndim > 1 else self.mT.solve(B)
     a, b, batch, d, vector = self._both("solve", B)
-    return _shaped(factors.solve(a, b), (*batch, *b.shape[1:3 - vector]), d)
+    return _shaped(_factors().solve(a, b), batch, d, vector)
 
   def solve_triangular(self, B: Operand, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Self:
     """The X with ``self @ X = B`` (``left=False``: ``X @ self = B``) of upper or lower triangles (.., n, n), and (.., n, k).
@@ -108,13 +112,12 @@ class Linalg(Functional, Reduction, Creation):
     What lies beside the triangle is not looked at, nor is a ``unitriangular`` one's diagonal, which counts as 1. A zero on the
     diagonal gives infinities or NaN. Raises ShapeError.
     """
-    from ntgrad.tensor import factors
     if not left and self.ndim > 1:
       x = self.mT.solve_triangular(B.mT if B.ndim > 1 else B, upper=not upper, unitriangular=unitriangular)
       return x.mT if B.ndim > 1 else x
     a, b, batch, d, vector = self._both("solve_triangular", B)
-    if unitriangular: a = (a.triu(1) if upper else a.tril(-1)) + factors.eye(a, a.shape[-1])
-    return _shaped(factors.triangular(a, b, not upper), (*batch, *b.shape[1:3 - vector]), d)
+    if unitriangular: a = (a.triu(1) if upper else a.tril(-1)) + _factors().eye(a, a.shape[-1])
+    return _shaped(_factors().triangular(a, b, not upper), batch, d, vector)
 
   def cholesky_solve(self, L: Operand, upper: bool = False) -> Self:
     """The X with ``A @ X = self``, where L is what ``A.cholesky(upper)`` gave: (.., n, k), (.., n, n) -> (.., n, k).
@@ -126,13 +129,10 @@ class Linalg(Functional, Reduction, Creation):
 
   def inverse(self) -> Self:
     """The inverses of square matrices (.., n, n), by LU with pivots; infinities or NaN where there is none. Raises ShapeError."""
-    from ntgrad.tensor import factors
     a, batch, d = self._batch("inverse", True)
-    return _shaped(factors.inverse(a), (*batch, *a.shape[1:]), d)
+    return _shaped(_factors().inverse(a), batch, d)
 
-  def inv(self) -> Self:
-    """``inverse``."""
-    return self.inverse()
+  inv = inverse
 
   def pinverse(self, rcond: float | None = None) -> Self:
     """``pinv``."""
@@ -168,30 +168,21 @@ class Linalg(Functional, Reduction, Creation):
   def matrix_power(self, n: int) -> Self:
     """Square matrices (.., m, m) multiplied n times; the identity for 0, powers of the inverse for less. Raises ShapeError,
     for a negative n DTypeError."""
-    if self.ndim < 2 or self.shape[-1] != self.shape[-2]:
-      raise ShapeError(f"matrix_power: shape {text(self)}; it takes square matrices (.., m, m)")
+    self._matrices("matrix_power", True)
     if n < 0: return self.inverse().matrix_power(-n)
     if n == 0:
       one = type(self).eye(self.shape[-1], dtype=self.dtype, device=self.device)
       return self._wrap(graph.broadcast(one.lazydata, self.shape))
-    square, out = self.named(), None
-    while n:
-      if n & 1: out = square if out is None else out.dot(square)
-      n >>= 1
-      if n: square = square.dot(square)
-    assert out is not None
-    return self._wrap(out.lazydata)
+    return self._wrap(by_squaring(self.named(), n, lambda a, b: a.dot(b)).lazydata)
 
   def pinv(self, rtol: float | None = None) -> Self:
     """The pseudo-inverses (.., n, m) of (.., m, n). Singular values up to ``rtol`` (None: max(m, n) times the dtype's eps) of the
     greatest count as 0; the gradient takes the rank for constant. Raises ShapeError, ArgumentError."""
-    from ntgrad.tensor import factors
     a, batch, d = self._batch("pinv")
-    return _shaped(factors.pinv(a, self._tolerance("pinv", "rtol", rtol, d)), (*batch, a.shape[2], a.shape[1]), d)
+    return _shaped(_factors().pinv(a, self._tolerance("pinv", "rtol", rtol, d)), batch, d)
 
   def _tolerance(self, name: str, what: str, value: Any, d: DType) -> float:
-    from ntgrad.tensor import factors
-    if value is None: return max(self.shape[-2:]) * factors.eps(d)
+    if value is None: return max(self.shape[-2:]) * _factors().eps(d)
     if not value >= 0: raise ArgumentError(f"{name}: {what} {value!r}; it must be a number of at least 0")
     return float(value)
 
@@ -202,17 +193,12 @@ class Linalg(Functional, Reduction, Creation):
     times eps) of the greatest counting as 0; ``singular_values``. One right side may be (m,), as for ``solve``. Raises
     ShapeError, ArgumentError.
     """
-    if self.ndim < 2: raise ShapeError(f"lstsq: shape {text(self)}; it takes matrices (.., m, n)")
-    m, n = self.shape[-2:]
-    vector = B.ndim == 1 or (self.ndim == B.ndim + 1 and B.shape == self.shape[:-1])
-    right = B.unsqueeze(-1) if vector else B
-    if right.ndim < 2 or right.shape[-2] != m:
-      raise ShapeError(f"lstsq: shapes {text(self)} and {text(B)}; the right side has {m} rows, (.., {m}, k) or ({m},)")
-    broadcast_shape("lstsq", self.shape[:-2], right.shape[:-2])
+    self._matrices("lstsq", False)
+    right, vector, _ = self._right_side("lstsq", B)
     d = _dtype(self, B)
     acc = graph.acc_dtype(d)
     tolerance = self._tolerance("lstsq", "rcond", rcond, d)
-    a, b = self.named().cast(acc), right.named().cast(acc)
+    a, b = self.named().cast(acc), right.cast(acc)
     s = self._values("lstsq")
     inverse = a.pinv(tolerance)
     x = inverse @ b
@@ -224,15 +210,13 @@ class Linalg(Functional, Reduction, Creation):
   # ---- determinants
   def det(self) -> Self:
     """Determinants (..) of square matrices (.., n, n), by LU with pivots. Raises ShapeError."""
-    from ntgrad.tensor import factors
     a, batch, d = self._batch("det", True)
-    return _shaped(factors.det(a), batch, d)
+    return _shaped(_factors().det(a), batch, d)
 
   def slogdet(self) -> SignAndLogarithm:
     """The sign of determinants (1, -1, or 0), and the logarithm of their size (-inf for 0), each (..). Raises ShapeError."""
-    from ntgrad.tensor import factors
     a, batch, d = self._batch("slogdet", True)
-    sign, log = factors.slogdet(a)
+    sign, log = _factors().slogdet(a)
     return SignAndLogarithm(_shaped(sign, batch, d), _shaped(log, batch, d))
 
   def logdet(self) -> Self:
@@ -247,10 +231,9 @@ class Linalg(Functional, Reduction, Creation):
     Only the lower triangle is read, and the gradient is symmetric. A matrix that is not positive definite gives NaN. Raises
     ShapeError.
     """
-    from ntgrad.tensor import factors
     a, batch, d = self._batch("cholesky", True)
-    l = factors.cholesky(a)
-    return _shaped(l.mT if upper else l, (*batch, *a.shape[1:]), d)
+    l = _factors().cholesky(a)
+    return _shaped(l.mT if upper else l, batch, d)
 
   def qr(self, mode: str = "reduced") -> QR:
     """Q with orthonormal columns and R, a triangle, ``Q @ R = self``: (.., m, n) -> (.., m, k), (.., k, n), where k is the less
@@ -259,11 +242,10 @@ class Linalg(Functional, Reduction, Creation):
     The gradient takes the first k columns for independent; of mode "complete" there is none where m > n. Raises ShapeError,
     ArgumentError.
     """
-    from ntgrad.tensor import factors
     if mode not in ("reduced", "complete"): raise ArgumentError(f"qr: mode {shown(mode)}; it takes 'reduced' or 'complete'")
     a, batch, d = self._batch("qr")
-    q, r = factors.qr(a, mode == "complete")
-    return QR(_shaped(q, (*batch, *q.shape[1:]), d), _shaped(r, (*batch, *r.shape[1:]), d))
+    q, r = _factors().qr(a, mode == "complete")
+    return QR(_shaped(q, batch, d), _shaped(r, batch, d))
 
   def eigh(self, UPLO: str = "L") -> Eigen:
     """Eigenvalues (.., n), rising, and eigenvectors (.., n, n), the columns, of symmetric matrices (.., n, n); by Jacobi's
@@ -272,11 +254,10 @@ class Linalg(Functional, Reduction, Creation):
     Only the lower triangle is read ("U": the upper one). The gradient is symmetric, that of vectors is right where eigenvalues
     differ; vectors have no sign of their own. Raises ShapeError, ArgumentError.
     """
-    from ntgrad.tensor import factors
     if UPLO not in ("L", "U"): raise ArgumentError(f"eigh: UPLO {shown(UPLO)}; it takes 'L' or 'U'")
     a, batch, d = (self if UPLO == "L" or self.ndim < 2 else self.mT)._batch("eigh", True)
-    w, v = factors.eigh(a)
-    return Eigen(_shaped(w, (*batch, a.shape[1]), d), _shaped(v, (*batch, *a.shape[1:]), d))
+    w, v = _factors().eigh(a)
+    return Eigen(_shaped(w, batch, d), _shaped(v, batch, d))
 
   def svd(self, full_matrices: bool = True) -> SVD:
     """U, the singular values S, falling, and the transposed V, ``U[.., :k] * S @ Vh[.., :k, :] = self``: (.., m, n) ->
@@ -286,24 +267,22 @@ class Linalg(Functional, Reduction, Creation):
     The gradient of U and V is right where singular values differ and are not 0, and there is none of columns beyond k; they have
     no signs of their own. Raises ShapeError.
     """
-    from ntgrad.tensor import factors
     a, batch, d = self._batch("svd")
-    u, s, vt = factors.svd(a)
+    u, s, vt = _factors().svd(a)
     m, n = a.shape[1:]
     if full_matrices and m != n:
       tall = u if m > n else vt.mT
       _, k = tall.shape[1:]
-      more = factors.qr(tall.detach(), True)[0][:, :, k:]
-      more = factors.refuse("svd", "columns beyond the singular values have no gradient; take full_matrices=False", more, a)
+      more = _factors().qr(tall.detach(), True)[0][:, :, k:]
+      more = _factors().refuse("svd", "columns beyond the singular values have no gradient; take full_matrices=False", more, a)
       tall = tall.cat(more, dim=2)
       u, vt = (tall, vt) if m > n else (u, tall.mT)
-    return SVD(*[_shaped(x, (*batch, *x.shape[1:]), d) for x in (u, s, vt)])
+    return SVD(*[_shaped(x, batch, d) for x in (u, s, vt)])
 
   def _values(self, name: str) -> Any:
     """Singular values in float32 or float64."""
-    from ntgrad.tensor import factors
     a, batch, _ = self._batch(name)
-    s = factors.svd(a)[1]
+    s = _factors().svd(a)[1]
     return s.reshape(*batch, s.shape[1])
 
   def svdvals(self) -> Self:
@@ -317,7 +296,7 @@ class Linalg(Functional, Reduction, Creation):
   def matrix_rank(self, tol: float | None = None) -> Self:
     """How many singular values are greater than ``tol`` (None: max(m, n) times the dtype's eps times the greatest one), int32:
     (.., m, n) -> (..). Raises ShapeError, ArgumentError."""
-    if self.ndim < 2: raise ShapeError(f"matrix_rank: shape {text(self)}; it takes matrices (.., m, n)")
+    self._matrices("matrix_rank", False)
     relative = self._tolerance("matrix_rank", "tol", tol, _dtype(self))
     s = self.detach()._values("matrix_rank")
     if tol is not None: return (s > relative).sum(-1)
@@ -328,7 +307,7 @@ class Linalg(Functional, Reduction, Creation):
     """The norm of vectors along dimensions (None: of all elements): the sum of ``|x| ** ord``, to the power 1 / ord; for inf and
     -inf the greatest and the least size, for 0 how many elements are not 0. No slope where the norm is 0. Raises AxisError,
     ArgumentError."""
-    x = self if self.dtype.kind == "f" else self.cast(dtypes.default_float)
+    x = self._in_floats()
     if math.isinf(ord) and not all([x.shape[a] for a in axes_of("vector_norm", dim, x.ndim, self._names)]):
       if ord > 0: return x.abs().sum(dim, keepdim)
       raise ShapeError(f"vector_norm: shape {text(self)} for ord {ord}; there is no least of no elements")
@@ -344,8 +323,8 @@ class Linalg(Functional, Reduction, Creation):
       raise ArgumentError(f"matrix_norm: ord {shown(ord)}; it takes {', '.join(map(repr, kinds))}")
     if not isinstance(dim, (tuple, list)) or len(dim) != 2:
       raise AxisError(f"matrix_norm: dim {shown(dim)}; it takes two dimensions")
-    axes_of("matrix_norm", dim, self.ndim, self._names)   # none twice
-    rows, columns = [axes_of("matrix_norm", d, self.ndim, self._names) for d in dim]
+    self._dims("matrix_norm", dim)   # none twice
+    rows, columns = [self._dims("matrix_norm", d) for d in dim]
     if not rows or not columns: raise AxisError(f"matrix_norm: shape {text(self)}; it takes matrices (.., m, n)")
     r, c, d = rows[0], columns[0], _dtype(self)
     x = self.cast(graph.acc_dtype(d))
@@ -363,8 +342,15 @@ class Linalg(Functional, Reduction, Creation):
     return (out if keepdim else out.squeeze((r, c))).cast(d)
 
 
-def _shaped(x: Any, shape: tuple[int, ...], dtype: DType) -> Any: return x.reshape(shape).cast(dtype)
+def _factors() -> Any:
+  """factors.py, which is made of tensors itself."""
+  from ntgrad.tensor import factors
+  return factors
+
+
+def _shaped(x: Any, batch: tuple[int, ...], dtype: DType, vector: bool = False) -> Any:
+  """Results (b, ..), or right sides (b, n, 1) that were a vector, with the dimensions that there were in front."""
+  return x.reshape(*batch, *(x.shape[1:-1] if vector else x.shape[1:])).cast(dtype)
+
+
 def _count(s: Any, relative: float) -> Any: return (s > s[..., :1] * relative).sum(-1) if s.shape[-1] else s.sum(-1).cast("int32")
-
-
-__all__ = ["SVD", "Eigen", "LeastSquares", "Linalg", "QR", "SignAndLogarithm"]

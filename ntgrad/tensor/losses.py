@@ -13,7 +13,7 @@ from ntgrad import graph
 from ntgrad.checks import Operand, checked
 from ntgrad.codegen.dtype import DType, promote
 from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
-from ntgrad.core import Base, axis_of, real_number
+from ntgrad.core import Base, real_number
 from ntgrad.names import text
 from ntgrad.tensor.class_losses import ClassLosses
 from ntgrad.tensor.elementwise import broadcast_shape
@@ -39,6 +39,10 @@ class Losses(ClassLosses):
     work = graph.acc_dtype(out)
     return (*[t.cast(work) for t in (self, *others)], out)
 
+  def _against(self, name: str, target: Any) -> Any:
+    """The same of a target, which has this tensor's shape. Raises ShapeError."""
+    return self._alike(self._same_shape(name, target))
+
   def _weighted(self, name: str, weight: Any) -> Any:
     """Elements of a loss, each times its weight (None: 1). Raises ShapeError for a weight that does not fit."""
     if weight is None: return self
@@ -54,12 +58,12 @@ class Losses(ClassLosses):
   # ---- distances
   def mse_loss(self, target: Operand, reduction: str = "mean") -> Self:
     """(x - target)², reduced. Raises ShapeError."""
-    x, y, out = self._alike(self._same_shape("mse_loss", target))
+    x, y, out = self._against("mse_loss", target)
     return self._lost("mse_loss", (x - y).square(), reduction, out)
 
   def l1_loss(self, target: Operand, reduction: str = "mean") -> Self:
     """|x - target|, reduced. Raises ShapeError."""
-    x, y, out = self._alike(self._same_shape("l1_loss", target))
+    x, y, out = self._against("l1_loss", target)
     return self._lost("l1_loss", (x - y).abs(), reduction, out)
 
   def smooth_l1_loss(self, target: Operand, reduction: str = "mean", beta: float = 1.0) -> Self:
@@ -67,14 +71,14 @@ class Losses(ClassLosses):
     ArgumentError for a negative beta."""
     beta = _positive("smooth_l1_loss", "beta", beta, zero=True)
     if beta == 0: return self.l1_loss(target, reduction)
-    x, y, out = self._alike(self._same_shape("smooth_l1_loss", target))
+    x, y, out = self._against("smooth_l1_loss", target)
     return self._lost("smooth_l1_loss", (x - y)._huber(beta) / beta, reduction, out)
 
   def huber_loss(self, target: Operand, reduction: str = "mean", delta: float = 1.0) -> Self:
     """d² / 2 where d = |x - target| is less than delta, delta (d - delta / 2) elsewhere, reduced (Huber, Robust Estimation of a
     Location Parameter, 1964). Raises ShapeError, ArgumentError for a delta that is not above 0."""
     delta = _positive("huber_loss", "delta", delta)
-    x, y, out = self._alike(self._same_shape("huber_loss", target))
+    x, y, out = self._against("huber_loss", target)
     return self._lost("huber_loss", (x - y)._huber(delta), reduction, out)
 
   def _huber(self, delta: float) -> Any:
@@ -126,7 +130,7 @@ class Losses(ClassLosses):
     eps = real_number("cosine_similarity", "eps", eps)
     if isinstance(dim, str):   # the same dimension of both, counted from the last
       named = x if x._names is not None else y
-      dim = axis_of("cosine_similarity", dim, named.ndim, named._names) - named.ndim
+      dim = named._dim("cosine_similarity", dim) - named.ndim
     if x.ndim < y.ndim: x = x.reshape((1,) * (y.ndim - x.ndim) + x.shape)
     if y.ndim < x.ndim: y = y.reshape((1,) * (x.ndim - y.ndim) + y.shape)
     x, y = x / x.norm(2, dim, True).maximum(eps), y / y.norm(2, dim, True).maximum(eps)
@@ -149,7 +153,7 @@ class Losses(ClassLosses):
   def hinge_embedding_loss(self, target: Operand, margin: float = 1.0, reduction: str = "mean") -> Self:
     """x where the target is 1, max(0, margin - x) where it is -1, reduced. Raises ShapeError."""
     name = "hinge_embedding_loss"
-    x, y, out = self._alike(self._same_shape(name, target))
+    x, y, out = self._against(name, target)
     apart = (real_number(name, "margin", margin) - x).relu()
     return self._lost(name, (y != 1).where(apart, 0.0) + (y != -1).where(x, 0.0), reduction, out)
 
@@ -162,7 +166,7 @@ class Losses(ClassLosses):
 
   def soft_margin_loss(self, target: Operand, reduction: str = "mean") -> Self:
     """log(1 + exp(-target * x)) for targets 1 and -1, without overflow, reduced. Raises ShapeError."""
-    x, y, out = self._alike(self._same_shape("soft_margin_loss", target))
+    x, y, out = self._against("soft_margin_loss", target)
     return self._lost("soft_margin_loss", (-y * x).softplus(), reduction, out)
 
   # ---- of probabilities
@@ -176,7 +180,7 @@ class Losses(ClassLosses):
     return self._bce("binary_crossentropy", Y, None, reduction)
 
   def _bce(self, name: str, target: Any, weight: Any, reduction: str) -> Self:
-    x, y, out = self._alike(self._same_shape(name, target))
+    x, y, out = self._against(name, target)
     def log(x: Any) -> Any:
       least = (x >= 0) & (x <= math.exp(-100))
       return least.where(-100.0, least.where(1.0, x).log())
@@ -193,7 +197,7 @@ class Losses(ClassLosses):
     return self._bce_logits("binary_crossentropy_logits", Y, None, reduction, pos_weight)
 
   def _bce_logits(self, name: str, target: Any, weight: Any, reduction: str, pos_weight: Any) -> Self:
-    x, y, out = self._alike(self._same_shape(name, target))
+    x, y, out = self._against(name, target)
     if pos_weight is None: loss = x.softplus() - x * y
     else: loss = (x.neg().softplus() * y)._weighted(name, pos_weight) + x.softplus() * (1 - y)
     return self._lost(name, loss._weighted(name, weight), reduction, out)
@@ -201,7 +205,7 @@ class Losses(ClassLosses):
   def multilabel_soft_margin_loss(self, target: Operand, weight: Operand | None = None, reduction: str = "mean") -> Self:
     """Binary cross entropy of sigmoid(x), times a weight a class, its mean over the last dim, reduced. Raises ShapeError."""
     name = "multilabel_soft_margin_loss"
-    x, y, out = self._alike(self._same_shape(name, target))
+    x, y, out = self._against(name, target)
     return self._lost(name, (x.softplus() - x * y)._weighted(name, weight).mean(-1), reduction, out)
 
   def kl_div(self, target: Operand, reduction: str = "mean", log_target: bool = False) -> Self:
@@ -210,7 +214,7 @@ class Losses(ClassLosses):
     The reduction "batchmean" is the sum divided by the size of dimension 0: the divergence itself, a row. Raises ShapeError,
     ArgumentError.
     """
-    x, y, out = self._alike(self._same_shape("kl_div", target))
+    x, y, out = self._against("kl_div", target)
     if log_target: loss = y.exp() * (y - x)
     else:
       zero = y == 0
@@ -244,13 +248,10 @@ class Losses(ClassLosses):
     """exp(x) - target * x for the logarithm x of a rate, or x - target * log(x + eps) for a rate, reduced; ``full`` adds
     Stirling's approximation of log(target!) where the target is above 1. Raises ShapeError."""
     name = "poisson_nll_loss"
-    x, y, out = self._alike(self._same_shape(name, target))
+    x, y, out = self._against(name, target)
     loss = x.exp() - y * x if log_input else x - y * (x + real_number(name, "eps", eps)).log()
     if full:
       many = y > 1
       t = many.where(y, 2.0)
       loss = loss + many.where(t * t.log() - t + 0.5 * (2 * math.pi * t).log(), 0.0)
     return self._lost(name, loss, reduction, out)
-
-
-__all__ = ["Losses"]

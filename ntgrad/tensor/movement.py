@@ -12,7 +12,7 @@ from ntgrad import graph
 from ntgrad.checks import Ints, Operand, checked, operand
 from ntgrad.codegen.dtype import dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.core import Base, axes_of, axis_of, shape_of, whole_number
 from ntgrad.names import Places, aligned, fit, text
 from ntgrad.tensor.elementwise import broadcast_shape, common_device, scalar_node
@@ -25,7 +25,7 @@ def pad_value(u: UOp, padding: Sequence[tuple[int, int]], value: Any) -> UOp:
   if not any([lo or hi for lo, hi in padding]): return u
   if value == 0: return graph.pad(u, padding)
   inside = graph.pad(graph.const(True, dtypes.bool, u.shape), padding)
-  return graph.where(inside, graph.pad(u, padding), graph.const(value, u.dtype, inside.shape))
+  return graph.where(inside, graph.pad(u, padding), value)
 
 
 def several(name: str, given: Sequence[Any]) -> tuple[Any, ...]:
@@ -70,16 +70,9 @@ def _beside(parts: Sequence[UOp], axis: int) -> UOp:
     if out is None:
       out = full
       continue
-    place = graph.reshape(graph.iota(total), tuple([total if d == axis else 1 for d in range(len(p.shape))]))
-    place = graph.expand(place, full.shape)
-    out = graph.where(graph.scalar(BinaryOps.CMPLT, place, begin), out, full)
+    out = graph.where(graph.lt(graph.index_along(axis, full.shape), begin), out, full)
   assert out is not None
   return out
-
-
-def _part(u: UOp, axis: int, begin: int, end: int) -> UOp:
-  """From begin to end of one dim."""
-  return graph.shrink(u, [(begin, end) if i == axis else (0, s) for i, s in enumerate(u.shape)])
 
 
 @checked
@@ -113,14 +106,12 @@ class Movement(Base):
     sizes leave open which dim of 1 is which."""
     return self if shape == self.shape and self._names is None else self._seen((Ops.RESHAPE, shape), dims=dims)
 
-  def view(self, *shape: Any) -> Self:
-    """``reshape``."""
-    return self.reshape(*shape)
+  view = reshape
 
   def flatten(self, start_dim: int | str = 0, end_dim: int | str = -1) -> Self:
     """(a, b, c) -> (a*b*c,), or only the dims from start to end. Raises AxisError."""
     s = self.shape
-    a, b = axis_of("flatten", start_dim, len(s), self._names), axis_of("flatten", end_dim, len(s), self._names)
+    a, b = self._dim("flatten", start_dim), self._dim("flatten", end_dim)
     if a > b: raise AxisError(f"flatten: start_dim {start_dim} is after end_dim {end_dim} in a tensor with {len(s)} dimensions")
     return self._regrouped(
       s[:a] + (math.prod(s[a:b + 1]),) + s[b + 1:], (*range(a), a if a == b and s else None, *range(b + 1, len(s)))
@@ -128,7 +119,7 @@ class Movement(Base):
 
   def unflatten(self, dim: int | str, sizes: Sequence[int]) -> Self:
     """(a*b,) -> (a, b) for one dim. Raises AxisError, ShapeError."""
-    d = axis_of("unflatten", dim, self.ndim, self._names)
+    d = self._dim("unflatten", dim)
     s, sizes = self.shape, tuple(sizes)
     rest = math.prod([x for x in sizes if x != -1])
     if sizes.count(-1) > 1 or (rest != s[d] if -1 not in sizes else rest <= 0 or s[d] % rest):
@@ -142,7 +133,7 @@ class Movement(Base):
     u = self.lazydata
     n = len(u.shape)
     args = order[0] if len(order) == 1 and isinstance(order[0], (tuple, list)) else order
-    o = tuple([axis_of("permute", a, n, self._names) for a in args])
+    o = tuple([self._dim("permute", a) for a in args])
     if len(o) != n or len(set(o)) != n:
       raise AxisError(f"permute: order {tuple(args)} for a tensor with {n} dimensions; name every dimension once")
     return self._permute(o)
@@ -153,7 +144,7 @@ class Movement(Base):
     """Two dims swapped. Raises AxisError."""
     n = self.ndim
     if n < 2 and dim0 == 1 and dim1 == 0: return self
-    a, b = axis_of("transpose", dim0, n, self._names), axis_of("transpose", dim1, n, self._names)
+    a, b = self._dim("transpose", dim0), self._dim("transpose", dim1)
     order = list(range(n))
     order[a], order[b] = b, a
     return self._permute(tuple(order))
@@ -167,16 +158,14 @@ class Movement(Base):
     n = self.ndim
     if len(src) != len(dst): raise ArgumentError(f"movedim: dims {src} to {dst}; give as many of both")
     if not n: return self
-    a, b = [axis_of("movedim", d, n, self._names) for d in src], [axis_of("movedim", d, n, self._names) for d in dst]
+    a, b = [self._dim("movedim", d) for d in src], [self._dim("movedim", d) for d in dst]
     if len(set(a)) != len(a) or len(set(b)) != len(b):
       raise AxisError(f"movedim: dims {src} to {dst} of a tensor with {n} dimensions; name none twice")
     order, rest = [-1] * n, iter([d for d in range(n) if d not in a])
     for i, j in zip(a, b): order[j] = i
     return self._permute(tuple([next(rest) if o < 0 else o for o in order]))
 
-  def moveaxis(self, source: Dims, destination: Dims) -> Self:
-    """``movedim``."""
-    return self.movedim(source, destination)
+  moveaxis = movedim
 
   @property
   def T(self) -> Self:
@@ -203,9 +192,7 @@ class Movement(Base):
     dims = None if self._names is None else (*[None] * k, *range(len(s)))
     return self._seen((Ops.RESHAPE, (1,) * k + s), (Ops.EXPAND, new), dims=dims)
 
-  def broadcast_to(self, *shape: Any) -> Self:
-    """``expand``."""
-    return self.expand(*shape)
+  broadcast_to = expand
   def expand_as(self, other: Operand) -> Self:
     """Expanded to another tensor's shape."""
     return self.expand(other.shape)
@@ -216,7 +203,7 @@ class Movement(Base):
   def squeeze(self, dim: int | str | Sequence[int | str] | None = None) -> Self:
     """Without dims of 1 (all, or the ones named if they are 1). Raises AxisError."""
     s = self.shape
-    axes = axes_of("squeeze", dim, len(s), self._names)
+    axes = self._dims("squeeze", dim)
     left = [i for i, d in enumerate(s) if d != 1 or i not in axes]
     return self._regrouped(tuple([s[i] for i in left]), left)
 
@@ -263,20 +250,20 @@ class Movement(Base):
     for d, (lo, hi) in enumerate(pairs):
       cropped = min(lo, 0), min(hi, 0)
       lo, hi = max(lo, 0), max(hi, 0)
-      if mode == "circular": u, cropped = _part(u, d, -cropped[0], s[d] + cropped[1]), (0, 0)
+      if mode == "circular": u, cropped = graph.part(u, d, -cropped[0], s[d] + cropped[1]), (0, 0)
       n = u.shape[d]
       most = {"reflect": max(n - 1, 0), "circular": n, "replicate": max(lo, hi) if n else 0}[mode]
       if max(lo, hi) > most:
         raise ArgumentError(f"pad: {pairs[d]} of dimension {d} of shape {s} in mode {mode!r}; it takes up to {most}")
       if mode == "reflect":
-        before, after = graph.flip(_part(u, d, 1, lo + 1), (d,)), graph.flip(_part(u, d, n - 1 - hi, n - 1), (d,))
-      elif mode == "circular": before, after = _part(u, d, n - lo, n), _part(u, d, 0, hi)
+        before, after = graph.flip(graph.part(u, d, 1, lo + 1), (d,)), graph.flip(graph.part(u, d, n - 1 - hi, n - 1), (d,))
+      elif mode == "circular": before, after = graph.part(u, d, n - lo, n), graph.part(u, d, 0, hi)
       else:
         before, after = [
-          graph.expand(_part(u, d, *at), (*s_[:d], k, *s_[d + 1:])) if k else _part(u, d, 0, 0)
+          graph.expand(graph.part(u, d, *at), (*s_[:d], k, *s_[d + 1:])) if k else graph.part(u, d, 0, 0)
           for at, k, s_ in (((0, 1), lo, u.shape), ((n - 1, n), hi, u.shape))
         ]
-      u = _part(_beside((before, u, after), d), d, -cropped[0], n + lo + hi + cropped[1])
+      u = graph.part(_beside((before, u, after), d), d, -cropped[0], n + lo + hi + cropped[1])
     return self._wrap(u)
 
   def shrink(self, bounds: Sequence[tuple[int, int] | None]) -> Self:
@@ -312,7 +299,7 @@ class Movement(Base):
   def repeat_interleave(self, repeats: int, dim: int | str | None = None) -> Self:
     """Each element so many times in a row, along one dim or (None) of the flattened tensor. Raises AxisError, ArgumentError."""
     x = self.flatten() if dim is None else self
-    d = 0 if dim is None else axis_of("repeat_interleave", dim, x.ndim, x._names)
+    d = 0 if dim is None else x._dim("repeat_interleave", dim)
     repeats = whole_number("repeat_interleave", "repeats", repeats, 0)
     s = x.shape
     u = graph.expand(graph.reshape(x.lazydata, s[:d + 1] + (1,) + s[d + 1:]), s[:d + 1] + (repeats,) + s[d + 1:])
@@ -320,8 +307,7 @@ class Movement(Base):
 
   def split(self, sizes: int | Sequence[int], dim: int | str = 0) -> tuple[Self, ...]:
     """Pieces of a size (the last may be smaller), or of the given sizes, along a dim. Raises AxisError, ArgumentError."""
-    d, s = axis_of("split", dim, self.ndim, self._names), self.shape
-    if not s: raise AxisError("split: a tensor of shape () has no dimension to split")
+    d, s = self._dim("split", dim, "split"), self.shape
     if not isinstance(sizes, (tuple, list)):
       size = whole_number("split", "size", sizes, 1)
       sizes = [min(size, s[d] - at) for at in range(0, max(s[d], 1), size)]
@@ -329,19 +315,23 @@ class Movement(Base):
       raise ArgumentError(f"split: sizes {tuple(sizes)} of dimension {d} of shape {s}; they must add up to {s[d]}")
     out, at = [], 0
     for n in sizes:
-      out.append(self._shrink([(at, at + n) if i == d else (0, k) for i, k in enumerate(s)]))
+      out.append(self._part(d, at, at + n))
       at += n
     return tuple(out)
+
+  def _part(self, d: int, begin: int, end: int) -> Self:
+    """A view of the elements of a dim from begin to end."""
+    return self._shrink([(begin, end) if i == d else (0, n) for i, n in enumerate(self.shape)])
 
   def chunk(self, chunks: int, dim: int | str = 0) -> tuple[Self, ...]:
     """At most so many equal pieces along a dim (the last may be smaller). Raises AxisError, ArgumentError."""
     chunks = whole_number("chunk", "chunks", chunks, 1)
-    d = axis_of("chunk", dim, self.ndim, self._names)
+    d = self._dim("chunk", dim)
     return self.split(max(-(-self.shape[d] // chunks), 1) if self.shape else 1, d)
 
   def unfold(self, dim: int | str, size: int, step: int) -> Self:
     """Windows of one dim: (.., d, ..) -> (.., windows, .., size). Raises AxisError, ArgumentError."""
-    d, s = axis_of("unfold", dim, self.ndim, self._names), self.shape
+    d, s = self._dim("unfold", dim), self.shape
     if not s or not 0 < size <= s[d] or step < 1:
       raise ArgumentError(f"unfold: size {size}, step {step} on dimension {d} of shape {s}; "
                           "size goes from 1 to the dimension, step from 1")
@@ -375,7 +365,7 @@ class Movement(Base):
     """
     if behind_a_list(tensors): tensors, dim = tensors[:1], tensors[1]
     self, *_ = tensors = several("cat", tensors)
-    d = axis_of("cat", dim, self.ndim, self._names)
+    d = self._dim("cat", dim)
     if not self.shape: raise AxisError("cat: tensors of shape () cannot be joined; stack them")
     return _joined("cat", tensors, d)
 
@@ -391,17 +381,15 @@ class Movement(Base):
   def roll(self, shifts: Ints, dims: int | str | Sequence[int | str] | None = None) -> Self:
     """Elements moved along dims, those that fall off coming in at the other end. Raises AxisError, ArgumentError."""
     if dims is None:
-      out = self.flatten().roll(shifts, 0).reshape(self.shape)._own()
-      out._names = self._names
-      return out
+      return self.flatten().roll(shifts, 0).reshape(self.shape)._own()._called(self._names)
     ds, ks = [tuple(v) if isinstance(v, (tuple, list)) else (v,) for v in (dims, shifts)]
     if len(ks) != len(ds): raise ArgumentError(f"roll: shifts {ks} for dims {ds}; give as many of both")
     u = self.lazydata
     for k, dim in zip(ks, ds):
-      d = axis_of("roll", dim, self.ndim, self._names)
+      d = self._dim("roll", dim)
       n = u.shape[d]
       k = k % n if n else 0
-      if k: u = graph.cat((_part(u, d, n - k, n), _part(u, d, 0, n - k)), d)
+      if k: u = graph.cat((graph.part(u, d, n - k, n), graph.part(u, d, 0, n - k)), d)
     return self._wrap(u)
 
   def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
@@ -425,7 +413,7 @@ class Movement(Base):
     """The elements whose index along ``dim2`` is that along ``dim1`` plus ``offset``: (.., m, .., n, ..) -> (.., k), the others
     first. A view: what is written to it is written to the tensor. Raises ShapeError, AxisError."""
     if self.ndim < 2: raise ShapeError(f"diagonal: shape {self.shape}; it takes at least two dimensions")
-    a, b = [axis_of("diagonal", d, self.ndim, self._names) for d in (dim1, dim2)]
+    a, b = [self._dim("diagonal", d) for d in (dim1, dim2)]
     if a == b: raise AxisError(f"diagonal: dim1 {dim1!r} and dim2 {dim2!r} are the same dimension")
     rest = tuple([d for d in range(self.ndim) if d not in (a, b)])
     s, m, n = tuple([self.shape[d] for d in rest]), self.shape[a], self.shape[b]
@@ -440,10 +428,6 @@ class Movement(Base):
 
   def unbind(self, dim: int | str = 0) -> tuple[Self, ...]:
     """Views of the slices along a dim, without it: (n, ..) -> n of (..). Raises AxisError."""
-    d = axis_of("unbind", dim, self.ndim, self._names)
-    if not self.shape: raise AxisError("unbind: a tensor of shape () has no dimension to take apart")
-    s = self.shape
-    box, left = [(0, n) for n in s], [k for k in range(len(s)) if k != d]
-    return tuple(
-      [self._shrink([*box[:d], (i, i + 1), *box[d + 1 :]])._regrouped(s[:d] + s[d + 1 :], left) for i in range(s[d])]
-    )
+    d, s = self._dim("unbind", dim, "take apart"), self.shape
+    left = [k for k in range(len(s)) if k != d]
+    return tuple([self._part(d, i, i + 1)._regrouped(s[:d] + s[d + 1:], left) for i in range(s[d])])

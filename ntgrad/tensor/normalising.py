@@ -6,9 +6,9 @@ from typing import Any, Self, Sequence
 
 from ntgrad import graph
 from ntgrad.checks import Operand, checked
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.codegen.uop import BinaryOps, UnaryOps
-from ntgrad.core import axes_of, no_grad, real_number
+from ntgrad.codegen.errors import ArgumentError, ShapeError
+from ntgrad.codegen.uop import UnaryOps
+from ntgrad.core import no_grad, real_number
 from ntgrad.names import text
 from ntgrad.tensor.movement import Movement
 from ntgrad.tensor.reduction import Reduction
@@ -21,17 +21,17 @@ class Normalising(Reduction, Movement):
 
   def layernorm(self, axis: int | str | Sequence[int | str] = -1, eps: float = 1e-5) -> Self:
     """(x - mean) / sqrt(variance + eps) along axes; small floats are computed in float32. Raises AxisError."""
-    return self._normal("layernorm", axes_of("layernorm", axis, self.ndim, self._names), eps)
+    return self._normal("layernorm", self._dims("layernorm", axis), eps)
 
   def _normal(self, name: str, axes: tuple[int, ...], eps: float) -> Self:
+    self._needs_floats(name)
     u = self.lazydata
-    if u.dtype.kind != "f": raise DTypeError(f"{name}: a tensor of {u.dtype.name}; it takes floats (cast it first)")
     eps = real_number(name, "eps", eps)
     x = graph.cast(u, graph.acc_dtype(u.dtype))
     mean = self._mean_node(x, axes)
     d = graph.sub(x, graph.expand(mean, x.shape))
     var = self._mean_node(graph.mul(d, d), axes)
-    inv = graph.unary(UnaryOps.RSQRT, graph.scalar(BinaryOps.ADD, var, eps))
+    inv = graph.unary(UnaryOps.RSQRT, graph.add(var, eps))
     return self._wrap(graph.cast(graph.mul(d, graph.expand(inv, d.shape)), u.dtype))
 
   def _last_dims(self, name: str, normalized_shape: Any, given: Sequence[tuple[str, Any]]) -> tuple[int, ...]:
@@ -64,9 +64,9 @@ class Normalising(Reduction, Movement):
     ``normalized_shape`` has the sizes of these dims, as weight has; without it, it is along ``axis``. ``eps`` None is the dtype's
     smallest step at 1. Raises ShapeError, AxisError, DTypeError.
     """
-    if self.dtype.kind != "f": raise DTypeError(f"rms_norm: a tensor of {self.dtype.name}; it takes floats (cast it first)")
+    self._needs_floats("rms_norm")
     if normalized_shape is not None: axes = self._last_dims("rms_norm", normalized_shape, (("weight", weight),))
-    else: axes = axes_of("rms_norm", axis, self.ndim, self._names)
+    else: axes = self._dims("rms_norm", axis)
     x = self.cast(graph.acc_dtype(self.dtype))
     if eps is None: eps = _step(self.dtype)
     x = (x * (x.square().mean(axes, keepdim=True) + real_number("rms_norm", "eps", eps)).rsqrt()).cast(self.dtype)
@@ -81,7 +81,7 @@ class Normalising(Reduction, Movement):
     Each has the sizes of the channel axes in order, with or without dims of 1 for the others, or as many elements in one dim.
     Raises ShapeError.
     """
-    axes = axes_of("batchnorm", axis, self.ndim, self._names)
+    axes = self._dims("batchnorm", axis)
     shape = tuple([s if i in axes else 1 for i, s in enumerate(self.shape)])
     channels = tuple([s for s in shape if s != 1])
 
@@ -102,7 +102,7 @@ class Normalising(Reduction, Movement):
   def _channels(self, name: str, least: int, given: Sequence[tuple[str, Any]]) -> int:
     """How many channels, dim 1, there are; what is given has one element for each. Raises ShapeError, DTypeError."""
     if self.ndim < least: raise ShapeError(f"{name}: shape {text(self)}; it takes (n, channels{', ..' * (least > 2)}) at least")
-    if self.dtype.kind != "f": raise DTypeError(f"{name}: a tensor of {self.dtype.name}; it takes floats (cast it first)")
+    self._needs_floats(name)
     c = self.shape[1]
     for what, t in given:
       if t is not None and t.shape != (c,):
@@ -194,16 +194,13 @@ class Normalising(Reduction, Movement):
     squares = graph.pad(graph.mul(u, u), ((0, 0), (before, after), *rest))
     windows = ((1, 1, 1), (before + after + 1, 1, 1), *((1, 1, 1),) * (self.ndim - 2))
     t = graph.tile(squares, windows)
-    around = graph.reduce(BinaryOps.ADD, t, tuple(range(self.ndim, 2 * self.ndim)))
+    around = graph.total(t, tuple(range(self.ndim, 2 * self.ndim)))
     around = graph.drop(around, tuple(range(self.ndim, 2 * self.ndim)))
-    scale = graph.scalar(BinaryOps.ADD, graph.scalar(BinaryOps.MUL, around, alpha / size), k)
-    return self._wrap(graph.cast(graph.mul(u, graph.scalar(BinaryOps.POW, scale, -beta)), self.dtype))
+    scale = graph.add(graph.mul(around, alpha / size), k)
+    return self._wrap(graph.cast(graph.mul(u, graph.power(scale, -beta)), self.dtype))
 
 
 def _step(dtype: Any) -> float:
   """The distance from 1 to the next number of a dtype of floats."""
   import ml_dtypes
   return float(ml_dtypes.finfo(dtype.np).eps)
-
-
-__all__ = ["Normalising"]

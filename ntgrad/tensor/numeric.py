@@ -8,17 +8,15 @@ import numpy as np
 
 from ntgrad import formulas, graph
 from ntgrad.checks import Operand, checked, operand
-from ntgrad.codegen.dtype import DType, dtypes, promote
+from ntgrad.codegen.dtype import DType, as_float, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
-from ntgrad.core import Base, axis_of, mode
+from ntgrad.core import Base, mode
 from ntgrad.names import Names, aligned, fit_aligned
 from ntgrad.tensor.activation import Activation
 from ntgrad.tensor.creation import Creation
-from ntgrad.tensor.elementwise import broadcast_shape, common_device, scalar_dtype, scalar_node, seen_as
+from ntgrad.tensor.elementwise import UINTS, Elementwise, broadcast_shape, common_device, scalar_dtype, scalar_node, seen_as
 from ntgrad.tensor.reduction import Reduction
-
-_UINT = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}
 
 
 @checked
@@ -34,7 +32,7 @@ class Numeric(Activation, Reduction, Creation):
   def _formula(self, name: str) -> Self:
     """One of ``formulas``, of this tensor."""
     u = self.lazydata
-    if u.dtype.kind != "f": u = graph.cast(u, dtypes.default_float)
+    u = graph.cast(u, as_float(u.dtype))
     w = graph.cast(u, graph.acc_dtype(u.dtype))
     node: UOp = getattr(formulas, name)(self._from_node(w)).lazydata
     if self._state > 0 and mode.grad: node = graph.sloped(name, node, w)
@@ -59,7 +57,7 @@ class Numeric(Activation, Reduction, Creation):
       fit_aligned(name, (self, t))
       raise
     d = promote(a.dtype, b.dtype)
-    if floats and d.kind != "f": d = dtypes.default_float
+    if floats: d = as_float(d)
     a, b = [graph.broadcast(graph.cast(u, d), shape) for u in (a, b)]
     return a, b, aligned(name, (self, t))
 
@@ -112,8 +110,7 @@ class Numeric(Activation, Reduction, Creation):
     apart: Any = a.maximum(b) - a.minimum(b)   # of unsigned ints too
     close = (apart <= b.abs() * rtol + atol) & apart.isfinite() | a.eq(b)
     if equal_nan: close = close | a.isnan() & b.isnan()
-    close._names = names
-    return close
+    return close._called(names)
   def allclose(self, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
     """Whether all values are close (see ``isclose``), as Python's bool; computes it now. Raises CaptureError while a jit
     records."""
@@ -141,8 +138,7 @@ class Numeric(Activation, Reduction, Creation):
     eps that is not from 0 to 0.5."""
     if eps is None: return self._formula("logit")
     if not 0 <= eps <= 0.5: raise ArgumentError(f"logit: eps = {eps}; it goes from 0 to 0.5")
-    x = self if self.dtype.kind == "f" else self.cast(dtypes.default_float)
-    return x.clamp(eps, 1 - eps)._formula("logit")
+    return self._in_floats().clamp(eps, 1 - eps)._formula("logit")
   def xlogy(self, other: Any) -> Self:
     """self * log(other), and 0 where self is 0 (unless other is NaN)."""
     return self._formula_of("xlogy", other)
@@ -185,7 +181,6 @@ class Numeric(Activation, Reduction, Creation):
   def rad2deg(self) -> Self:
     """Radians in degrees."""
     return self._in_floats() * (180 / math.pi)
-  def _in_floats(self) -> Self: return self if self.dtype.kind == "f" else self.cast(dtypes.default_float)
 
   # ---- the error function's kin, gammas
   def erfc(self) -> Self:
@@ -218,9 +213,7 @@ class Numeric(Activation, Reduction, Creation):
     """The float of this dtype that is next to the value on the other one's side; of ints float32. No gradient."""
     a, b, names = self._pair("nextafter", other, True)
     t: Self = formulas.nextafter(self._from_node(a), self._from_node(b))
-    out = self._detached(t.lazydata)
-    out._names = names
-    return out
+    return self._detached(t.lazydata)._called(names)
   def frac(self) -> Self:
     """What is behind the point, with the sign of the value; ints give 0."""
     return self - self.trunc() if self.dtype.kind in "fe" else self.zeros_like()
@@ -250,8 +243,7 @@ class Numeric(Activation, Reduction, Creation):
     x, at = self._from_node(graph.detach(u)), self._from_node(graph.detach(v))
     out = x.eq(0).where(at, (x > 0).cast(u.dtype))
     if u.dtype.kind == "f": out = x.isnan().where(x, out)
-    out._names = names
-    return out
+    return out._called(names)
   def nan_to_num(self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Self:
     """Numbers in place of NaN and infinities: for an infinity, None is the greatest or least finite number of the dtype."""
     if self.dtype.kind == "e": return self.cast(dtypes.float32).nan_to_num(nan, posinf, neginf)
@@ -275,8 +267,7 @@ class Numeric(Activation, Reduction, Creation):
     a, b = self._from_node(u), self._from_node(v)
     left = a % b
     if u.dtype.kind == "i": left = (left.ne(0) & (a < 0).ne(b < 0)).where(left - b, left)
-    left._names = names
-    return left
+    return left._called(names)
   def true_divide(self, other: Any) -> Self:
     """``self / other``: ints give float32."""
     return self.div(other)
@@ -287,9 +278,7 @@ class Numeric(Activation, Reduction, Creation):
     """The value itself. Raises DTypeError for bools."""
     if self.dtype.kind == "b": raise DTypeError("positive: bools have no sign; cast them to an int dtype")
     return self._own()
-  def negative(self) -> Self:
-    """``-self``; see ``neg``."""
-    return self.neg()
+  negative, absolute, fix, invert = Elementwise.neg, Elementwise.abs, Elementwise.trunc, Elementwise.bitwise_not
   def round(self, decimals: int = 0) -> Self:
     """Rounded to the nearest, halves to even, or to a number of ``decimals``; ints as they are. Raises ArgumentError."""
     if not decimals or self.dtype.kind != "f": return self._rounding(UnaryOps.ROUND)
@@ -302,9 +291,6 @@ class Numeric(Activation, Reduction, Creation):
   def __round__(self, digits: int | None = None) -> Any:
     """``round(x)``, ``round(x, 3)``: a Python number for one element, else a tensor, halves to even."""
     return round(self.item(), digits) if self.numel() == 1 else self.round(digits or 0)
-  def absolute(self) -> Self:
-    """The absolute value."""
-    return self.abs()
   def subtract(self, other: Any, *, alpha: float = 1) -> Self:
     """``self - alpha * other``."""
     return self.sub(other, alpha=alpha)
@@ -314,12 +300,6 @@ class Numeric(Activation, Reduction, Creation):
   def divide(self, other: Any, *, rounding_mode: str | None = None) -> Self:
     """``self / other``; see ``div``."""
     return self.div(other, rounding_mode=rounding_mode)
-  def fix(self) -> Self:
-    """Rounded to zero; ints as they are."""
-    return self.trunc()
-  def invert(self) -> Self:
-    """Every bit of ints inverted; logical not of bools."""
-    return self.bitwise_not()
   def bitwise_left_shift(self, other: Any) -> Self:
     """``self << other``; see ``lshift``."""
     return self.lshift(other)
@@ -342,12 +322,12 @@ class Numeric(Activation, Reduction, Creation):
     """x over its p-norm along a dim, which counts as ``eps`` at least. Raises AxisError, ArgumentError; see ``norm``."""
     x = self._in_floats()
     wide = x.cast(graph.acc_dtype(x.dtype))
-    a = axis_of("normalize", dim, self.ndim, self._names)
+    a = self._dim("normalize", dim)
     return (wide / wide.norm(p, a, keepdim=True).clamp(eps)).cast(x.dtype)
   def glu(self, dim: int | str = -1) -> Self:
     """The first half along a dim, times the sigmoid of the second one. Raises AxisError; ShapeError for a dim that is not
     even."""
-    a = axis_of("glu", dim, self.ndim, self._names)
+    a = self._dim("glu", dim)
     if not self.ndim or self.shape[a] % 2: raise ShapeError(f"glu: shape {self.shape} along {dim}; the dimension must be even")
     first, second = self.split(self.shape[a] // 2, a) if self.shape[a] else (self, self)
     return first * second.sigmoid()
@@ -390,22 +370,19 @@ def _greatest(d: DType) -> float:
 
 def _places(shape: tuple[int, ...], n: int, step: int, d: DType) -> UOp:
   """How far each of n parts of a number, in the last dimension, is shifted."""
-  return graph.broadcast(graph.cast(graph.scalar(BinaryOps.MUL, graph.iota(n), step), d), (*shape, n))
+  return graph.broadcast(graph.cast(graph.mul(graph.iota(n), step), d), (*shape, n))
 
 
 def _narrower(u: UOp, d: DType, n: int) -> UOp:
-  whole, shape = _UINT[u.dtype.itemsize], u.shape
+  whole, shape = UINTS[u.dtype.itemsize], u.shape
   parts = graph.broadcast(graph.reshape(seen_as(u, whole), (*shape, 1)), (*shape, n))
-  parts = graph.binary(BinaryOps.SHR, parts, _places(shape, n, 8 * d.itemsize, whole))
-  parts = graph.scalar(BinaryOps.AND, parts, (1 << 8 * d.itemsize) - 1)
-  return seen_as(graph.reshape(graph.cast(parts, _UINT[d.itemsize]), (*shape[:-1], shape[-1] * n)), d)
+  parts = graph.shr(parts, _places(shape, n, 8 * d.itemsize, whole))
+  parts = graph.and_(parts, (1 << 8 * d.itemsize) - 1)
+  return seen_as(graph.reshape(graph.cast(parts, UINTS[d.itemsize]), (*shape[:-1], shape[-1] * n)), d)
 
 
 def _wider(u: UOp, d: DType, n: int) -> UOp:
-  whole, shape = _UINT[d.itemsize], (*u.shape[:-1], u.shape[-1] // n)
-  parts = graph.cast(graph.reshape(seen_as(u, _UINT[u.dtype.itemsize]), (*shape, n)), whole)
-  parts = graph.binary(BinaryOps.SHL, parts, _places(shape, n, 8 * u.dtype.itemsize, whole))
+  whole, shape = UINTS[d.itemsize], (*u.shape[:-1], u.shape[-1] // n)
+  parts = graph.cast(graph.reshape(seen_as(u, UINTS[u.dtype.itemsize]), (*shape, n)), whole)
+  parts = graph.shl(parts, _places(shape, n, 8 * u.dtype.itemsize, whole))
   return seen_as(graph.reshape(graph.reduce(BinaryOps.OR, parts, (len(shape),)), shape), d)
-
-
-__all__ = ["Numeric"]

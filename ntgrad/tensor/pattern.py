@@ -110,6 +110,3 @@ def _groups(formula: str, side: str) -> Groups:
 
 
 def _wrong(formula: str, why: str) -> ArgumentError: return ArgumentError(f"rearrange: {formula!r}: {why}")
-
-
-__all__ = ["Moves", "Pattern"]

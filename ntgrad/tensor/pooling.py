@@ -9,28 +9,31 @@ import math
 from typing import Any, Self, Sequence
 
 from ntgrad import graph
-from ntgrad.checks import Ints, Operand, checked
+from ntgrad.checks import Ints, Operand, checked, of_kind
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
+from ntgrad.codegen.errors import ArgumentError, ShapeError
+from ntgrad.codegen.uop import BinaryOps, UOp
 from ntgrad.core import real_number
 from ntgrad.names import text
-from ntgrad.tensor.convolution import Padding, Pair, numbers, paddings
+from ntgrad.tensor.convolution import Padding, Pair, must_fit, numbers, paddings
 from ntgrad.tensor.creation import Creation
 from ntgrad.tensor.movement import pad_value
-from ntgrad.tensor.reduction import Reduction
+from ntgrad.tensor.reduction import Reduction, reaches
 from ntgrad.tensor.scattering import Scattering
+
+
+def greatest(t: UOp, axes: Sequence[int]) -> UOp:
+  """The greatest along axes, which become 1."""
+  return graph.reduce(BinaryOps.OR if t.dtype.kind == "b" else BinaryOps.MAX, t, axes)
 
 
 def first_of(name: str, t: UOp, best: UOp, places: UOp, used: UOp | None, axes: tuple[int, ...], total: int) -> UOp:
   """Of each window the least place, int32, of what equals the best of it (or is NaN) and is used; windows lie along axes."""
   most = dtypes.max(dtypes.int32)
   if total > most: raise ShapeError(f"{name}: indices of {total} elements; int32 counts {most}")
-  u, top = graph.detach(t), graph.expand(graph.detach(best), t.shape)
-  found = graph.binary(BinaryOps.CMPEQ, u, top)
-  if u.dtype.kind == "f": found = graph.binary(BinaryOps.OR, found, graph.unary(UnaryOps.ISNAN, u))
-  if used is not None: found = graph.binary(BinaryOps.AND, found, graph.expand(used, t.shape))
-  return graph.drop(graph.reduce(BinaryOps.MIN, graph.where(found, places, graph.const(most, dtypes.int32, t.shape)), axes), axes)
+  found = reaches(graph.detach(t), graph.expand(graph.detach(best), t.shape))
+  if used is not None: found = graph.and_(found, graph.expand(used, t.shape))
+  return graph.drop(graph.reduce(BinaryOps.MIN, graph.where(found, places, most), axes), axes)
 
 
 @checked
@@ -59,8 +62,7 @@ class Pooling(Scattering, Reduction, Creation):
         if (out - 1) * t >= dim + lo: out -= 1
         grown.append((lo, max(hi, (out - 1) * t + (size - 1) * d + 1 - dim - lo)))
       pairs = grown
-    if any([(size - 1) * d + 1 > dim + lo + hi for size, d, dim, (lo, hi) in zip(k, di, spatial, pairs)]):
-      raise ShapeError(f"{name}: a kernel of {k} with dilation {di} does not fit into {spatial} with padding {tuple(pairs)}")
+    must_fit(name, k, di, spatial, pairs)
     return k, st, di, pairs
 
   def _windows_of(self, u: UOp, k: Sequence[int], st: Sequence[int], di: Sequence[int], pairs: Sequence[Pair], fill: Any) -> UOp:
@@ -73,7 +75,7 @@ class Pooling(Scattering, Reduction, Creation):
     k, st, di, pairs = self._pool(name, n, kernel_size, stride, dilation, padding, ceil_mode)
     t = self._windows_of(self.lazydata, k, st, di, pairs, dtypes.min(self.dtype))
     axes = tuple(range(len(t.shape) - len(k), len(t.shape)))
-    best = graph.reduce(BinaryOps.OR if t.dtype.kind == "b" else BinaryOps.MAX, t, axes)
+    best = greatest(t, axes)
     values = self._wrap(graph.drop(best, axes))
     if not return_indices: return values
     spatial = self.shape[self.ndim - len(k):]
@@ -81,10 +83,8 @@ class Pooling(Scattering, Reduction, Creation):
     nowhere = dtypes.max(dtypes.int32)
     # which element of the input each window's are; those of the padding come after all others
     place = self._windows_of(graph.reshape(graph.iota(total), spatial), k, st, di, pairs, nowhere)
-    place = graph.broadcast(graph.reshape(place, (1,) * (len(t.shape) - len(place.shape)) + place.shape), t.shape)
-    indices = self._from_node(first_of(name, t, best, place, None, axes, total))
-    indices._names = values._names
-    return values, indices
+    place = graph.broadcast(place, t.shape)
+    return values, self._from_node(first_of(name, t, best, place, None, axes, total))._called(values._names)
 
   def max_pool1d(self, kernel_size: Ints = 2, stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
                  ceil_mode: bool = False, return_indices: bool = False) -> Any:
@@ -113,7 +113,7 @@ class Pooling(Scattering, Reduction, Creation):
     if len(s) < n or indices.shape != s:
       raise ShapeError(f"{name}: values of shape {text(self)} with indices of {text(indices)}; they must have one shape, of at "
                        f"least {n} dimension{'s' * (n > 1)}")
-    if indices.dtype.kind not in "iu": raise DTypeError(f"{name}: indices of {indices.dtype.name}; they must be ints")
+    of_kind("iu", name, "indices", indices, "they must be ints")
     lead = s[:len(s) - n]
     size = tuple([(d - 1) * t - 2 * p + a for d, t, p, a in zip(s[len(s) - n:], st, pad, k)])
     if output_size is not None:
@@ -127,9 +127,7 @@ class Pooling(Scattering, Reduction, Creation):
     make: Any = type(self)
     flat = make.zeros(rows, each, dtype=self.dtype, device=self.device)
     out = flat.scatter(1, indices.named().reshape(rows, -1 if rows else 0), self.named().reshape(rows, -1 if rows else 0))
-    out = out.reshape(*lead, *size)._own()
-    out._names = self._names
-    return out
+    return out.reshape(*lead, *size)._own()._called(self._names)
 
   def max_unpool1d(self, indices: Operand, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
                    output_size: Sequence[int] | None = None) -> Self:
@@ -153,22 +151,22 @@ class Pooling(Scattering, Reduction, Creation):
   # ---- means
   def _avg_pool(self, name: str, n: int | None, kernel_size: Any, stride: Any, dilation: Any, padding: Any, ceil_mode: bool,
                 count_include_pad: bool, divisor: int | None) -> Self:
-    if self.dtype.kind != "f": raise DTypeError(f"{name}: a tensor of {self.dtype.name}; it takes floats (cast it first)")
+    self._needs_floats(name)
     if divisor == 0: raise ArgumentError(f"{name}: divisor_override 0; it must not be zero")
     k, st, di, pairs = self._pool(name, n, kernel_size, stride, dilation, padding, ceil_mode)
     m = len(k)
     t = self._windows_of(self.lazydata, k, st, di, pairs, 0)
     axes = tuple(range(len(t.shape) - m, len(t.shape)))
     acc = graph.acc_dtype(t.dtype)
-    total = graph.reduce(BinaryOps.ADD, graph.cast(t, acc), axes)
+    total = graph.total(graph.cast(t, acc), axes)
     if divisor is None and (ceil_mode or (not count_include_pad and any([lo or hi for lo, hi in pairs]))):
       ones = graph.const(1.0, acc, self.shape[self.ndim - m:])
       if count_include_pad:  # only what the caller padded counts, not what ceil_mode added
         given = paddings(name, padding, m)
         ones = pad_value(ones, given, 1.0)
         pairs = [(0, hi - p) for (_, hi), (_, p) in zip(pairs, given)]
-      counts = graph.reduce(BinaryOps.ADD, self._windows_of(ones, k, st, di, pairs, 0), tuple(range(m, 2 * m)))
-      divided_by = graph.expand(graph.reshape(counts, (1,) * (len(total.shape) - 2 * m) + counts.shape), total.shape)
+      counts = graph.total(self._windows_of(ones, k, st, di, pairs, 0), tuple(range(m, 2 * m)))
+      divided_by = graph.broadcast(counts, total.shape)
     else: divided_by = graph.const(float(math.prod(k) if divisor is None else divisor), acc, total.shape)
     return self._wrap(graph.cast(graph.drop(graph.div(total, divided_by), axes), t.dtype))
 
@@ -203,7 +201,7 @@ class Pooling(Scattering, Reduction, Creation):
       return (self.abs() * sign)._max_pool(name, n, kernel_size, stride, 1, 0, ceil_mode, False) * sign
     p = real_number(name, "norm_type", norm_type)
     if not p: raise ArgumentError(f"{name}: norm_type 0; it must be another number")
-    if self.dtype.kind != "f": raise DTypeError(f"{name}: a tensor of {self.dtype.name}; it takes floats (cast it first)")
+    self._needs_floats(name)
     x = self.cast(graph.acc_dtype(self.dtype))
     powers = x.square() if p == 2 else x if p == 1 else x.pow(p)
     mean = powers._avg_pool(name, n, kernel_size, stride, 1, 0, ceil_mode, True, None)
@@ -227,6 +225,3 @@ class Pooling(Scattering, Reduction, Creation):
   def lp_pool3d(self, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False) -> Self:
     """:meth:`lp_pool2d` over the last three dimensions: (.., d, h, w) -> (.., d', h', w')."""
     return self._lp_pool("lp_pool3d", 3, norm_type, kernel_size, stride, ceil_mode)
-
-
-__all__ = ["Pooling"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from ntgrad import graph
 from ntgrad.checks import Operand, checked
-from ntgrad.codegen.dtype import dtypes, promote
+from ntgrad.codegen.dtype import as_float, promote
 from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
 from ntgrad.core import axis_of
 from ntgrad.names import text
@@ -146,7 +146,7 @@ class Products(Functional, Indexing, Reduction, Creation):
     u, s = self.lazydata, self.shape
     d += len(s)
     u = graph.reshape(graph.expand(graph.reshape(u, (*s[:d], 1, *s[d:])), (*s[:d], 2, *s[d:])), (*s[:d], 2 * s[d], *s[d + 1:]))
-    return self._wrap(graph.shrink(u, [(k, k + n) if i == d else (0, n) for i, n in enumerate(s)]))
+    return self._wrap(graph.part(u, d, k, k + s[d]))
 
   def pdist(self, p: float = 2.0) -> Self:
     """The p-norm of the difference of every two rows: (n, d) -> (n (n - 1) / 2,), of rows 0 and 1, 0 and 2, .., 1 and 2, ..
@@ -170,8 +170,7 @@ class Products(Functional, Indexing, Reduction, Creation):
     if self.ndim < 2 or other.ndim < 2 or self.shape[-1] != other.shape[-1]:
       raise ShapeError(f"cdist: shapes {text(self)} and {text(other)}; it takes (.., m, k) and (.., n, k)")
     broadcast_shape("cdist", self.shape[:-2], other.shape[:-2])
-    out = promote(self.dtype, other.dtype)
-    if out.kind != "f": out = dtypes.default_float
+    out = as_float(promote(self.dtype, other.dtype))
     acc = graph.acc_dtype(out)
     d = self.named().cast(acc).unsqueeze(-2) - other.named().cast(acc).unsqueeze(-3)
     if 0 < p < 1:   # the slope of |x| ** p at 0 is none, and must not become inf * 0
@@ -281,6 +280,3 @@ def _chain(name: str, given: Sequence[Any], vectors: bool) -> Any:
   def make(i: int, j: int) -> Any: return tensors[i] if i == j else make(i, cost[i, j][1]).dot(make(cost[i, j][1] + 1, j))
   out = make(0, last)
   return out if last else out._own()
-
-
-__all__ = ["Products"]

@@ -107,6 +107,3 @@ class Protocols(Indexing, Reduction):
 
 
 def _cell(value: Any) -> str: return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-__all__ = ["Protocols"]

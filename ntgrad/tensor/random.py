@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.checks import checked
+from ntgrad.checks import checked, of_kind
 from ntgrad.codegen.dtype import DType, dtypes, held
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
@@ -22,7 +22,7 @@ from ntgrad.engine.buffer import Buffer, watchers
 from ntgrad.engine.device import Device
 from ntgrad.lock import alone
 from ntgrad.tensor.creation import Creation, new_shape, node_of
-from ntgrad.tensor.elementwise import seen_as
+from ntgrad.tensor.elementwise import UINTS, seen_as
 
 
 @checked
@@ -70,7 +70,7 @@ class Generator:
     """Go on where ``get_state`` was called. Gives the generator itself. Raises ShapeError, DTypeError."""
     t = state if isinstance(state, Base) else Base._from_node(node_of(state, "NUMPY", None))
     if t.shape != (2,): raise ShapeError(f"set_state: a state of shape {t.shape}; it is what get_state gave, of shape (2,)")
-    if t.dtype.kind not in "iu": raise DTypeError(f"set_state: a state of {t.dtype.name}; it is what get_state gave, of uint64")
+    of_kind("iu", "set_state", "a state", t, "it is what get_state gave, of uint64")
     for w in watchers: w.seeded("set_state")   # before values are read
     counter, seed = t.tolist()
     self._begin("set_state", seed, counter)
@@ -124,6 +124,7 @@ _FRACTION = {
 def bits(shape: tuple[int, ...], device: str | None, generator: Generator | None = None) -> UOp:
   """64 random bits an element, uint64."""
   n = math.prod(shape)
+  if not n: return graph.const(0, dtypes.uint64, shape)
   state = graph.buffer(rng_state(n, device, generator))
   counter = graph.add(graph.cast(graph.iota(n), dtypes.uint64), graph.expand(graph.shrink(state, ((0, 1),)), (n,)))
   # the shape comes before the hash, so that the value on top is computed (and can be assigned), not a view
@@ -135,9 +136,9 @@ def fraction(r: UOp, dtype: DType) -> UOp:
   """[0, 1) from the top bits of uint64, in float32 or float64: as many bits as the dtype's fraction holds, so that 1 never comes
   out."""
   n = _FRACTION[dtype]
-  work = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
-  whole = graph.cast(graph.scalar(BinaryOps.SHR, r, 64 - n), dtypes.int64 if n > 31 else dtypes.int32)
-  return graph.scalar(BinaryOps.MUL, graph.cast(whole, work), 2.0 ** -n)
+  work = graph.acc_dtype(dtype)
+  whole = graph.cast(graph.shr(r, 64 - n), dtypes.int64 if n > 31 else dtypes.int32)
+  return graph.mul(graph.cast(whole, work), 2.0 ** -n)
 
 
 def below(value: float, dtype: DType) -> float:
@@ -152,9 +153,7 @@ def below(value: float, dtype: DType) -> float:
 
 def _rounded(u: UOp) -> UOp:
   """The same value through its bits, so that no compiler joins the product with a sum: the same bits on every device."""
-  bits = {2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}.get(u.dtype.itemsize)
-  if bits is None: return u
-  return seen_as(seen_as(u, bits), u.dtype)
+  return u if u.dtype.itemsize == 1 else seen_as(seen_as(u, UINTS[u.dtype.itemsize]), u.dtype)
 
 
 @checked
@@ -169,7 +168,7 @@ class Random(Creation):
 
   @classmethod
   def _random(cls, name: str, shape: Any, device: str | None, dtype: Any, size: Any = None) -> tuple[tuple[int, ...], str, DType]:
-    d = dtypes.default_float if dtype is None else dtypes.of(dtype)
+    d = dtypes.of(dtype, dtypes.default_float)
     if d.kind != "f": raise DTypeError(f"{name}: {d.name}; it gives floats (randint gives ints)")
     return new_shape(name, shape, size), Device.canonicalize(device), d
 
@@ -178,7 +177,7 @@ class Random(Creation):
            requires_grad: bool | None = None) -> Self:
     """Uniform in [0, 1), of the default float (float32) unless told otherwise. Raises ArgumentError, DTypeError."""
     s, dev, d = cls._random("rand", shape, device, dtype, size)
-    return cls._made(graph.const(0, d, s) if 0 in s else graph.cast(fraction(bits(s, dev, generator), d), d), None, requires_grad)
+    return cls._made(graph.cast(fraction(bits(s, dev, generator), d), d), None, requires_grad)
 
   @classmethod
   def uniform(cls, *shape: Any, low: float = 0.0, high: float = 1.0, generator: Generator | None = None,
@@ -199,15 +198,14 @@ class Random(Creation):
       raise ArgumentError(
         f"uniform: low {low}, high {high} for {d.name}; numbers of the dtype, low not above high, nor too far apart"
       )
-    if 0 in s: return cls._made(graph.const(0, d, s), None, requires_grad)
     u = fraction(bits(s, dev, generator), d)
     if high - low != 1:
-      u = graph.scalar(BinaryOps.MUL, u, high - low)
+      u = graph.mul(u, high - low)
       if low: u = _rounded(u)
-    if low: u = graph.scalar(BinaryOps.ADD, u, low)
+    if low: u = graph.add(u, low)
     u = graph.cast(u, d)
     # fractions of high stay below it; a sum may be rounded up to it
-    if low or u.dtype is not graph.acc_dtype(d): u = graph.scalar(BinaryOps.MIN, u, max(below(held(high, d), d), held(low, d)))
+    if low or u.dtype is not graph.acc_dtype(d): u = graph.minimum(u, max(below(held(high, d), d), held(low, d)))
     return cls._made(u, None, requires_grad)
 
   @classmethod
@@ -216,15 +214,14 @@ class Random(Creation):
     """Normal with mean 0 and variance 1 (Box-Muller), of the default float (float32) unless told otherwise. Raises
     ArgumentError, DTypeError."""
     s, dev, d = cls._random("randn", shape, device, dtype, size)
-    if 0 in s: return cls._made(graph.const(0, d, s), None, requires_grad)
     r = bits(s, dev, generator)
-    work = dtypes.float64 if d is dtypes.float64 else dtypes.float32
+    work = graph.acc_dtype(d)
     # one hash, two uniforms: the high word gives the radius, the low word the angle
     a = fraction(r, dtypes.float32)
-    low = graph.cast(graph.scalar(BinaryOps.SHR, graph.scalar(BinaryOps.AND, r, 2 ** 32 - 1), 8), dtypes.int32)
-    angle = graph.scalar(BinaryOps.MUL, graph.cast(low, work), 2 * math.pi * 2.0 ** -24)
-    left = graph.sub(graph.const(1.0, work, s), graph.cast(a, work))  # (0, 1]: its logarithm is finite
-    radius = graph.unary(UnaryOps.SQRT, graph.scalar(BinaryOps.MUL, graph.unary(UnaryOps.LOG, left), -2.0))
+    low = graph.cast(graph.shr(graph.and_(r, 2 ** 32 - 1), 8), dtypes.int32)
+    angle = graph.mul(graph.cast(low, work), 2 * math.pi * 2.0 ** -24)
+    left = graph.sub(1.0, graph.cast(a, work))  # (0, 1]: its logarithm is finite
+    radius = graph.sqrt(graph.mul(graph.log(left), -2.0))
     return cls._made(graph.cast(graph.mul(radius, graph.unary(UnaryOps.COS, angle)), d), None, requires_grad)
 
   @classmethod
@@ -233,8 +230,8 @@ class Random(Creation):
     ArgumentError, DTypeError."""
     mean, std = real_number("normal", "mean", mean), real_number("normal", "std", std)
     if std < 0: raise ArgumentError(f"normal: std {std}; it must not be negative")
-    u = graph.scalar(BinaryOps.MUL, cls.randn(*shape, **kwargs).lazydata, std)
-    return cls._made(graph.scalar(BinaryOps.ADD, u, mean), None, requires_grad)
+    u = graph.mul(cls.randn(*shape, **kwargs).lazydata, std)
+    return cls._made(graph.add(u, mean), None, requires_grad)
 
   @classmethod
   def randint(cls, *shape: Any, low: int = 0, high: int | None = None, size: Any = None, generator: Generator | None = None,
@@ -242,7 +239,7 @@ class Random(Creation):
     """Ints from low to high - 1 (0 to 9), of the default int (int32) unless told otherwise: ``randint(3, 4, high=6)``; or as
     PyTorch has it, with the shape as a tuple behind the range: ``randint(6, (3, 4))``, ``randint(0, 6, size=(3, 4))``. Raises
     ArgumentError, DTypeError."""
-    d = dtypes.default_int if dtype is None else dtypes.of(dtype)
+    d = dtypes.of(dtype, dtypes.default_int)
     if size is None and len(shape) in (2, 3) and isinstance(shape[-1], (tuple, list)): shape, size = shape[:-1], shape[-1]
     if size is not None:
       if len(shape) > 2 - (high is not None):
@@ -256,13 +253,12 @@ class Random(Creation):
     if not whole or not dtypes.min(d) <= low < high <= dtypes.max(d) + 1:
       raise ArgumentError(f"randint: low {shown(low)}, high {shown(high)} for {d.name}; ints with low < high, within the dtype")
     s = new_shape("randint", shape, size)
-    if 0 in s: return cls._from_node(graph.const(0, d, s))
     r, span = bits(s, Device.canonicalize(device), generator), high - low
-    if span < 2 ** 32: r = graph.scalar(BinaryOps.SHR, graph.scalar(BinaryOps.MUL, graph.scalar(BinaryOps.SHR, r, 32), span), 32)
+    if span < 2 ** 32: r = graph.shr(graph.mul(graph.shr(r, 32), span), 32)
     elif span < 2 ** 64: r = graph.scalar(BinaryOps.MOD, r, span)
     wide = dtypes.uint64 if d is dtypes.uint64 else dtypes.int64
     u = graph.cast(r, wide)
-    return cls._from_node(graph.cast(graph.scalar(BinaryOps.ADD, u, low) if low else u, d))
+    return cls._from_node(graph.cast(graph.add(u, low) if low else u, d))
 
   @classmethod
   def scaled_uniform(cls, *shape: Any, **kwargs: Any) -> Self:
@@ -302,18 +298,15 @@ class Random(Creation):
                 requires_grad: bool | None = None) -> Self:
     """Uniform in [0, 1) of this shape, dtype and device. Raises DTypeError for a dtype that is no float."""
     given = self._alike_in(dtype, device)
-    return self._called_alike(type(self).rand(*self.shape, generator=generator, requires_grad=requires_grad, **given))
+    return type(self).rand(*self.shape, generator=generator, requires_grad=requires_grad, **given)._called(self._names)
   def randn_like(self, *, generator: Generator | None = None, dtype: Any = None, device: str | None = None,
                  requires_grad: bool | None = None) -> Self:
     """Normal of this shape, dtype and device. Raises DTypeError for a dtype that is no float."""
     given = self._alike_in(dtype, device)
-    return self._called_alike(type(self).randn(*self.shape, generator=generator, requires_grad=requires_grad, **given))
+    return type(self).randn(*self.shape, generator=generator, requires_grad=requires_grad, **given)._called(self._names)
   def randint_like(self, low: int = 0, high: int = 10, *, generator: Generator | None = None, dtype: Any = None,
                    device: str | None = None) -> Self:
     """Ints from low to high - 1 of this shape, dtype and device; of the default int where this tensor has no ints. Raises
     ArgumentError, DTypeError."""
     given = self._alike_in(dtypes.default_int if dtype is None and self.dtype.kind not in "iu" else dtype, device)
-    return self._called_alike(type(self).randint(*self.shape, low=low, high=high, generator=generator, **given))
-
-
-__all__ = ["Generator", "Random", "default_generator", "manual_seed", "next_state", "rng_state"]
+    return type(self).randint(*self.shape, low=low, high=high, generator=generator, **given)._called(self._names)

@@ -8,12 +8,12 @@ from typing import Any, Self, Sequence
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.checks import Ints, checked
+from ntgrad.checks import Ints, checked, of_kind
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
+from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps
 from ntgrad.core import axis_of, shape_of, whole_number
-from ntgrad.tensor.creation import index_along, new_shape
+from ntgrad.tensor.creation import new_shape
 from ntgrad.tensor.indexing import Indexing
 from ntgrad.tensor.movement import several
 
@@ -28,12 +28,11 @@ class Rearranging(Indexing):
   # ---- views
   def narrow(self, dim: int | str, start: int, length: int) -> Self:
     """A view of ``length`` elements of a dim from ``start`` on (negative: from the end). Raises AxisError, ArgumentError."""
-    d, s = axis_of("narrow", dim, self.ndim, self._names), self.shape
-    if not s: raise AxisError("narrow: a tensor of shape () has no dimension to narrow")
+    d, s = self._dim("narrow", dim, "narrow"), self.shape
     begin = start + s[d] if start < 0 else start
     if not 0 <= begin <= s[d] or not 0 <= length <= s[d] - begin:
       raise ArgumentError(f"narrow: start {start}, length {length} on dimension {d} of shape {s}; it has {s[d]} elements")
-    return self._shrink([(begin, begin + length) if i == d else (0, n) for i, n in enumerate(s)])
+    return self._part(d, begin, begin + length)
 
   def swapaxes(self, axis0: int | str, axis1: int | str) -> Self:
     """``transpose``: a view with two dims swapped. Raises AxisError."""
@@ -49,7 +48,7 @@ class Rearranging(Indexing):
   def rot90(self, k: int = 1, dims: Sequence[int | str] = (0, 1)) -> Self:
     """A view turned k times by a right angle in the plane of two dims, from the first towards the second. Raises AxisError."""
     if len(dims) != 2: raise AxisError(f"rot90: dims {shown(dims)}; it turns in the plane of two")
-    a, b = [axis_of("rot90", d, self.ndim, self._names) for d in dims]
+    a, b = [self._dim("rot90", d) for d in dims]
     if a == b or self.ndim < 2: raise AxisError(f"rot90: dims {shown(dims)} of shape {self.shape}; it takes two different ones")
     if k % 4 == 0: return self
     if k % 4 == 2: return self.flip(a, b)
@@ -77,7 +76,7 @@ class Rearranging(Indexing):
   def tensor_split(self, indices_or_sections: Ints, dim: int | str = 0) -> tuple[Self, ...]:
     """Views: so many pieces of a dim, the first ones greater by one where it does not divide; or the pieces that end at the given
     indices (as slices have them), and the rest. Raises AxisError, ArgumentError."""
-    return self._split_at("tensor_split", indices_or_sections, axis_of("tensor_split", dim, self.ndim, self._names))
+    return self._split_at("tensor_split", indices_or_sections, self._dim("tensor_split", dim))
   def _split_at(self, name: str, where: Any, d: int, even: bool = False) -> tuple[Self, ...]:
     if not self.ndim: raise AxisError(f"{name}: a tensor of shape () has no dimension to split")
     n = self.shape[d]
@@ -91,7 +90,7 @@ class Rearranging(Indexing):
       cuts = [i * (n // where) + min(i, n % where) for i in range(1, where)]
     else: cuts = list(where)
     ends: list[Any] = [*cuts, None]
-    return tuple([self[(slice(None),) * d + (slice(a, b),)] for a, b in zip([0, *cuts], ends)])
+    return tuple([self._along(d, slice(a, b)) for a, b in zip([0, *cuts], ends)])
   def hsplit(self, indices_or_sections: Ints) -> tuple[Self, ...]:
     """Views of equal pieces, or up to the given indices, of the second dim (of one dim: the first). Raises AxisError,
     ArgumentError."""
@@ -175,8 +174,8 @@ class Rearranging(Indexing):
     acc = graph.acc_dtype(u.dtype) if u.dtype.kind == "f" else u.dtype
     shape = (n, columns)
     times = graph.expand(graph.reshape(graph.cast(u, acc), (n, 1)), shape)
-    first = graph.scalar(BinaryOps.CMPEQ, index_along(1, shape), 0 if increasing else columns - 1)
-    powers = graph.where(first, graph.const(1, acc, shape), times)
+    first = graph.eq(graph.index_along(1, shape), 0 if increasing else columns - 1)
+    powers = graph.where(first, 1, times)
     if n and columns: powers = graph.scan(BinaryOps.MUL, powers, 1, not increasing)
     return x._wrap(graph.cast(powers, u.dtype))
 
@@ -188,8 +187,8 @@ class Rearranging(Indexing):
     if a == b: raise AxisError(f"diag_embed: dim1 {dim1} and dim2 {dim2} are the same dimension")
     m = new_shape("diag_embed", (self.shape[-1] + abs(offset),) * 2)[0]
     rows = self.named().pad(((0, 0),) * (self.ndim - 1) + ((max(-offset, 0), max(offset, 0)),)).unsqueeze(-1)
-    at = graph.scalar(BinaryOps.ADD, index_along(0, (m, m)), offset)
-    there: Any = self._from_node(graph.binary(BinaryOps.CMPEQ, index_along(1, (m, m)), at))
+    at = graph.add(graph.index_along(0, (m, m)), offset)
+    there: Any = self._from_node(graph.eq(graph.index_along(1, (m, m)), at))
     return there.where(rows, False if rows.dtype.kind == "b" else 0).movedim((-2, -1), (a, b))._own()
 
   def diagflat(self, offset: int = 0) -> Self:
@@ -213,7 +212,7 @@ class Rearranging(Indexing):
 
     Raises ShapeError, DTypeError, ArgumentError.
     """
-    if self.dtype.kind not in "iu": raise DTypeError(f"unravel_index: indices of {self.dtype.name}; they must be ints")
+    of_kind("iu", "unravel_index", "indices", self, "they must be ints")
     sizes = shape_of("unravel_index", (shape,) if isinstance(shape, int) else shape)
     step, out, at = math.prod(sizes), [], self._own()
     if not step: raise ShapeError(f"unravel_index: a tensor of shape {sizes} has no elements")
@@ -221,6 +220,3 @@ class Rearranging(Indexing):
       step //= n
       out.append((at // step) % n)
     return tuple(out)
-
-
-__all__ = ["Rearranging"]

@@ -10,10 +10,10 @@ from typing import Any, Self, Sequence, Union, overload
 
 from ntgrad import graph
 from ntgrad.checks import checked, flag
-from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.dtype import DType, as_float, dtypes
 from ntgrad.codegen.errors import ArgumentError, shown
-from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
-from ntgrad.core import axes_of, axis_of, real_number
+from ntgrad.codegen.uop import BinaryOps, UOp
+from ntgrad.core import real_number
 from ntgrad.names import without
 from ntgrad.tensor.elementwise import Elementwise
 from ntgrad.tensor.sorting import Picked, at_places
@@ -29,10 +29,16 @@ def count(u: UOp, axes: Sequence[int]) -> int:
   return n
 
 
+def reaches(u: UOp, best: UOp) -> UOp:
+  """Where what is compared is as good as the best of it, or NaN."""
+  same = graph.eq(u, best)
+  return graph.or_(same, graph.isnan(u)) if u.dtype.kind == "f" else same
+
+
 def sum_node(u: UOp, axes: Sequence[int]) -> UOp:
   """Sum with dims kept, accumulated in ``graph.acc_dtype`` and (floats) cast back."""
   acc = graph.acc_dtype(u.dtype)
-  out = graph.reduce(BinaryOps.ADD, graph.cast(u, acc), axes)
+  out = graph.total(graph.cast(u, acc), axes)
   return graph.cast(out, u.dtype) if u.dtype.kind == "f" else out
 
 
@@ -50,21 +56,21 @@ class Reduction(Elementwise):
   def sum(self, axis: Axis = None, keepdim: bool = False, dtype: DType | str | None = None) -> Self:
     """The sum along axes (None: all); ``dtype`` is what it accumulates in and gives. Raises AxisError."""
     u = self.lazydata
-    axes = axes_of("sum", axis, len(u.shape), self._names)
-    if dtype is not None: return self._finish(graph.reduce(BinaryOps.ADD, graph.cast(u, dtypes.of(dtype)), axes), axes, keepdim)
+    axes = self._dims("sum", axis)
+    if dtype is not None: return self._finish(graph.total(graph.cast(u, dtypes.of(dtype)), axes), axes, keepdim)
     return self._finish(sum_node(u, axes), axes, keepdim)
 
   def prod(self, axis: Axis = None, keepdim: bool = False, dtype: DType | str | None = None) -> Self:
     """The product along axes (None: all). Raises AxisError."""
     u = self.lazydata
-    axes = axes_of("prod", axis, len(u.shape), self._names)
+    axes = self._dims("prod", axis)
     acc = dtypes.of(dtype) if dtype is not None else graph.acc_dtype(u.dtype)
     out = graph.reduce(BinaryOps.MUL, graph.cast(u, acc), axes)
     return self._finish(graph.cast(out, u.dtype) if dtype is None and u.dtype.kind == "f" else out, axes, keepdim)
 
   def _extreme(self, name: str, fn: BinaryOps, axis: Axis, keepdim: bool) -> Self:
     u = self.lazydata
-    axes = axes_of(name, axis, len(u.shape), self._names)
+    axes = self._dims(name, axis)
     if not count(u, axes): raise ArgumentError(f"{name}: shape {u.shape} has no elements along {axis}; it takes at least one")
     if u.dtype.kind == "b": fn = BinaryOps.OR if fn is BinaryOps.MAX else BinaryOps.AND
     return self._finish(graph.reduce(fn, u, axes), axes, keepdim)
@@ -74,7 +80,7 @@ class Reduction(Elementwise):
     if dim is None: return self._extreme(name, fn, axis, keepdim)
     if axis is not None: raise ArgumentError(f"{name}: axis={shown(axis)} and dim={shown(dim)}; give one of them")
     if not isinstance(dim, (int, str)): return self._extreme(name, fn, dim, keepdim)
-    d, places = axis_of(name, dim, max(self.ndim, 1), self._names), self._argextreme(name, fn, dim if self.ndim else None, True)
+    d, places = self._dim(name, dim), self._argextreme(name, fn, dim if self.ndim else None, True)
     if not self.ndim: return Picked(self, places)
     values = self._finish(at_places(self.lazydata, places.lazydata, d), (d,), keepdim)
     return Picked(values, self._argextreme(name, fn, dim, keepdim))
@@ -102,19 +108,16 @@ class Reduction(Elementwise):
     s = u.shape
     if axis is None:
       u, a = graph.reshape(u, (math.prod(s),)), 0
-    else: a = axis_of(name, axis, len(s), self._names)
+    else: a = self._dim(name, axis)
     if not u.shape: return self._from_node(graph.const(0, dtypes.int32))
     n = u.shape[a]
     if not n: raise ArgumentError(f"{name}: shape {s} has no elements along {axis}; it takes at least one")
     if u.dtype.kind == "b": u = graph.cast(u, dtypes.int32)
     best = graph.expand(graph.reduce(fn, u, (a,)), u.shape)
-    found = graph.binary(BinaryOps.CMPEQ, u, best)
-    if u.dtype.kind == "f": found = graph.binary(BinaryOps.OR, found, graph.unary(UnaryOps.ISNAN, u))
+    found = reaches(u, best)
     # n - i is greatest at the first
-    left = graph.sub(graph.const(n, dtypes.int32, (n,)), graph.iota(n))
-    left = graph.expand(graph.reshape(left, (1,) * a + (n,) + (1,) * (len(u.shape) - a - 1)), u.shape)
-    first = graph.reduce(BinaryOps.MAX, graph.where(found, left, graph.const(0, dtypes.int32, u.shape)), (a,))
-    out = graph.sub(graph.const(n, dtypes.int32, first.shape), first)
+    first = graph.reduce(BinaryOps.MAX, graph.where(found, graph.sub(n, graph.index_along(a, u.shape)), 0), (a,))
+    out = graph.sub(n, first)
     if flag("keepdim", keepdim): return self._detached(graph.reshape(out, (1,) * len(s)) if axis is None else out)
     t = self._from_node(graph.drop(out, (a,)))
     if axis is not None: t._names = without(self._names, (a,))
@@ -135,44 +138,44 @@ class Reduction(Elementwise):
 
   def any(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """Whether one along axes (None: all) is not zero. Raises AxisError."""
-    axes = axes_of("any", axis, self.ndim, self._names)
+    axes = self._dims("any", axis)
     return self._finish(graph.reduce(BinaryOps.OR, graph.cast(self.lazydata, dtypes.bool), axes), axes, keepdim)
   def all(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """Whether every one along axes (None: all) is not zero. Raises AxisError."""
-    axes = axes_of("all", axis, self.ndim, self._names)
+    axes = self._dims("all", axis)
     return self._finish(graph.reduce(BinaryOps.AND, graph.cast(self.lazydata, dtypes.bool), axes), axes, keepdim)
 
   def _mean_node(self, u: UOp, axes: Sequence[int]) -> UOp:
     """Mean with dims kept, in the accumulator's dtype."""
-    acc = graph.acc_dtype(u.dtype if u.dtype.kind == "f" else dtypes.default_float)
-    total = graph.reduce(BinaryOps.ADD, graph.cast(u, acc), axes)
+    acc = graph.acc_dtype(as_float(u.dtype))
+    total = graph.total(graph.cast(u, acc), axes)
     n = count(u, axes)
-    return graph.div(total, graph.const(real(n), acc, total.shape)) if n != 1 else total
+    return graph.div(total, real(n)) if n != 1 else total
 
   def mean(self, axis: Axis = None, keepdim: bool = False, *, dtype: DType | str | None = None) -> Self:
     """The mean along axes (None: all); of ints and bools the default float; with ``dtype`` elements are cast first. Raises
     AxisError."""
     u = self.lazydata if dtype is None else self.cast(dtype).lazydata
-    axes = axes_of("mean", axis, len(u.shape), self._names)
+    axes = self._dims("mean", axis)
     out = self._mean_node(u, axes)
-    return self._finish(graph.cast(out, u.dtype if u.dtype.kind == "f" else dtypes.default_float), axes, keepdim)
+    return self._finish(graph.cast(out, as_float(u.dtype)), axes, keepdim)
 
   def _var_node(self, u: UOp, axes: Sequence[int], correction: float) -> tuple[UOp, UOp]:
     """Variance and mean with dims kept, in the accumulator's dtype: two passes."""
     correction = real_number("var", "correction", correction)
     mean = self._mean_node(u, axes)
     d = graph.sub(graph.cast(u, mean.dtype), graph.expand(mean, u.shape))
-    total = graph.reduce(BinaryOps.ADD, graph.mul(d, d), axes)
-    return graph.div(total, graph.const(real(max(count(u, axes) - correction, 0)), mean.dtype, total.shape)), mean
+    total = graph.total(graph.mul(d, d), axes)
+    return graph.div(total, real(max(count(u, axes) - correction, 0))), mean
 
   def var(self, axis: Axis = None, keepdim: bool = False, correction: float = 1, *, unbiased: bool | None = None) -> Self:
     """The variance along axes (None: all), divided by n - correction; ``unbiased`` says that as a flag, True: n - 1, False: n.
     Raises AxisError."""
     if unbiased is not None: correction = int(unbiased)
     u = self.lazydata
-    axes = axes_of("var", axis, len(u.shape), self._names)
+    axes = self._dims("var", axis)
     out = self._var_node(u, axes, correction)[0]
-    return self._finish(graph.cast(out, u.dtype if u.dtype.kind == "f" else dtypes.default_float), axes, keepdim)
+    return self._finish(graph.cast(out, as_float(u.dtype)), axes, keepdim)
 
   def var_mean(self, axis: Axis = None, keepdim: bool = False, correction: float = 1, *,
                unbiased: bool | None = None) -> tuple[Self, Self]:
@@ -183,7 +186,7 @@ class Reduction(Elementwise):
     """The standard deviation along axes (None: all); no slope where it is 0. Raises AxisError. See ``var``."""
     if unbiased is not None: correction = int(unbiased)
     u = self.lazydata
-    axes = axes_of("std", axis, len(u.shape), self._names)
+    axes = self._dims("std", axis)
     return self._finish(self._var_node(u, axes, correction)[0], axes, keepdim)._root(0.5)._rounded_to(u.dtype)
   def std_mean(self, axis: Axis = None, keepdim: bool = False, correction: float = 1, *,
                unbiased: bool | None = None) -> tuple[Self, Self]:
@@ -200,7 +203,7 @@ class Reduction(Elementwise):
     if dtype is not None: return self.cast(dtype).norm(p, axis, keepdim)
     if not isinstance(p, (int, float)) or p != p: raise ArgumentError(f"norm: p = {p!r}; it must be a number")
     u = self.lazydata
-    x = self.cast(graph.acc_dtype(u.dtype if u.dtype.kind == "f" else dtypes.default_float))
+    x = self.cast(graph.acc_dtype(as_float(u.dtype)))
     if p == 0: out = x.ne(0).cast(x.dtype).sum(axis, keepdim)
     elif p == math.inf: out = x.abs().max(axis, keepdim)
     elif p == -math.inf: out = x.abs().min(axis, keepdim)
@@ -211,17 +214,17 @@ class Reduction(Elementwise):
   def _root(self, power: float) -> Self:
     """self ** power, without slope where self is 0."""
     u = self.lazydata
-    zero, one = graph.scalar(BinaryOps.CMPEQ, u, 0.0), graph.const(1.0, u.dtype, u.shape)
-    base = graph.where(zero, one, u)
-    root = graph.unary(UnaryOps.SQRT, base) if power == 0.5 else graph.scalar(BinaryOps.POW, base, power)
-    return self._wrap(graph.where(zero, graph.const(0.0 if power > 0 else math.inf, u.dtype, u.shape), root))
-  def _rounded_to(self, dtype: DType) -> Self: return self.cast(dtype if dtype.kind == "f" else dtypes.default_float)
+    zero = graph.eq(u, 0.0)
+    base = graph.where(zero, 1.0, u)
+    root = graph.sqrt(base) if power == 0.5 else graph.power(base, power)
+    return self._wrap(graph.where(zero, 0.0 if power > 0 else math.inf, root))
+  def _rounded_to(self, dtype: DType) -> Self: return self.cast(as_float(dtype))
 
   def _rows(self, name: str, axis: int | str) -> tuple[UOp, int, DType]:
     """Input in float32 or float64, the axis, and the dtype of the result."""
     u = self.lazydata
-    if u.dtype.kind != "f": u = graph.cast(u, dtypes.default_float)
-    a = axis_of(name, axis, len(u.shape), self._names)
+    u = graph.cast(u, as_float(u.dtype))
+    a = self._dim(name, axis)
     return graph.cast(u, graph.acc_dtype(u.dtype)), a, u.dtype
 
   def _shifted(self, u: UOp, a: int) -> tuple[UOp, UOp, UOp]:
@@ -229,8 +232,8 @@ class Reduction(Elementwise):
     axes = (a,) if u.shape else ()
     top = graph.detach(graph.reduce(BinaryOps.MAX, u, axes))
     d = graph.sub(u, graph.expand(top, u.shape))
-    e = graph.unary(UnaryOps.EXP, d)
-    return d, e, graph.reduce(BinaryOps.ADD, e, axes)
+    e = graph.exp(d)
+    return d, e, graph.total(e, axes)
 
   def softmax(self, axis: int | str = -1, dtype: DType | str | None = None) -> Self:
     """exp(x) / sum(exp(x)) along an axis; small floats are computed in float32. Raises AxisError."""
@@ -242,30 +245,26 @@ class Reduction(Elementwise):
     """log(softmax(x)) along an axis; small floats are computed in float32. Raises AxisError."""
     u, a, out = self._rows("log_softmax", axis)
     d, _, total = self._shifted(u, a)
-    node = graph.sub(d, graph.expand(graph.unary(UnaryOps.LOG, total), d.shape))
+    node = graph.sub(d, graph.expand(graph.log(total), d.shape))
     return self._wrap(graph.cast(node, out if dtype is None else dtypes.of(dtype)))
 
   def logsumexp(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """log(sum(exp(x))) along axes (None: all), without overflow. Raises AxisError."""
-    x = self.lazydata
-    if x.dtype.kind != "f": x = graph.cast(x, dtypes.default_float)
+    x = graph.cast(self.lazydata, as_float(self.dtype))
     u = graph.cast(x, graph.acc_dtype(x.dtype))
-    axes = axes_of("logsumexp", axis, len(u.shape), self._names)
+    axes = self._dims("logsumexp", axis)
     top = graph.detach(graph.reduce(BinaryOps.MAX, u, axes))
     # a row of only -inf (or with an inf) must not become inf - inf
-    finite = graph.scalar(BinaryOps.CMPLT, graph.unary(UnaryOps.ABS, top), math.inf)
-    top = graph.where(finite, top, graph.const(0.0, top.dtype, top.shape))
-    total = graph.reduce(BinaryOps.ADD, graph.unary(UnaryOps.EXP, graph.sub(u, graph.expand(top, u.shape))), axes)
-    return self._finish(graph.cast(graph.add(graph.unary(UnaryOps.LOG, total), top), x.dtype), axes, keepdim)
+    finite = graph.lt(graph.absolute(top), math.inf)
+    top = graph.where(finite, top, 0.0)
+    total = graph.total(graph.exp(graph.sub(u, graph.expand(top, u.shape))), axes)
+    return self._finish(graph.cast(graph.add(graph.log(total), top), x.dtype), axes, keepdim)
 
   def cumsum(self, axis: int | str = 0, *, dtype: DType | str | None = None) -> Self:
     """Running sums along an axis; with ``dtype`` elements are cast first. Raises AxisError."""
-    a = axis_of("cumsum", axis, self.ndim, self._names)
+    a = self._dim("cumsum", axis)
     if dtype is not None: return self.cast(dtype).cumsum(a)
     u = self.lazydata
     u = graph.cast(u, graph.acc_dtype(u.dtype)) if u.dtype.kind != "f" else u
     if not u.shape or not u.shape[a]: return self._wrap(u)
     return self._wrap(graph.cast(graph.scan(BinaryOps.ADD, graph.cast(u, graph.acc_dtype(u.dtype)), a), u.dtype))
-
-
-__all__ = ["Reduction", "sum_node", "count", "Axis"]

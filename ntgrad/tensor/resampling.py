@@ -8,6 +8,7 @@ together: they are windows (TILE), whose gradient is windows taken back (UNTILE)
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Any, Callable, NamedTuple, Self, Sequence
 
 import numpy as np
@@ -16,14 +17,13 @@ from ntgrad import graph
 from ntgrad.checks import Ints, checked
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
+from ntgrad.codegen.uop import UOp
 from ntgrad.core import MAX_SIZE, Base
 from ntgrad.names import text
-from ntgrad.tensor.convolution import numbers
-from ntgrad.tensor.pooling import first_of
+from ntgrad.tensor.convolution import each, numbers
+from ntgrad.tensor.pooling import first_of, greatest
 from ntgrad.variable import Bound, real
 
-_ADD, _MUL, _IDIV, _LT, _LE = BinaryOps.ADD, BinaryOps.MUL, BinaryOps.IDIV, BinaryOps.CMPLT, BinaryOps.CMPLE
 _LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3}
 _MODES = "nearest", "nearest-exact", *_LINEAR, "bicubic", "area"
 _CUBIC = -0.75   # the parameter a of cubic convolution (https://doi.org/10.1109/TASSP.1981.1163711), as PyTorch has it
@@ -41,20 +41,20 @@ class Places(NamedTuple):
   def times_d(self, o: UOp, dtype: DType) -> UOp:
     """The place times d (1 for 0)."""
     o = graph.cast(o, dtype) if not self.d else o
-    return graph.scalar(_ADD, graph.scalar(_MUL, o, self.a), self.b)
+    return graph.add(graph.mul(o, self.a), self.b)
 
   def below(self, o: UOp, dtype: DType) -> UOp:
     """The place rounded down."""
     at = self.times_d(o, dtype)
-    return graph.scalar(_IDIV, at, self.d) if self.d else graph.cast(graph.unary(UnaryOps.FLOOR, at), o.dtype)
+    return graph.idiv(at, self.d) if self.d else graph.cast(graph.floor(at), o.dtype)
 
   def distance(self, o: UOp, j: UOp, dtype: DType, last: int | None) -> UOp:
     """From place j to that of o, which is brought into 0 to ``last`` if that is given."""
     at, d = self.times_d(o, dtype), self.d or 1
-    if last is not None: at = graph.scalar(BinaryOps.MIN, graph.scalar(BinaryOps.MAX, at, 0), last * d)
-    there = graph.cast(graph.scalar(_MUL, j, d), at.dtype)
+    if last is not None: at = graph.minimum(graph.maximum(at, 0), last * d)
+    there = graph.cast(graph.mul(j, d), at.dtype)
     difference = graph.cast(graph.sub(graph.expand(at, j.shape), there), dtype)
-    return graph.div(difference, graph.const(float(real(d)), dtype, j.shape))
+    return graph.div(difference, float(real(d)))
 
 
 class Line(NamedTuple):
@@ -106,7 +106,7 @@ def _windowed(u: UOp, lines: Sequence[Line], count: Sequence[UOp]) -> tuple[UOp,
   u = graph.expand(u, lead + tuple([v for s, p in zip(outer, plan) for v in (s, p[1])]) + inner)
   places = []
   for o, (step, phases, low, taps) in zip(count, plan):
-    begin = graph.scalar(_ADD, graph.scalar(_MUL, graph.scalar(_IDIV, o, phases), step), low)
+    begin = graph.add(graph.mul(graph.idiv(o, phases), step), low)
     places.append(_from(begin, taps))
   return graph.reshape(u, lead + tuple([line.out for line in lines]) + inner), places
 
@@ -119,7 +119,7 @@ def _read(u: UOp, lines: Sequence[Line], count: Sequence[UOp]) -> tuple[UOp, lis
   places = [_from(line.first(o), line.taps) for line, o in zip(lines, count)]
   index = []
   for k, (line, j) in enumerate(zip(lines, places)):
-    j = graph.scalar(BinaryOps.MIN, graph.scalar(BinaryOps.MAX, j, 0), line.size - 1)
+    j = graph.minimum(graph.maximum(j, 0), line.size - 1)
     index.append(graph.expand(_along(j, k, 2 * n, n + k), outs + taps))
   t = graph.gather(graph.permute(u, (*range(m, m + n), *range(m))), *index)
   return graph.permute(t, (*range(2 * n, 2 * n + m), *range(2 * n))), places
@@ -129,7 +129,7 @@ def _from(first: UOp, taps: int) -> UOp:
   """(n,) -> (n, taps): each and those that follow it."""
   shape = first.shape[0], taps
   return graph.add(graph.expand(graph.reshape(first, (shape[0], 1)), shape),
-                   graph.expand(graph.reshape(graph.cast(graph.iota(taps), first.dtype), (1, taps)), shape))
+                   graph.broadcast(graph.cast(graph.iota(taps), first.dtype), shape))
 
 
 def _along(u: UOp, d: int, n: int, e: int | None = None) -> UOp:
@@ -143,21 +143,18 @@ def _along(u: UOp, d: int, n: int, e: int | None = None) -> UOp:
 # ---- weights
 def _linear(at: Places, last: int) -> Weight:
   def weight(o: UOp, j: UOp, dtype: DType) -> UOp:
-    far = graph.unary(UnaryOps.ABS, at.distance(o, j, dtype, last))
-    return graph.scalar(BinaryOps.MAX, graph.sub(graph.const(1.0, dtype, far.shape), far), 0.0)
+    far = graph.absolute(at.distance(o, j, dtype, last))
+    return graph.maximum(graph.sub(1.0, far), 0.0)
   return weight
 
 
 def _cubic(at: Places) -> Weight:
   def weight(o: UOp, j: UOp, dtype: DType) -> UOp:
-    x = graph.unary(UnaryOps.ABS, at.distance(o, j, dtype, None))
-    def polynomial(*factors: float) -> UOp:
-      out = graph.const(factors[0], dtype, x.shape)
-      for f in factors[1:]: out = graph.scalar(_ADD, graph.mul(out, x), f)
-      return out
+    x = graph.absolute(at.distance(o, j, dtype, None))
+    def polynomial(*factors: Any) -> Any: return reduce(lambda out, f: graph.add(graph.mul(out, x), f), factors)
     near, far = polynomial(_CUBIC + 2, -_CUBIC - 3, 0.0, 1.0), polynomial(_CUBIC, -5 * _CUBIC, 8 * _CUBIC, -4 * _CUBIC)
-    far = graph.where(graph.scalar(_LT, x, 2.0), far, graph.const(0.0, dtype, x.shape))
-    return graph.where(graph.scalar(_LE, x, 1.0), near, far)
+    far = graph.where(graph.lt(x, 2.0), far, 0.0)
+    return graph.where(graph.le(x, 1.0), near, far)
   return weight
 
 
@@ -165,12 +162,11 @@ def _cubic_edges(at: Places, last: int) -> Weight:
   """The weights of ``_cubic`` with those of places outside added to the first and the last element's."""
   inner = _cubic(at)
   def weight(o: UOp, j: UOp, dtype: DType) -> UOp:
-    out, nothing = inner(o, j, dtype), graph.const(0.0, dtype, j.shape)
+    out = inner(o, j, dtype)
     for end, away in ((0, -1), (last, 1)):
-      more = graph.add(*[inner(o, graph.scalar(_ADD, j, away * k), dtype) for k in (1, 2)])
-      out = graph.add(out, graph.where(graph.scalar(BinaryOps.CMPEQ, j, end), more, nothing))
-    inside = graph.binary(BinaryOps.AND, graph.scalar(_LT, j, last + 1), graph.scalar(_LT, graph.scalar(_MUL, j, -1), 1))
-    return graph.where(inside, out, nothing)
+      more = graph.add(*[inner(o, graph.add(j, away * k), dtype) for k in (1, 2)])
+      out = graph.add(out, graph.where(graph.eq(j, end), more, 0.0))
+    return graph.where(graph.inside(j, last + 1), out, 0.0)
   return weight
 
 
@@ -196,21 +192,20 @@ def _line(size: int, out: int, scale: float | None, mode: str, corners: bool, dt
   below = None if o is None else (o * at.a + at.b) // at.d
   if mode in ("nearest", "nearest-exact"): return Line(size, out, 1, lambda o: at.below(o, dtype), below)
   if mode == "bicubic":
-    return Line(size, out, 4, lambda o: graph.scalar(_ADD, at.below(o, dtype), -1), None if below is None else below - 1,
+    return Line(size, out, 4, lambda o: graph.add(at.below(o, dtype), -1), None if below is None else below - 1,
                 _cubic(at), _cubic_edges(at, size - 1))
-  begin = lambda o: graph.scalar(BinaryOps.MIN, graph.scalar(BinaryOps.MAX, at.below(o, dtype), 0), size - 1)  # noqa: E731
+  begin = lambda o: graph.minimum(graph.maximum(at.below(o, dtype), 0), size - 1)  # noqa: E731
   return Line(size, out, 2, begin, below, _linear(at, size - 1))
 
 
 def _adaptive(size: int, out: int) -> Line:
   """Element o is made of those from o * size / out, rounded down, to (o + 1) * size / out, rounded up."""
   if size is out or size == out: return _same(size)
-  def begin(o: UOp) -> UOp: return graph.scalar(_IDIV, graph.scalar(_MUL, o, size), out)
+  def begin(o: UOp) -> UOp: return graph.idiv(graph.mul(o, size), out)
   def end(o: UOp) -> UOp:
-    return graph.scalar(_IDIV, graph.scalar(_ADD, graph.scalar(_MUL, graph.scalar(_ADD, o, 1), size), out - 1), out)
+    return graph.idiv(graph.add(graph.mul(graph.add(o, 1), size), out - 1), out)
   def counts(o: UOp, j: UOp, dtype: DType) -> UOp:
-    return graph.binary(BinaryOps.AND, graph.binary(_LE, graph.expand(begin(o), j.shape), j),
-                        graph.binary(_LT, j, graph.expand(end(o), j.shape)))
+    return graph.and_(graph.le(graph.expand(begin(o), j.shape), j), graph.lt(j, graph.expand(end(o), j.shape)))
   o = _numbers(size, out)
   if o is None: return Line(size, out, size // out + 2, begin, None, counts)
   firsts = o * size // out
@@ -253,10 +248,10 @@ class Resampling(Base):
       w = one if w is None else graph.mul(w, one)
     assert w is not None
     # what has no weight does not count, whatever it is: 0 * inf would be NaN
-    used = graph.scalar(BinaryOps.CMPNE, w, 0.0)
-    t = graph.where(graph.expand(used, t.shape), graph.mul(t, graph.expand(w, t.shape)), graph.const(0.0, acc, t.shape))
+    used = graph.ne(w, 0.0)
+    t = graph.where(graph.expand(used, t.shape), graph.mul(t, graph.expand(w, t.shape)), 0.0)
     axes = tuple(range(self.ndim, self.ndim + n))
-    return self._wrap(graph.cast(graph.drop(graph.reduce(_ADD, t, axes), axes), self.dtype))
+    return self._wrap(graph.cast(graph.drop(graph.total(t, axes), axes), self.dtype))
 
   def interpolate(self, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",
                   align_corners: bool | None = None) -> Self:
@@ -295,9 +290,7 @@ class Resampling(Base):
       sizes = numbers("interpolate", "size", size, n, 1)
       scales: list[float | None] = [None] * n
     else:
-      given = tuple(scale_factor) if isinstance(scale_factor, (tuple, list)) else (scale_factor,) * n
-      if len(given) != n:
-        raise ShapeError(f"interpolate: scale_factor {given} for {n} spatial dimensions; give one number, or {n}")
+      given = each("interpolate", "scale_factor", scale_factor, n)
       if not all([math.isfinite(f) and 0 < f <= MAX_SIZE for f in given]):
         raise ArgumentError(f"interpolate: scale_factor {given}; it must be greater than 0")
       sizes = tuple([s * int(f) if f == int(f) else math.floor(s * f) for s, f in zip(spatial, given)])
@@ -319,15 +312,15 @@ class Resampling(Base):
     return sizes
 
   def _adaptive_avg(self, name: str, sizes: tuple[int, ...]) -> Self:
-    if self.dtype.kind != "f": raise DTypeError(f"{name}: a tensor of {self.dtype.name}; it takes floats (cast it first)")
+    self._needs_floats(name)
     n, acc = len(sizes), graph.acc_dtype(self.dtype)
     lines = [_adaptive(s, t) for s, t in zip(self.shape[self.ndim - n:], sizes)]
     t, _, weights = self._taps(graph.cast(self.lazydata, acc), lines, acc)
     used, axes = _all_of(weights, t), tuple(range(self.ndim, self.ndim + n))
-    if used is not None: t = graph.where(graph.expand(used, t.shape), t, graph.const(0.0, acc, t.shape))
-    total = graph.reduce(_ADD, t, axes)
+    if used is not None: t = graph.where(graph.expand(used, t.shape), t, 0.0)
+    total = graph.total(t, axes)
     if used is not None:
-      number = graph.reduce(_ADD, graph.cast(used, acc), axes)
+      number = graph.total(graph.cast(used, acc), axes)
       total = graph.div(total, graph.expand(number, total.shape))
     return self._wrap(graph.cast(graph.drop(total, axes), self.dtype))
 
@@ -352,16 +345,14 @@ class Resampling(Base):
     t, places, weights = self._taps(self.lazydata, [_adaptive(s, t) for s, t in zip(spatial, sizes)], dtypes.float32)
     used, axes = _all_of(weights, t), tuple(range(self.ndim, self.ndim + n))
     if used is not None:
-      t = graph.where(graph.expand(used, t.shape), t, graph.const(dtypes.min(t.dtype), t.dtype, t.shape))
-    best = graph.reduce(BinaryOps.OR if t.dtype.kind == "b" else BinaryOps.MAX, t, axes)
+      t = graph.where(graph.expand(used, t.shape), t, dtypes.min(t.dtype))
+    best = greatest(t, axes)
     values = self._wrap(graph.drop(best, axes))
     if not return_indices: return values
     at = graph.const(0, dtypes.int32, t.shape)
     for size, j in zip(spatial, places):
-      at = graph.add(graph.scalar(_MUL, at, size), graph.expand(graph.cast(j, dtypes.int32), t.shape))
-    indices = self._from_node(first_of(name, t, best, at, used, axes, math.prod(spatial)))
-    indices._names = values._names
-    return values, indices
+      at = graph.add(graph.mul(at, size), graph.expand(graph.cast(j, dtypes.int32), t.shape))
+    return values, self._from_node(first_of(name, t, best, at, used, axes, math.prod(spatial)))._called(values._names)
 
   def adaptive_max_pool1d(self, output_size: int | None | Sequence[int | None], return_indices: bool = False) -> Any:
     """:meth:`adaptive_max_pool2d` over the last dimension: (.., l) -> (.., output_size)."""
@@ -410,8 +401,5 @@ def _all_of(weights: Sequence[UOp | None], t: UOp) -> UOp | None:
   n = len(weights)
   shape = (1,) * (len(t.shape) - 2 * n) + t.shape[len(t.shape) - 2 * n:]
   for w in weights:
-    if w is not None: out = graph.expand(w, shape) if out is None else graph.binary(BinaryOps.AND, out, graph.expand(w, shape))
+    if w is not None: out = graph.expand(w, shape) if out is None else graph.and_(out, graph.expand(w, shape))
   return out
-
-
-__all__ = ["Resampling"]

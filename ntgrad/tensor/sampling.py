@@ -6,13 +6,13 @@ import math
 from typing import Any, Self, Sequence
 
 from ntgrad import graph
-from ntgrad.checks import Ints, Operand, checked
+from ntgrad.checks import Ints, Operand, checked, of_kind
 from ntgrad.codegen.dtype import dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.core import whole_number
 from ntgrad.names import text
 from ntgrad.tensor.convolution import numbers
-from ntgrad.tensor.creation import index_along, new_shape
+from ntgrad.tensor.creation import new_shape
 from ntgrad.tensor.indexing import Indexing
 from ntgrad.tensor.numeric import Numeric
 from ntgrad.tensor.random import Random
@@ -58,7 +58,7 @@ class Sampling(Indexing, Random, Numeric):
     if rank not in (2, 3) or self.shape != (given[0], rank, rank + 1):
       raise ShapeError(f"{name}: maps of shape {text(self)} for size {given}; it takes (n, 2, 3) with (n, c, h, w), or (n, 3, 4) "
                        "with (n, c, d, h, w)")
-    if self.dtype.kind != "f": raise DTypeError(f"{name}: maps of {self.dtype.name}; it takes floats")
+    of_kind("f", name, "maps", self, "it takes floats")
     new_shape(name, given)
     maps: Any = self.named().cast(graph.acc_dtype(self.dtype))
     lines = [(self._from_node(graph.iota(s)).cast(maps.dtype) * 2 + (1 - s)) / max(s - 1 if align_corners else s, 1)
@@ -116,7 +116,7 @@ class Sampling(Indexing, Random, Numeric):
     """(n, c, ..) at a place for each further dim, (n, *out) each: (n, c, *out), zeros outside."""
     n, *out = places[0].shape
     s = (n, self.shape[1], *out)
-    index = [index_along(0, s), index_along(1, s)]
+    index = [graph.index_along(0, s), graph.index_along(1, s)]
     for p in places: index.append(graph.expand(graph.reshape(p.lazydata, (n, 1, *out)), s))
     return self._wrap_many(graph.gather(self.lazydata, *index), ())
 
@@ -188,9 +188,4 @@ class Sampling(Indexing, Random, Numeric):
     if self.ndim < 3 or self.shape[1] % groups:
       raise ShapeError(f"channel_shuffle: shape {text(self)} with {groups} groups; it takes (n, c, ..), c a multiple of {groups}")
     n, c, *rest = self.shape
-    parts = self.named().reshape(n, groups, c // groups, *rest).transpose(1, 2).reshape(self.shape)._own()
-    parts._names = self._names
-    return parts
-
-
-__all__ = ["Sampling"]
+    return self.named().reshape(n, groups, c // groups, *rest).transpose(1, 2).reshape(self.shape)._own()._called(self._names)

@@ -11,11 +11,11 @@ from typing import Any, Callable, Self, Sequence
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.checks import Operand, checked
+from ntgrad.checks import Operand, checked, of_kind
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
-from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
-from ntgrad.core import Base, axis_of, mode, whole_number
+from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
+from ntgrad.codegen.uop import BinaryOps, UOp
+from ntgrad.core import Base, mode, whole_number
 from ntgrad.names import Names, merged
 from ntgrad.tensor.elementwise import broadcast_shape, common_device
 from ntgrad.tensor.indexing import Indexing, added, joined_index
@@ -27,12 +27,11 @@ _REDUCE = ("sum", "prod", "mean", "amax", "amin")
 def _products(value: UOp, row: UOp) -> UOp:
   """Running products of values that stand row by row, anew at each row: each pass joins twice as many."""
   n, k = value.shape[0], 1
-  value, row = graph.contiguous(value), graph.contiguous(graph.scalar(BinaryOps.ADD, row, 1))   # 0 is no row
-  one = graph.const(1, value.dtype, value.shape)
+  value, row = graph.contiguous(value), graph.contiguous(graph.add(row, 1))   # 0 is no row
   while k < n:
     row_before, before = [graph.pad(graph.shrink(u, [(0, n - k)]), [(k, 0)]) for u in (row, value)]
-    same = graph.binary(BinaryOps.CMPEQ, row, row_before)
-    value = graph.contiguous(graph.mul(value, graph.where(same, before, one)))
+    same = graph.eq(row, row_before)
+    value = graph.contiguous(graph.mul(value, graph.where(same, before, 1)))
     k *= 2
   return value
 
@@ -95,9 +94,7 @@ class Scattering(Indexing):
                        called: Names | None) -> Self:
     """``scatter_reduce`` of arguments that fit, at elements of this tensor in one dim."""
     if 0 in shape or not self.numel():
-      out = self._own()
-      out._names = called
-      return out
+      return self._own()._called(called)
     s = self.shape
     n, size = math.prod(shape), math.prod(s)
     at = graph.reshape(joined_index(indices, s), (n,)) if s else graph.const(0, dtypes.int32, (n,))
@@ -106,9 +103,7 @@ class Scattering(Indexing):
     if how in ("sum", "mean"): flat = base._scatter_sum(at, vs, with_self, how == "mean")
     elif how == "prod": flat = base._scatter_product(at, vs, with_self)
     else: flat = base._scatter_extreme(at, vs, with_self, how == "amax")
-    out = flat.reshape(s)._own()
-    out._names = called
-    return out
+    return flat.reshape(s)._own()._called(called)
 
   def _hit_by(self, at: UOp) -> UOp:
     """Which elements are named by an index."""
@@ -118,13 +113,13 @@ class Scattering(Indexing):
     u = self.lazydata
     acc = graph.acc_dtype(u.dtype) if u.dtype.kind != "u" or u.dtype.itemsize < 4 else u.dtype
     base = graph.cast(u, acc)
-    if not with_self: base = graph.where(self._hit_by(at), graph.const(0, acc, u.shape), base)
+    if not with_self: base = graph.where(self._hit_by(at), 0, base)
     total = graph.scatter(base, (at,), graph.cast(v.lazydata, acc), "add")
     if mean:
       ones = graph.const(1, dtypes.int32, at.shape)
       count = graph.scatter(graph.const(int(with_self), dtypes.int32, u.shape), (at,), ones, "add")
-      count = graph.cast(graph.scalar(BinaryOps.MAX, count, 1), acc)
-      total = graph.div(total, count) if acc.kind == "f" else graph.binary(BinaryOps.IDIV, total, count)
+      count = graph.cast(graph.maximum(count, 1), acc)
+      total = graph.div(total, count) if acc.kind == "f" else graph.idiv(total, count)
     return self._wrap_many(graph.cast(total, u.dtype), (v,))
 
   def _scatter_product(self, at: UOp, v: Self, with_self: bool) -> Self:
@@ -149,8 +144,8 @@ class Scattering(Indexing):
     key, bits = bits_of(x)
     if not greatest:
       ones = (1 << bits) - 1
-      key = graph.scalar(BinaryOps.XOR, key, ones)
-      if x.dtype.kind == "f": key = graph.where(graph.unary(UnaryOps.ISNAN, x), graph.const(ones, key.dtype, key.shape), key)
+      key = graph.xor(key, ones)
+      if x.dtype.kind == "f": key = graph.where(graph.isnan(x), ones, key)
     places = places_of(key, 0, bits, n)
     own = graph.detach(u)
     best = graph.scatter(own, (at_places(at, places, 0),), at_places(x, places, 0), "set")
@@ -164,18 +159,18 @@ class Scattering(Indexing):
   def _sharing_gradient(self, base: Self, at: UOp, v: Self, with_self: bool) -> Self:
     """This result with the gradients of an extreme: each of the elements equal to it has the same share."""
     best, dtype = self.lazydata, self.dtype
-    won = graph.binary(BinaryOps.CMPEQ, v.detach().lazydata, graph.gather(best, at))
+    won = graph.eq(v.detach().lazydata, graph.gather(best, at))
     acc = graph.acc_dtype(dtype)
-    if with_self: stays = graph.binary(BinaryOps.CMPEQ, base.detach().lazydata, best)
-    else: stays = graph.unary(UnaryOps.NOT, base._hit_by(at))
+    if with_self: stays = graph.eq(base.detach().lazydata, best)
+    else: stays = graph.not_(base._hit_by(at))
     ties = graph.scatter(graph.cast(stays, acc), (at,), graph.cast(won, acc), "add")
-    ties = graph.scalar(BinaryOps.MAX, ties, 1.0)
+    ties = graph.maximum(ties, 1.0)
     def share(x: Any, where: UOp, by: UOp) -> UOp:
       """Zeros that change with x."""
       u = graph.cast(x.lazydata, acc)
-      finite = graph.scalar(BinaryOps.CMPLT, graph.unary(UnaryOps.ABS, graph.detach(u)), math.inf)
+      finite = graph.lt(graph.absolute(graph.detach(u)), math.inf)
       change = graph.div(graph.sub(u, graph.detach(u)), by)
-      return graph.where(graph.binary(BinaryOps.AND, where, finite), change, graph.const(0.0, acc, u.shape))
+      return graph.where(graph.and_(where, finite), change, 0.0)
     own = graph.add(graph.cast(best, acc), share(base, stays, ties))
     out = graph.scatter(own, (at,), share(v, won, graph.gather(ties, at)), "add")
     return base._wrap_many(graph.cast(out, dtype), (v,))
@@ -193,10 +188,9 @@ class Scattering(Indexing):
   # ---- an index for each row
   def _rows_of(self, name: str, dim: int | str, index: Any) -> tuple[Any, ...]:
     """What chooses rows of a dim by a 1-d index, as an index of ``x[..]``."""
-    d = axis_of(name, dim, self.ndim, self._names)
-    if not self.ndim: raise AxisError(f"{name}: a tensor of shape () has no dimension to choose from")
+    d = self._dim(name, dim, "choose from")
     if index.ndim > 1: raise ShapeError(f"{name}: an index of shape {index.shape}; it takes one dimension")
-    if index.dtype.kind not in "iu" and index.numel(): raise DTypeError(f"{name}: an index of {index.dtype.name}; it takes ints")
+    if index.numel(): of_kind("iu", name, "an index", index, "it takes ints")
     index = index.named().reshape(index.numel())
     return (slice(None),) * d + (index if index.dtype.kind in "iu" else index.cast(dtypes.int32),)
 
@@ -259,7 +253,7 @@ class Scattering(Indexing):
   # ---- elements of the flattened tensor
   def take(self, index: Operand) -> Self:
     """The elements of the flattened tensor at indices, of the index's shape. Raises DTypeError, IndexOutOfRangeError."""
-    if index.dtype.kind not in "iu" and index.numel(): raise DTypeError(f"take: an index of {index.dtype.name}; it takes ints")
+    if index.numel(): of_kind("iu", "take", "an index", index, "it takes ints")
     return self.named().flatten()[index if index.dtype.kind in "iu" else index.cast(dtypes.int32)]
 
   def put(self, index: Operand, source: Operand, accumulate: bool = False) -> Self:
@@ -278,7 +272,7 @@ class Scattering(Indexing):
     """``gather`` with the other dims broadcast; dim None: of the flattened tensor, by flattened indices. Raises ShapeError,
     DTypeError, AxisError."""
     if dim is None: return self.take(indices).flatten()
-    d = axis_of("take_along_dim", dim, self.ndim, self._names)
+    d = self._dim("take_along_dim", dim)
     if not isinstance(indices, Base) or indices.ndim != self.ndim: return self.gather(d, indices)   # which says so
     shape = broadcast_shape("take_along_dim", *[(*t.shape[:d], 1, *t.shape[d + 1:]) for t in (self, indices)])
     def along(t: Any) -> Any: return t.expand((*shape[:d], t.shape[d], *shape[d + 1:]))
@@ -323,9 +317,9 @@ class Scattering(Indexing):
   def slice_scatter(self, src: Operand, dim: int | str = 0, start: int | None = None, end: int | None = None,
                     step: int = 1) -> Self:
     """A copy with ``src`` as the elements ``start:end:step`` of a dim. Raises AxisError, ShapeError, ArgumentError."""
-    d = axis_of("slice_scatter", dim, self.ndim, self._names)
+    d = self._dim("slice_scatter", dim)
     whole_number("slice_scatter", "step", step, 1)
-    return self._with("slice_scatter", src, lambda t: t[(slice(None),) * d + (slice(start, end, step),)])
+    return self._with("slice_scatter", src, lambda t: t._along(d, slice(start, end, step)))
 
   def diagonal_scatter(self, src: Operand, offset: int = 0, dim1: int | str = 0, dim2: int | str = 1) -> Self:
     """A copy with ``src`` as what ``diagonal(offset, dim1, dim2)`` gives. Raises AxisError, ShapeError."""
@@ -339,8 +333,4 @@ class Scattering(Indexing):
     places = part(self._from_node(graph.reshape(graph.iota(self.numel()), self.shape)))
     flat: Any = self.named().reshape(-1)
     out: Self = flat.index_put((places.reshape(-1),), src.named().cast(self.dtype).reshape(-1)).reshape(self.shape)._own()
-    out._names = self._names
-    return out
-
-
-__all__ = ["Scattering"]
+    return out._called(self._names)

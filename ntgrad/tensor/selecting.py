@@ -11,13 +11,13 @@ from typing import Any, NamedTuple, Self, Sequence
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.checks import Operand, checked, flag
-from ntgrad.codegen.dtype import dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
+from ntgrad.checks import Operand, checked, flag, of_kind
+from ntgrad.codegen.dtype import as_float, dtypes, promote
+from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
-from ntgrad.core import Base, axis_of, whole_number
+from ntgrad.core import Base, whole_number
 from ntgrad.names import without
-from ntgrad.tensor.creation import Creation, index_along, new_shape
+from ntgrad.tensor.creation import Creation, new_shape
 from ntgrad.tensor.elementwise import common_device
 from ntgrad.tensor.indexing import added, host_values
 from ntgrad.tensor.rearranging import Rearranging
@@ -39,7 +39,7 @@ class _Between(NamedTuple):
 
 def _between(position: UOp, how: str) -> _Between:
   """What stands at a place that is no whole number."""
-  down = graph.unary(UnaryOps.FLOOR, position)
+  down = graph.floor(position)
   up = graph.unary(UnaryOps.CEIL, position)
   if how == "nearest": down = up = graph.unary(UnaryOps.ROUND, position)
   elif how == "lower": up = down
@@ -58,7 +58,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
   def _in_one_dim(self, name: str, dim: int | str | None) -> tuple[Self, int]:
     """This tensor, or (dim None) all of it in one dim, and the dim. Raises ArgumentError where that has no elements."""
     x = self.named().flatten() if dim is None else self.atleast_1d()
-    d = 0 if dim is None else axis_of(name, dim, self.ndim, self._names)
+    d = 0 if dim is None else self._dim(name, dim)
     if not x.shape[d]: raise ArgumentError(f"{name}: shape {self.shape} has no elements along {dim}; it takes at least one")
     return x, d
 
@@ -74,8 +74,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
   def _kth(self, d: int, k: int) -> tuple[UOp, UOp]:
     """The k-th of each row along a dim when sorted, from 0, and where it stood."""
     values, places = self._sorted(d, k + 1, False)
-    box = [(k, k + 1) if i == d else (0, n) for i, n in enumerate(values.shape)]
-    return graph.shrink(values, box), graph.shrink(places, box)
+    return graph.part(values, d, k, k + 1), graph.part(places, d, k, k + 1)
 
   def kthvalue(self, k: int, dim: int | str = -1, keepdim: bool = False) -> Picked:
     """``(values, indices)`` of the k-th least along a dim, counted from 1; NaN is greater than everything.
@@ -95,7 +94,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     if x.dtype.kind == "f":
       nan = x.detach().isnan()
       bad = nan.any(d, keepdim=True).lazydata
-      values = graph.where(bad, graph.const(math.nan, values.dtype, values.shape), values)
+      values = graph.where(bad, math.nan, values)
       places = graph.where(bad, nan.argmax(d, keepdim=True).lazydata, places)
     found = self._chosen_along(x, d, values, places, dim, keepdim)
     return found[0] if dim is None else found
@@ -119,9 +118,9 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     AxisError, ArgumentError."""
     x, d = self._in_one_dim("mode", dim)
     values, places = x._sorted(d, x.shape[d], False)
-    at = index_along(d, values.shape)
+    at = graph.index_along(d, values.shape)
     fresh = _fresh(graph.detach(values), d)
-    start = graph.scan(BinaryOps.MAX, graph.where(fresh, at, graph.const(0, at.dtype, at.shape)), d)
+    start = graph.scan(BinaryOps.MAX, graph.where(fresh, at, 0), d)
     best = self._from_node(graph.sub(at, start)).argmax(d, keepdim=True).lazydata
     return self._chosen_along(x, d, at_places(values, best, d), at_places(places, best, d), dim, keepdim)
 
@@ -140,7 +139,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
   def _quantile(self, name: str, q: Any, dim: Any, keepdim: bool, how: str, skip: bool) -> Self:
     if how not in _INTERPOLATIONS:
       raise ArgumentError(f"{name}: interpolation {shown(how)}; it takes {', '.join(map(repr, _INTERPOLATIONS))}")
-    if self.dtype.kind != "f": raise DTypeError(f"{name}: a tensor of {self.dtype.name}; it takes floats (cast it first)")
+    self._needs_floats(name)
     x, d = self._in_one_dim(name, dim)
     n, acc = x.shape[d], graph.acc_dtype(x.dtype)
     values = graph.cast(x._sorted(d, n, False)[0], acc)
@@ -157,11 +156,11 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     found = _between(graph.mul(position, most), how)
     a, b = at_places(values, found.below, 0), at_places(values, found.above, 0)
     way = graph.cast(found.way, acc)
-    mixed = graph.add(graph.mul(a, graph.sub(graph.const(1.0, acc, way.shape), way)), graph.mul(b, way))
-    out = graph.where(graph.binary(BinaryOps.CMPEQ, a, b), a, mixed)
+    mixed = graph.add(graph.mul(a, graph.sub(1.0, way)), graph.mul(b, way))
+    out = graph.where(graph.eq(a, b), a, mixed)
     if not skip:
       nan = graph.permute(x.detach().isnan().any(d, keepdim=True).lazydata, order)
-      out = graph.where(graph.expand(nan, out.shape), graph.const(math.nan, acc, out.shape), out)
+      out = graph.where(graph.expand(nan, out.shape), math.nan, out)
     kept = (1,) * self.ndim if dim is None else (*x.shape[:d], 1, *x.shape[d + 1:]) if self.ndim else ()
     left = kept if flag("keepdim", keepdim) else rest
     t = x._wrap_many(graph.cast(graph.reshape(out, (count,) * parts.ndim + left), x.dtype), (parts,))
@@ -173,7 +172,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     """The q of a quantile: float64 (exact) from the host, a tensor in this tensor's dtype or float32, from 0 to 1."""
     work = graph.acc_dtype(self.dtype)
     if isinstance(q, Base):
-      if q.dtype.kind != "f": raise DTypeError(f"{name}: q of {q.dtype.name}; it takes floats")
+      of_kind("f", name, "q", q, "it takes floats")
       if q.ndim > 1: raise ShapeError(f"{name}: q of shape {q.shape}; it takes a number or one dimension of them")
       common_device(name, self.lazydata, q.lazydata)
       t: Any = q
@@ -184,7 +183,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     if a.ndim > 1: raise ShapeError(f"{name}: q of shape {a.shape}; it takes a number or one dimension of them")
     if not (np.isfinite(a) & (a >= 0) & (a <= 1)).all(): raise ArgumentError(f"{name}: q {shown(q)}; it goes from 0 to 1")
     make: Any = type(self)
-    return make(a, device=self.lazydata.device) if a.ndim else make(float(a), dtype=dtypes.float64)
+    return self._from_host(a) if a.ndim else make(float(a), dtype=dtypes.float64)
 
   # ---- sets
   def _firsts(self) -> tuple[UOp, np.ndarray[Any, Any]]:
@@ -195,10 +194,9 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
 
   def _with_counts(self, out: Any, inverse: Any, starts: np.ndarray[Any, Any], n: int, wanted: bool) -> Any:
     """What ``unique`` gives of runs that begin at ``starts`` among n."""
-    make: Any = type(self)
     found = [out]
     if inverse is not None: found.append(inverse)
-    if wanted: found.append(make(np.diff(np.append(starts, n)).astype(np.int32), device=self.lazydata.device))
+    if wanted: found.append(self._from_host(np.diff(np.append(starts, n)).astype(np.int32)))
     return found[0] if len(found) == 1 else tuple(found)
 
   def unique(self, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
@@ -213,14 +211,14 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     fresh, starts = self._from_node(values)._firsts()
     inverse = None
     if return_inverse:
-      number = graph.sub(graph.scan(BinaryOps.ADD, graph.cast(fresh, dtypes.int32), 0), graph.const(1, dtypes.int32, (n,)))
+      number = _run_of(fresh)
       back = graph.scatter(graph.const(0, dtypes.int32, (n,)), (places,), number, "set") if n else number
       inverse = self._from_node(graph.reshape(back, self.shape))
     return self._with_counts(x._wrap(values)[starts.astype(np.int32)], inverse, starts, n, return_counts)
 
   def _unique_rows(self, dim: int | str, return_inverse: bool, return_counts: bool) -> Any:
     """``unique`` of the slices along a dim, which the host sorts."""
-    x, d = self.atleast_1d(), axis_of("unique", dim, self.ndim, self._names)
+    x, d = self.atleast_1d(), self._dim("unique", dim)
     n = x.shape[d]
     rows: Any = x.detach().movedim(d, 0)
     host = host_values("unique", rows.reshape(n, x.numel() // n if n else 0), _READ)
@@ -229,23 +227,21 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
       first, back = np.zeros(min(n, 1), np.int64), np.zeros(n, np.int64)
       counts = np.full(min(n, 1), n)
     else: _, first, back, counts = np.unique(host, True, True, True, axis=0)
-    make: Any = type(self)
-    found = [x._rows_at(d, first.astype(np.int32))]
-    if return_inverse: found.append(make(back.reshape(-1).astype(np.int32), device=self.lazydata.device))
-    if return_counts: found.append(make(counts.astype(np.int32), device=self.lazydata.device))
+    found = [x._along(d, first.astype(np.int32))]
+    if return_inverse: found.append(self._from_host(back.reshape(-1).astype(np.int32)))
+    if return_counts: found.append(self._from_host(counts.astype(np.int32)))
     return found[0] if len(found) == 1 else tuple(found)
 
   def unique_consecutive(self, return_inverse: bool = False, return_counts: bool = False, dim: int | str | None = None) -> Any:
     """The elements, or the slices of a dim, that are not as the one before them; otherwise as ``unique``."""
-    d = 0 if dim is None else axis_of("unique_consecutive", dim, self.ndim, self._names)
+    d = 0 if dim is None else self._dim("unique_consecutive", dim)
     x = self.named().flatten() if dim is None else self.atleast_1d()
     n = x.shape[d]
     fresh, starts = (x if dim is None else x.named().movedim(d, 0))._firsts()
     inverse = None
     if return_inverse:
-      number = graph.sub(graph.scan(BinaryOps.ADD, graph.cast(fresh, dtypes.int32), 0), graph.const(1, dtypes.int32, (n,)))
-      inverse = self._from_node(graph.reshape(number, self.shape if dim is None else (n,)))
-    return self._with_counts(x._rows_at(d, starts.astype(np.int32)), inverse, starts, n, return_counts)
+      inverse = self._from_node(graph.reshape(_run_of(fresh), self.shape if dim is None else (n,)))
+    return self._with_counts(x._along(d, starts.astype(np.int32)), inverse, starts, n, return_counts)
 
   def isin(self, test_elements: Operand, assume_unique: bool = False, invert: bool = False) -> Self:
     """Whether each element is one of the test elements (``invert``: is none of them); NaN is none. More than 64 test elements are
@@ -296,9 +292,8 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     x = self.atleast_1d() if as_tuple else self
     a = host_values("nonzero", x.detach().cast(dtypes.bool), "use where() or masked_fill()")
     d = np.int32 if all([n < 2 ** 31 for n in self.shape]) else np.int64
-    make: Any = type(self)
-    if as_tuple: return tuple([make(i.astype(d), device=self.lazydata.device) for i in np.nonzero(a)])
-    return make(np.argwhere(a).astype(d), device=self.lazydata.device)
+    if as_tuple: return tuple([self._from_host(i.astype(d)) for i in np.nonzero(a)])
+    return self._from_host(np.argwhere(a).astype(d))
   def nonzero_static(self, *, size: int, fill_value: int = -1) -> Self:
     """(size, ndim): the indices of the first ``size`` elements that are not zero, row by row, int32; ``fill_value`` where there
     are less. Unlike ``nonzero`` its shape is known, so that a jit can record it. Raises ArgumentError, ShapeError."""
@@ -333,11 +328,11 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
       return super().repeat_interleave(repeats, dim)  # type: ignore[arg-type]  # checked there
     make: Any = type(self)
     x = self.flatten() if dim is None else self
-    d = 0 if dim is None else axis_of("repeat_interleave", dim, x.ndim, x._names)
+    d = 0 if dim is None else x._dim("repeat_interleave", dim)
     x = x.atleast_1d()
-    r: Any = repeats if isinstance(repeats, Base) else make(repeats, device=self.lazydata.device)
+    r: Any = repeats if isinstance(repeats, Base) else self._from_host(repeats)
     n = x.shape[d]
-    if r.dtype.kind not in "iu" and r.numel(): raise DTypeError(f"repeat_interleave: repeats of {r.dtype.name}; it takes ints")
+    if r.numel(): of_kind("iu", "repeat_interleave", "repeats", r, "it takes ints")
     if r.ndim > 1 or r.numel() not in (1, n):
       raise ShapeError(f"repeat_interleave: repeats of shape {r.shape} for {n} elements, dimension {d} of shape {x.shape}; "
                        "give a number, or one for each")
@@ -345,15 +340,13 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     if r.numel() != n: r = r.expand(n)
     if output_size is not None:
       whole_number("repeat_interleave", "output_size", output_size, 0)
-      if not n: return x._rows_at(d, make(np.zeros(0, np.int32), device=self.lazydata.device))
+      if not n: return x._along(d, self._from_host(np.zeros(0, np.int32)))
       ends, at = r.cumsum(0), make.arange(output_size)
       place = ends.searchsorted(at.to(ends.device) if ends.lazydata.device else at, right=True)
-      return x._rows_at(d, place.minimum(n - 1))
+      return x._along(d, place.minimum(n - 1))
     counts = host_values("repeat_interleave", r, "give output_size=, their sum")
     if counts.size and counts.min() < 0: raise ArgumentError(f"repeat_interleave: repeats {counts.min()}; they must be 0 or more")
-    return x._rows_at(d, np.repeat(np.arange(n, dtype=np.int32), counts))
-
-  def _rows_at(self, d: int, index: Any) -> Self: return self[(slice(None),) * d + (index,)]
+    return x._along(d, np.repeat(np.arange(n, dtype=np.int32), counts))
 
   def bincount(self, weights: Operand | None = None, minlength: int = 0) -> Self:
     """How often each of 0, 1, .. occurs in a 1-d tensor of ints, int32, or the sum of its ``weights``: (n,) -> (greatest + 1,),
@@ -362,7 +355,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     Raises ShapeError, DTypeError, ArgumentError for a negative element.
     """
     if self.ndim != 1: raise ShapeError(f"bincount: shape {self.shape}; it takes one dimension")
-    if self.dtype.kind not in "iu": raise DTypeError(f"bincount: a tensor of {self.dtype.name}; it takes ints")
+    of_kind("iu", "bincount", "a tensor", self, "it takes ints")
     if weights is not None and weights.shape != self.shape:
       raise ShapeError(f"bincount: weights of shape {weights.shape} for shape {self.shape}; they must be the same")
     size = whole_number("bincount", "minlength", minlength, 0)
@@ -381,8 +374,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     none = graph.const(0, one.dtype, (size,))
     node = added(none, (index,), one) if size and index.shape[0] else none
     t: Self = self._from_node(node) if weights is None else weights._wrap(node)
-    t._names = None
-    return t
+    return t._called(None)
 
   def _histogram_ends(self, name: str, low: Any, high: Any) -> tuple[Any, Any, Any]:
     """All elements in one dim, in floats, and both ends of what is counted: those given, or the least and the greatest."""
@@ -418,7 +410,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     """
     if weight is not None and weight.shape != self.shape:
       raise ShapeError(f"histogram: weights of shape {weight.shape} for shape {self.shape}; they must be the same")
-    out = self.dtype if self.dtype.kind == "f" else dtypes.default_float
+    out = as_float(self.dtype)
     if range is not None and len(range) != 2: raise ArgumentError(f"histogram: range {shown(range)}; it takes two numbers")
     make: Any = type(self)
     if isinstance(bins, (int, np.integer)):
@@ -429,7 +421,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
       edges = low * (1 - part) + high * part
       index = _bin(x, low, high, n)
     else:
-      given: Any = bins if isinstance(bins, Base) else make(bins, device=self.lazydata.device)
+      given: Any = bins if isinstance(bins, Base) else self._from_host(bins)
       edges = given
       if edges.ndim != 1 or edges.numel() < 2: raise ShapeError(f"histogram: edges of shape {edges.shape}; it takes two or more")
       n, x = edges.numel() - 1, self.detach().named().flatten()
@@ -446,10 +438,13 @@ def _fresh(u: UOp, axis: int) -> UOp:
   """Which elements are not as the one before them along an axis; the first one is."""
   s, n = u.shape, u.shape[axis]
   if n <= 1: return graph.const(True, dtypes.bool, s)
-  before = graph.shrink(u, [(0, n - 1) if i == axis else (0, k) for i, k in enumerate(s)])
-  before = graph.pad(before, [(1, 0) if i == axis else (0, 0) for i in range(len(s))])
-  place = graph.broadcast(graph.reshape(graph.iota(n), (n,) + (1,) * (len(s) - axis - 1)), s)
-  return graph.binary(BinaryOps.OR, graph.scalar(BinaryOps.CMPEQ, place, 0), graph.binary(BinaryOps.CMPNE, u, before))
+  before = graph.pad(graph.part(u, axis, 0, n - 1), [(1, 0) if i == axis else (0, 0) for i in range(len(s))])
+  return graph.or_(graph.eq(graph.index_along(axis, s), 0), graph.ne(u, before))
+
+
+def _run_of(fresh: UOp) -> UOp:
+  """The number of the run that each element is in; ``fresh``: those that begin one."""
+  return graph.sub(graph.scan(BinaryOps.ADD, graph.cast(fresh, dtypes.int32), 0), 1)
 
 
 def _searched(u: UOp, v: UOp, n: int, rows: int, right: bool) -> UOp:
@@ -462,20 +457,20 @@ def _searched(u: UOp, v: UOp, n: int, rows: int, right: bool) -> UOp:
   start = graph.const(0, work, shape)
   if rows != 1:   # each value's row begins here
     row = graph.reshape(graph.cast(graph.iota(rows), work), (*shape[:-1], 1))
-    start = graph.expand(graph.scalar(BinaryOps.MUL, row, n), shape)
+    start = graph.expand(graph.mul(row, n), shape)
   axis, step = len(shape), 1
   while step * _WAYS <= n: step *= _WAYS
   while step:   # of some elements, ``step`` apart, how many are less; then of those between two of them
     ways = min(_WAYS - 1, n // step)
     every = (*shape, ways)
     def spread(x: UOp) -> UOp: return graph.expand(graph.reshape(x, (*shape, 1)), every)  # noqa: B023 - used at once
-    at = graph.add(graph.scalar(BinaryOps.MUL, graph.broadcast(graph.iota(ways), every), step), spread(count))
-    at = graph.scalar(BinaryOps.ADD, at, step - 1)
-    there = graph.scalar(BinaryOps.CMPLT, at, n)
-    x = graph.gather(flat, graph.add(spread(start), graph.cast(graph.scalar(BinaryOps.MIN, at, n - 1), work)))
-    less = graph.binary(BinaryOps.AND, there, _less(x, spread(v), right))
-    found = graph.reshape(graph.reduce(BinaryOps.ADD, graph.cast(less, dtypes.int32), (axis,)), shape)
-    count = graph.add(count, graph.scalar(BinaryOps.MUL, found, step))
+    at = graph.add(graph.mul(graph.index_along(axis, every), step), spread(count))
+    at = graph.add(at, step - 1)
+    there = graph.lt(at, n)
+    x = graph.gather(flat, graph.add(spread(start), graph.cast(graph.minimum(at, n - 1), work)))
+    less = graph.and_(there, _less(x, spread(v), right))
+    found = graph.reshape(graph.total(graph.cast(less, dtypes.int32), (axis,)), shape)
+    count = graph.add(count, graph.mul(found, step))
     step //= _WAYS
   return count
 
@@ -484,9 +479,9 @@ def _less(x: UOp, v: UOp, right: bool) -> UOp:
   """Whether x is less than v, or (``right``) equal; NaN is greater than everything else."""
   less = graph.binary(BinaryOps.CMPLE if right else BinaryOps.CMPLT, x, v)
   if v.dtype.kind != "f": return less
-  nan = graph.unary(UnaryOps.ISNAN, v)
-  if not right: nan = graph.binary(BinaryOps.AND, nan, graph.unary(UnaryOps.NOT, graph.unary(UnaryOps.ISNAN, x)))
-  return graph.binary(BinaryOps.OR, less, nan)
+  nan = graph.isnan(v)
+  if not right: nan = graph.and_(nan, graph.not_(graph.isnan(x)))
+  return graph.or_(less, nan)
 
 
 def _bin(x: Any, low: Any, high: Any, bins: int) -> UOp:
@@ -495,6 +490,3 @@ def _bin(x: Any, low: Any, high: Any, bins: int) -> UOp:
   inside = (x >= low) & (x <= high)
   index: UOp = inside.where(inside.where(at, 0.0).cast(dtypes.int32), -1).lazydata
   return index
-
-
-__all__ = ["Selecting"]

@@ -12,11 +12,10 @@ from ntgrad import graph
 from ntgrad.checks import checked, flag
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError
-from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
-from ntgrad.core import axis_of, whole_number
+from ntgrad.codegen.uop import UOp
+from ntgrad.core import whole_number
 from ntgrad.tensor.elementwise import Elementwise, seen_as
 
-_XOR, _AND, _OR, _LT = BinaryOps.XOR, BinaryOps.AND, BinaryOps.OR, BinaryOps.CMPLT
 _PLACES = 32      # bits of a key's place in its row, where fewer do not make both together a uint32
 # bits that float32's of a smaller float need at most, from the top: sign, exponent, and its fraction
 _FRACTIONS = {"float16": 10, "bfloat16": 7, "float8_e4m3": 3, "float8_e5m2": 2}
@@ -32,34 +31,30 @@ def bits_of(u: UOp) -> tuple[UOp, int]:
   key, signed, size = (dtypes.uint64, dtypes.int64, 64) if wide else (dtypes.uint32, dtypes.int32, 32)
   if d.kind == "i":
     bits = 8 * d.itemsize
-    if d.itemsize < 4: return graph.cast(graph.scalar(BinaryOps.ADD, graph.cast(u, signed), 1 << bits - 1), key), bits
-    return graph.scalar(_XOR, seen_as(u, key), 1 << size - 1), size
+    if d.itemsize < 4: return graph.cast(graph.add(graph.cast(u, signed), 1 << bits - 1), key), bits
+    return graph.xor(seen_as(u, key), 1 << size - 1), size
   x = u if wide else graph.cast(u, dtypes.float32)
-  zero = graph.const(0.0, x.dtype, x.shape)
-  number = seen_as(graph.where(graph.binary(BinaryOps.CMPEQ, x, zero), zero, x), key)   # -0 is as great as 0
-  ones = graph.const(dtypes.max(key), key, x.shape)
-  top = graph.const(1 << size - 1, key, x.shape)
-  negative = graph.binary(_LT, graph.binary(_XOR, number, ones), top)
-  number = graph.binary(_XOR, number, graph.where(negative, ones, top))
-  number = graph.where(graph.unary(UnaryOps.ISNAN, x), ones, number)
+  number = seen_as(graph.where(graph.eq(x, 0.0), 0.0, x), key)   # -0 is as great as 0
+  ones, top = dtypes.max(key), graph.const(1 << size - 1, key, x.shape)
+  negative = graph.lt(graph.xor(number, ones), top)
+  number = graph.xor(number, graph.where(negative, ones, top))
+  number = graph.where(graph.isnan(x), ones, number)
   low = 23 - _FRACTIONS[d.name] if d.itemsize < 4 else 0
-  return (graph.scalar(BinaryOps.SHR, number, low) if low else number), size - low
+  return (graph.shr(number, low) if low else number), size - low
 
 
 def places_of(u: UOp, axis: int, bits: int, keep: int) -> UOp:
   """Where what is sorted along an axis stands, of unsigned ints of so many bits; the first ``keep`` of them."""
   n, s = u.shape[axis], u.shape
   if bits > _PLACES:   # by the lower half first, then what that gives by the upper one
-    low = places_of(graph.cast(graph.scalar(_AND, u, (1 << _PLACES) - 1), dtypes.uint32), axis, _PLACES, n)
-    high = graph.cast(graph.scalar(BinaryOps.SHR, u, _PLACES), dtypes.uint32)
+    low = places_of(graph.cast(graph.and_(u, (1 << _PLACES) - 1), dtypes.uint32), axis, _PLACES, n)
+    high = graph.cast(graph.shr(u, _PLACES), dtypes.uint32)
     return at_places(low, places_of(at_places(high, low, axis), axis, bits - _PLACES, keep), axis)
   shift = (n - 1).bit_length() if isinstance(n, int) else _PLACES
   key, shift = (dtypes.uint32, shift) if shift + bits <= 32 else (dtypes.uint64, _PLACES)
-  place = graph.reshape(graph.iota(n), tuple([n if a == axis else 1 for a in range(len(s))]))
-  place = graph.expand(graph.cast(place, key), s)
-  both = graph.binary(_OR, graph.scalar(BinaryOps.SHL, graph.cast(u, key), shift), place)
+  both = graph.or_(graph.shl(graph.cast(u, key), shift), graph.cast(graph.index_along(axis, s), key))
   out = graph.sort(both, axis, shift, shift + bits, keep)
-  return graph.cast(graph.scalar(_AND, out, (1 << min(shift, 31)) - 1), dtypes.int32)
+  return graph.cast(graph.and_(out, (1 << min(shift, 31)) - 1), dtypes.int32)
 
 
 def at_places(u: UOp, places: UOp, axis: int) -> UOp:
@@ -68,11 +63,10 @@ def at_places(u: UOp, places: UOp, axis: int) -> UOp:
   work = dtypes.int64 if math.prod(s) >= 2 ** 31 else dtypes.int32
   flat: UOp | None = None
   for a in reversed(range(len(s))):
-    at = places if a == axis else graph.reshape(graph.iota(s[a]), tuple([s[a] if b == a else 1 for b in range(len(s))]))
     if s[a] != 1:
-      at = graph.cast(at, work)
-      term = graph.expand(at if step == 1 else graph.scalar(BinaryOps.MUL, at, step), places.shape)
-      flat = term if flat is None else graph.add(flat, term)
+      at = graph.cast(places if a == axis else graph.index_along(a, places.shape), work)
+      if step != 1: at = graph.mul(at, step)
+      flat = at if flat is None else graph.add(flat, at)
     step *= s[a]
   return graph.gather(graph.reshape(u, (step,)), graph.const(0, work, places.shape) if flat is None else flat)
 
@@ -95,7 +89,7 @@ class Sorting(Elementwise):
       u = graph.shrink(u, [(0, keep if a == dim else n) for a, n in enumerate(u.shape)])
     if not u.shape or not math.prod(u.shape): return u, graph.const(0, dtypes.int32, u.shape)
     key, bits = bits_of(graph.detach(u))
-    if descending: key = graph.scalar(_XOR, key, (1 << bits) - 1)
+    if descending: key = graph.xor(key, (1 << bits) - 1)
     places = places_of(key, dim, bits, keep)
     return at_places(u, places, dim), places
 
@@ -104,13 +98,13 @@ class Sorting(Elementwise):
 
     Equal ones, as 0 and -0 are, keep their order whatever ``stable`` says; NaN is greater than everything. Raises AxisError.
     """
-    d = axis_of("sort", dim, self.ndim, self._names)
+    d = self._dim("sort", dim)
     values, places = self._sorted(d, self.shape[d] if self.ndim else 1, flag("descending", descending))
     return Picked(self._wrap(values), self._detached(places))
 
   def argsort(self, dim: int | str = -1, descending: bool = False, stable: bool = False) -> Self:
     """The indices (int32) of what stands along a dim in rising order; see :meth:`sort`. Raises AxisError."""
-    d = axis_of("argsort", dim, self.ndim, self._names)
+    d = self._dim("argsort", dim)
     return self._detached(self._sorted(d, self.shape[d] if self.ndim else 1, flag("descending", descending))[1])
 
   def topk(self, k: int, dim: int | str = -1, largest: bool = True, sorted_: bool = True, *, sorted: bool = True) -> Picked:
@@ -119,7 +113,7 @@ class Sorting(Elementwise):
 
     Raises AxisError, ArgumentError for a k that is not from 0 to the size of the dim.
     """
-    d = axis_of("topk", dim, self.ndim, self._names)
+    d = self._dim("topk", dim)
     n = self.shape[d] if self.ndim else 1
     k = whole_number("topk", "k", k, 0)
     if k > n: raise ArgumentError(f"topk: k = {k} of the {n} elements along dim {dim} of shape {self.shape}; it takes up to {n}")
@@ -128,6 +122,3 @@ class Sorting(Elementwise):
       return Picked(self._wrap(none), self._detached(graph.const(0, dtypes.int32, none.shape)))
     values, places = self._sorted(d, k, flag("largest", largest))
     return Picked(self._wrap(values), self._detached(places))
-
-
-__all__ = ["Picked", "Sorting", "at_places", "bits_of", "places_of"]

@@ -5,15 +5,14 @@ import math
 from typing import Any, NamedTuple, Self
 
 from ntgrad import graph
-from ntgrad.checks import Operand, checked
-from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.checks import Operand, checked, of_kind
+from ntgrad.codegen.dtype import DType, as_float, dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.codegen.uop import BinaryOps, UnaryOps
-from ntgrad.core import axis_of
+from ntgrad.codegen.uop import BinaryOps
 from ntgrad.tensor.functional import Functional
 from ntgrad.tensor.indexing import Indexing
 from ntgrad.tensor.numeric import Numeric
-from ntgrad.tensor.reduction import Axis
+from ntgrad.tensor.reduction import Axis, reaches
 from ntgrad.tensor.sorting import Picked
 
 _CHUNK = 32   # logcumsumexp: elements of a row that are looked at together
@@ -63,9 +62,9 @@ class Statistics(Functional, Indexing, Numeric):
 
   def renorm(self, p: float, dim: int | str, maxnorm: float) -> Self:
     """Each part along a dim whose p-norm is above ``maxnorm`` scaled down to it. Raises AxisError, DTypeError, ArgumentError."""
-    d = axis_of("renorm", dim, self.ndim, self._names)
+    d = self._dim("renorm", dim)
     if self.ndim < 2: raise ShapeError(f"renorm: shape {self.shape}; it takes at least two dimensions")
-    if self.dtype.kind != "f": raise DTypeError(f"renorm: a tensor of {self.dtype.name}; it takes floats")
+    of_kind("f", "renorm", "a tensor", self, "it takes floats")
     if p <= 0 or maxnorm < 0: raise ArgumentError(f"renorm: p {p}, maxnorm {maxnorm}; p must be above 0, maxnorm not beneath it")
     x: Any = self.cast(graph.acc_dtype(self.dtype))
     size = x.norm(p, tuple([k for k in range(self.ndim) if k != d]), keepdim=True)
@@ -80,7 +79,7 @@ class Statistics(Functional, Indexing, Numeric):
   # ---- scans
   def cumprod(self, dim: int | str = 0, *, dtype: DType | str | None = None) -> Self:
     """Running products along a dim; ``dtype`` is what they are computed in and given as. Raises AxisError."""
-    a = axis_of("cumprod", dim, self.ndim, self._names)
+    a = self._dim("cumprod", dim)
     u = self.lazydata if dtype is None else graph.cast(self.lazydata, dtypes.of(dtype))
     out = u.dtype if u.dtype.kind == "f" or dtype is not None else graph.acc_dtype(u.dtype)
     if not u.shape or not u.shape[a]: return self._wrap(graph.cast(u, out))
@@ -94,16 +93,13 @@ class Statistics(Functional, Indexing, Numeric):
     """The least so far along a dim and where it is (of equal ones the last), int32; a NaN stays. Raises AxisError."""
     return self._running("cummin", BinaryOps.MIN, dim)
   def _running(self, name: str, fn: BinaryOps, dim: int | str) -> Picked:
-    a = axis_of(name, dim, self.ndim, self._names)
+    a = self._dim(name, dim)
     u = self.lazydata
     s = u.shape
     if not s or not s[a]: return Picked(self._own(), self._detached(graph.const(0, dtypes.int32, s)))
     if u.dtype.kind == "b": u = graph.cast(u, dtypes.int32)
     best = graph.scan(fn, u, a)
-    new = graph.binary(BinaryOps.CMPEQ, u, best)
-    if u.dtype.kind == "f": new = graph.binary(BinaryOps.OR, new, graph.unary(UnaryOps.ISNAN, u))
-    at = graph.broadcast(graph.reshape(graph.iota(s[a]), (s[a],) + (1,) * (len(s) - a - 1)), s)
-    where = graph.scan(BinaryOps.MAX, graph.where(new, at, graph.const(0, dtypes.int32, s)), a)
+    where = graph.scan(BinaryOps.MAX, graph.where(reaches(u, best), graph.index_along(a, s), 0), a)
     return Picked(self._wrap(graph.cast(best, self.dtype)), self._detached(where))
 
   def logcumsumexp(self, dim: int | str) -> Self:
@@ -115,8 +111,7 @@ class Statistics(Functional, Indexing, Numeric):
     rows = x.permute(order)
     found = _log_sums(rows.reshape(-1, u.shape[a]) if x.numel() else rows.reshape(0, u.shape[a]))
     t: Self = found.reshape(rows.shape).permute(tuple([order.index(d) for d in range(x.ndim)])).cast(out)
-    t._names = self._names
-    return t
+    return t._called(self._names)
 
   # ---- covariance
   def cov(self, *, correction: float = 1, fweights: Operand | None = None, aweights: Operand | None = None) -> Self:
@@ -126,7 +121,7 @@ class Statistics(Functional, Indexing, Numeric):
     products is divided by the number of observations less ``correction``. Raises ShapeError, DTypeError.
     """
     if self.ndim > 2: raise ShapeError(f"cov: a tensor of shape {self.shape}; it takes up to 2 dimensions")
-    d = graph.acc_dtype(self.dtype) if self.dtype.kind == "f" else dtypes.default_float
+    d = graph.acc_dtype(as_float(self.dtype))
     x: Any = self.named().cast(d).reshape(self.shape if self.ndim == 2 else (1, self.numel()))
     w, count, less = self._weights(fweights, aweights, correction, d)
     total: Any = x.shape[1] if w is None else w.sum()
@@ -153,7 +148,7 @@ class Statistics(Functional, Indexing, Numeric):
     """The matrix of correlations, from -1 to 1, of variables (rows) over observations (columns); see ``cov``. Raises
     ShapeError."""
     if self.ndim > 2: raise ShapeError(f"corrcoef: a tensor of shape {self.shape}; it takes up to 2 dimensions")
-    d = graph.acc_dtype(self.dtype) if self.dtype.kind == "f" else dtypes.default_float
+    d = graph.acc_dtype(as_float(self.dtype))
     c = self.cast(d).cov()
     if self.ndim < 2: out = c / c
     else:
@@ -162,35 +157,32 @@ class Statistics(Functional, Indexing, Numeric):
     return out._rounded_to(self.dtype)
 
   # ---- differences and integrals
-  def _along(self, a: int, begin: int | None, end: int | None) -> Self:
-    return self[(slice(None),) * a + (slice(begin, end),)]
-
   def diff(self, n: int = 1, dim: int | str = -1, prepend: Operand | None = None, append: Operand | None = None) -> Self:
     """Each element less the one before it along a dim, ``n`` times; of bools whether they differ. ``prepend`` and ``append`` are
     joined first. Raises AxisError; ArgumentError for n beneath 0; ShapeError for a tensor without dimensions."""
     if n < 0: raise ArgumentError(f"diff: n = {n}; it must not be negative")
     if not self.ndim: raise ShapeError("diff: a tensor of shape (); it takes at least one dimension")
-    a = axis_of("diff", dim, self.ndim, self._names)
+    a = self._dim("diff", dim)
     parts = [t for t in (prepend, self, append) if t is not None]
     x: Any = self if len(parts) == 1 else type(self).cat(*parts, dim=a)
     for _ in range(min(n, x.shape[a])):
-      after, before = x._along(a, 1, None), x._along(a, None, -1)
+      after, before = x._along(a, slice(1, None)), x._along(a, slice(-1))
       x = after.ne(before) if x.dtype.kind == "b" else after - before
     return x._own() if n == 0 else x
 
   def trapezoid(self, x: Operand | None = None, *, dx: float = 1, dim: int | str = -1) -> Self:
     """The integral along a dim by trapezoids, whose bases are ``dx`` wide or given by the points ``x`` (one for each element of
     the dim, or of this shape). Ints give float32. Raises AxisError, ShapeError."""
-    a = axis_of("trapezoid", dim, self.ndim, self._names)
+    a = self._dim("trapezoid", dim)
     return self._trapezoids("trapezoid", x, dx, a).sum(a)
   def cumulative_trapezoid(self, x: Operand | None = None, *, dx: float = 1, dim: int | str = -1) -> Self:
     """Running integrals along a dim, one less than it has elements; see ``trapezoid``."""
-    a = axis_of("cumulative_trapezoid", dim, self.ndim, self._names)
+    a = self._dim("cumulative_trapezoid", dim)
     return self._trapezoids("cumulative_trapezoid", x, dx, a).cumsum(a)
   def _trapezoids(self, name: str, x: Any, dx: float, a: int) -> Self:
     if not self.ndim: raise ShapeError(f"{name}: a tensor of shape (); it takes at least one dimension")
-    y = self if self.dtype.kind == "f" else self.cast(dtypes.default_float)
-    both = y._along(a, 1, None) + y._along(a, None, -1)
+    y = self._in_floats()
+    both = y._along(a, slice(1, None)) + y._along(a, slice(-1))
     if x is None: return both * (0.5 * dx)
     if x.ndim == 1: x = x.reshape((-1,) + (1,) * (self.ndim - a - 1)) if x.numel() else x
     if x.ndim > self.ndim or x.ndim < self.ndim - a or x.shape[a - self.ndim] != self.shape[a]:
@@ -216,6 +208,3 @@ def _log_sums(x: Any) -> Any:
   total = (all_before - top).exp().sum(2)
   none = total.eq(0)
   return none.where(-math.inf, none.where(1.0, total).log() + top.squeeze(2))
-
-
-__all__ = ["Statistics"]

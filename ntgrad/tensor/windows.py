@@ -23,7 +23,7 @@ class Windows(Base):
   @classmethod
   def _window(cls, name: str, n: int, periodic: bool, fn: Callable[[Any], Any], dtype: Any, given: dict[str, Any]) -> Self:
     """fn of places from 0 to 1."""
-    d = dtypes.default_float if dtype is None else dtypes.of(dtype)
+    d = dtypes.of(dtype, dtypes.default_float)
     if d.kind != "f": raise DTypeError(f"{name}: dtype {d.name}; it takes floats")
     if not 0 <= n <= _MOST: raise ArgumentError(f"{name}: window_length {n}; it goes from 0 to {_MOST}")
     last = n if periodic else n - 1
@@ -69,6 +69,3 @@ class Windows(Base):
     if not abs(b) <= 700: raise ArgumentError(f"kaiser_window: beta {beta}; it goes from -700 to 700")
     def fn(t: Any) -> Any: return np.i0(b * np.sqrt(np.maximum(1 - (2 * t - 1) ** 2, 0))) / np.i0(np.float64(b))
     return cls._window("kaiser_window", window_length, periodic, fn, dtype, {"device": device, "requires_grad": requires_grad})
-
-
-__all__ = ["Windows"]

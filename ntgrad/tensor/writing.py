@@ -59,6 +59,3 @@ class Writing(Statistics):
   sin_ = _written("sin"); sinc_ = _written("sinc"); sinh_ = _written("sinh"); sqrt_ = _written("sqrt")
   square_ = _written("square"); tan_ = _written("tan"); tanh_ = _written("tanh"); threshold_ = _written("threshold")
   tril_ = _written("tril"); triu_ = _written("triu"); trunc_ = _written("trunc"); xlogy_ = _written("xlogy")
-
-
-__all__ = ["Writing"]

@@ -96,6 +96,3 @@ def _stacked(rows: Sequence[Any], device: str | None) -> Tensor:
     raise DTypeError(f"default_collate: rows of {kinds[0]} and {kinds[1]}; they must be of one dtype, or give a collate_fn")
   dtypes.of(arrays[0].dtype)   # refuses what no tensor has
   return Tensor(np.stack(arrays), device=device)
-
-
-__all__ = ["collated", "default_collate", "placed"]

@@ -9,11 +9,21 @@ from typing import Any
 import numpy as np
 
 from ntgrad.checks import checked
-from ntgrad.codegen.errors import ArgumentError, CaptureError, StateError, shown
+from ntgrad.codegen.errors import ArgumentError, CaptureError, StateError, few, shown
 from ntgrad.engine.buffer import watchers
 from ntgrad.engine.device import Device
 from ntgrad.nn.data.collate import collated, placed
-from ntgrad.nn.data.samplers import BatchSampler, RandomSampler, SequentialSampler, batches, begin, count_of, seed_of
+from ntgrad.nn.data.samplers import (
+  BatchSampler,
+  RandomSampler,
+  SequentialSampler,
+  batch_count,
+  batched,
+  batches,
+  begin,
+  count_of,
+  seed_of,
+)
 from ntgrad.nn.data.sets import IterableDataset, by_number, getter, row
 from ntgrad.nn.data.threads import Ahead
 
@@ -89,8 +99,7 @@ class DataLoader:
     """How many batches an epoch has. Raises ArgumentError where the dataset or the sampler does not say."""
     if not self.iterable: return count_of("DataLoader", self.sampler if self.batch_sampler is None else self.batch_sampler)
     n = count_of("DataLoader", self.dataset)
-    if self.batch_size is None: return n
-    return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
+    return n if self.batch_size is None else batch_count(n, self.batch_size, self.drop_last)
 
   @property
   def epoch(self) -> int:
@@ -111,13 +120,8 @@ class DataLoader:
   def _jobs(self, skip: int) -> Iterator[Any]:
     """What each batch is made of: numbers of rows, or the rows of an IterableDataset."""
     if self.iterable:
-      rows, size = iter(self.dataset), self.batch_size
-      for _ in islice(rows, skip * (size or 1)): pass
-      if size is None:
-        yield from rows
-        return
-      while found := list(islice(rows, size)):
-        if len(found) == size or not self.drop_last: yield found
+      if self.batch_size is None: yield from islice(self.dataset, skip, None)
+      else: yield from batched(self.dataset, self.batch_size, self.drop_last, skip)
     elif self.batch_sampler is None: yield from islice(self.sampler or (), skip, None)
     elif type(self.batch_sampler) is BatchSampler: yield from batches(self.batch_sampler, skip)
     else: yield from islice(self.batch_sampler, skip, None)
@@ -214,8 +218,4 @@ class _Iteration:
 
 def _brief(job: Any) -> str:
   rows = job.tolist() if isinstance(job, np.ndarray) else job
-  if not isinstance(rows, (list, tuple)): return shown(rows)
-  return ", ".join([shown(r) for r in rows[:8]]) + (", .." if len(rows) > 8 else "")
-
-
-__all__ = ["DataLoader"]
+  return few(rows) if isinstance(rows, (list, tuple)) else shown(rows)

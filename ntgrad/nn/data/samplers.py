@@ -169,8 +169,7 @@ class BatchSampler(Sampler):
     for rows in batches(self): yield rows.tolist() if isinstance(rows, np.ndarray) else rows
 
   def __len__(self) -> int:
-    n = count_of("BatchSampler", self.sampler)
-    return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
+    return batch_count(count_of("BatchSampler", self.sampler), self.batch_size, self.drop_last)
 
   def set_epoch(self, epoch: int) -> None:
     """Tell the sampler the number of the epoch, if it wants to know."""
@@ -192,17 +191,21 @@ def batches(sampler: BatchSampler, skip: int = 0) -> Iterator[Any]:
       if len(rows) < size and sampler.drop_last: return
       yield np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
     return
-  numbers = iter(inner)
-  for _ in islice(numbers, skip * size): pass
-  while found := list(islice(numbers, size)):
-    if len(found) < size and sampler.drop_last: return
-    yield found
+  yield from batched(inner, size, sampler.drop_last, skip)
+
+
+def batched(rows: Iterable[Any], size: int, drop_last: bool, skip: int) -> Iterator[list[Any]]:
+  """Lists of so many rows without the first ``skip`` lists; the last one has fewer, or is left out with ``drop_last``."""
+  left = islice(rows, skip * size, None)
+  while found := list(islice(left, size)):
+    if len(found) == size or not drop_last: yield found
+
+
+def batch_count(n: int, size: int, drop_last: bool) -> int:
+  """How many batches n rows make."""
+  return n // size if drop_last else -(-n // size)
 
 
 def _numbers(name: str, indices: Sequence[int]) -> Rows:
   try: return np.array(indices, np.int64)
   except OverflowError: raise ArgumentError(f"{name}: indices {shown(indices)}; numbers of rows have 63 bits at most") from None
-
-
-__all__ = ["BatchSampler", "RandomSampler", "Rows", "Sampler", "SequentialSampler", "SubsetRandomSampler",
-           "WeightedRandomSampler", "batches", "begin", "count_of", "seed_of"]

@@ -134,7 +134,6 @@ def row(dataset: Any, index: Any) -> Any:
     raise IndexOutOfRangeError(f"DataLoader: row {shown(index)} of {n}; the sampler gives what the dataset has not") from e
 
 
-
 def getter(dataset: Any) -> Callable[[Rows], Any] | None:
   """What gives many rows of a dataset at once, collated; None where they have to be asked for one by one."""
   if isinstance(dataset, (np.ndarray, Tensor)): return lambda rows: taken(dataset, rows)
@@ -217,7 +216,3 @@ def _joined(parts: list[Any], back: Rows) -> Any:
   kinds = ", ".join(shown(p) for p in parts)
   raise (DTypeError if len({getattr(p, "dtype", None) for p in parts}) > 1 else ShapeError)(
     f"ConcatDataset: rows of different shapes or dtypes in one batch: {kinds}")
-
-
-__all__ = ["ConcatDataset", "Dataset", "IterableDataset", "Subset", "TensorDataset", "by_number", "getter", "random_split", "row",
-           "row_of", "taken"]

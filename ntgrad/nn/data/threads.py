@@ -125,5 +125,3 @@ def _end_all() -> None:
 
 
 os.register_at_fork(after_in_child=_living.clear)   # threads of the parent
-
-__all__ = ["Ahead"]

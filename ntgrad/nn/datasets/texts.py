@@ -83,6 +83,3 @@ class Characters:
         raise ArgumentError(f"Characters: {shown(n)} is no character's number; they are 0 to {len(self) - 1}")
       out.append(self.letters[n])
     return "".join(out)
-
-
-__all__ = ["Characters", "shakespeare", "text"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 from typing import Any
 
 from ntgrad.checks import Operand, checked
-from ntgrad.nn.functional.common import implicit_dim, written
+from ntgrad.nn.common import implicit_dim
+from ntgrad.nn.functional.common import written
 from ntgrad.tensor import Tensor
 
 

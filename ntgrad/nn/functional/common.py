@@ -1,8 +1,6 @@
 """What several functions need: results written to their input, reductions by their old names."""
 from __future__ import annotations
 
-from typing import Any
-
 from ntgrad.tensor import Tensor
 
 
@@ -16,8 +14,3 @@ def how(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
   if size_average is None and reduce is None: return reduction
   if reduce is False: return "none"
   return "sum" if size_average is False else "mean"
-
-
-def implicit_dim(dim: Any, ndim: int) -> Any:
-  """The dim that a softmax without one goes along in PyTorch: 0 for 0, 1 and 3 dimensions, else 1."""
-  return dim if dim is not None else 0 if ndim in (0, 1, 3) else 1

@@ -1,13 +1,12 @@
 """Attention."""
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from ntgrad.checks import Operand, checked
-from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.names import text
+from ntgrad.nn.attention import added, attended
 from ntgrad.nn.functional.products import linear
 from ntgrad.tensor import Tensor
 
@@ -64,26 +63,20 @@ def multi_head_attention_forward(
     k, v = [x.cat(b.reshape(1, 1, e).expand(1, n, e), dim=0) for x, b in ((k, bias_k), (v, bias_v))]
   q, k, v = [x.reshape(x.shape[0], n, heads, e // heads).permute(1, 2, 0, 3) for x in (q, k, v)]   # (n, heads, steps, ..)
   k, v = _static("static_k", static_k, k), _static("static_v", static_v, v)
-  if add_zero_attn: k, v = [x.pad((0, 0, 0, 1)) for x in (k, v)]
-  if mask is not None: mask = mask.pad((0, k.shape[2] - mask.shape[3]))   # what was added may be seen
-  p, seen = dropout_p if training else 0.0, None
-  if need_weights:
-    scores = (q * (1 / math.sqrt(e // heads))).dot(k.transpose(-2, -1))
-    seen = (scores if mask is None else scores + mask).softmax(-1).dropout(p, True)
-    x = seen.dot(v)
+  x, seen = attended(q, k, v, mask, dropout_p if training else 0.0, add_zero_attn, need_weights)
+  if seen is not None:
     if average_attn_weights: seen = seen.mean(1)
     if one: seen = seen.squeeze(0)
-  else: x = scaled_dot_product_attention(q, k, v, mask, p)
   x = linear(x.permute(2, 0, 1, 3).reshape(steps, n, e), out_proj_weight, out_proj_bias)
   return x.squeeze(1) if one else x, seen
 
 
 def _mask(what: str, mask: Any, like: Any) -> Any:
-  """What is added to the scores: 0 or -inf of a bool mask."""
+  """What is added to the scores."""
   if mask is None: return None
-  if mask.dtype is dtypes.bool: return mask.where(Tensor(-math.inf, dtype=like.dtype, device=like.device), 0)
-  if mask.dtype.kind != "f": raise DTypeError(f"{_HEADS}: {what} of {mask.dtype.name}; it takes bool (True: not seen) or floats")
-  return mask
+  if mask.dtype.kind not in "bf":
+    raise DTypeError(f"{_HEADS}: {what} of {mask.dtype.name}; it takes bool (True: not seen) or floats")
+  return added(mask, like)
 
 
 def _added(attn: Any, padding: Any, n: int, heads: int, steps: int, keys: int) -> Any:

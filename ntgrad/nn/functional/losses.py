@@ -18,6 +18,11 @@ from ntgrad.tensor import Tensor
 
 
 # ---- distances of numbers
+def _mean_by_weight(name: str, loss: Any, target: Any, reduction: str, weight: Any) -> Tensor:
+  """A loss of elements (a method of the predictions); with weights the mean is over their sum."""
+  return loss(target, reduction) if weight is None else _weighted(name, loss(target, "none"), weight, reduction, True)
+
+
 def _weighted(name: str, loss: Tensor, weight: Any, reduction: str, by_weight: bool) -> Tensor:
   """Losses of elements, each times its weight, reduced; ``by_weight``: the mean is over the sum of the weights."""
   if weight.shape != loss.shape:
@@ -31,9 +36,7 @@ def mse_loss(input: Tensor, target: Operand, size_average: bool | None = None, r
              reduction: str = "mean", weight: Operand | None = None) -> Tensor:
   """(x - target)², reduced; with a weight for each element the mean is over the sum of the weights. Raises ShapeError,
   ArgumentError."""
-  reduction = how(size_average, reduce, reduction)
-  if weight is None: return input.mse_loss(target, reduction)
-  return _weighted("mse_loss", input.mse_loss(target, "none"), weight, reduction, True)
+  return _mean_by_weight("mse_loss", input.mse_loss, target, how(size_average, reduce, reduction), weight)
 
 
 @checked
@@ -41,9 +44,7 @@ def l1_loss(input: Tensor, target: Operand, size_average: bool | None = None, re
             reduction: str = "mean", weight: Operand | None = None) -> Tensor:
   """|x - target|, reduced; with a weight for each element the mean is over the sum of the weights. Raises ShapeError,
   ArgumentError."""
-  reduction = how(size_average, reduce, reduction)
-  if weight is None: return input.l1_loss(target, reduction)
-  return _weighted("l1_loss", input.l1_loss(target, "none"), weight, reduction, True)
+  return _mean_by_weight("l1_loss", input.l1_loss, target, how(size_average, reduce, reduction), weight)
 
 
 @checked

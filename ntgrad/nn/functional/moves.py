@@ -5,11 +5,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ntgrad.checks import Ints, Operand, checked
+from ntgrad.checks import Ints, Operand, checked, of_kind
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.core import no_grad
+from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.names import text
+from ntgrad.nn.embedding import bagged, looked_up
 from ntgrad.tensor import Tensor
 
 # ---- padding
@@ -33,7 +33,7 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
   read for it. Raises DTypeError, ArgumentError; IndexOutOfRangeError for an index that is no class."""
   if num_classes == -1:
     if not tensor.numel(): raise ArgumentError("one_hot: no indices to count classes by; give num_classes")
-    if tensor.dtype.kind not in "iu": raise DTypeError(f"one_hot: a tensor of {tensor.dtype.name}; it takes ints")
+    of_kind("iu", "one_hot", "a tensor", tensor, "it takes ints")
     num_classes = int(tensor.max().item()) + 1
   return tensor.one_hot(num_classes).cast(dtypes.int64)
 
@@ -45,26 +45,10 @@ def _row(name: str, padding_idx: int | None, n: int) -> int | None:
   return padding_idx % n
 
 
-def _looked_up(name: str, index: Tensor, weight: Tensor, padding_idx: int | None, max_norm: float | None, norm_type: float,
-               scale_grad_by_freq: bool) -> Tensor:
-  """``weight[index]``, with the weight's rows shortened before, and their gradient masked and scaled."""
-  if index.dtype.kind not in "iu": raise DTypeError(f"{name}: indices of {index.dtype.name}; they must be ints")
+def _looked_up(name: str, index: Tensor, weight: Tensor, *how: Any) -> Tensor:
+  of_kind("iu", name, "indices", index, "they must be ints")
   if weight.ndim != 2: raise ShapeError(f"{name}: a weight of shape {text(weight)}; it takes (rows, features)")
-  n = weight.shape[0]
-  flat = index.named().reshape(-1)
-  if max_norm is not None:
-    with no_grad():
-      used = Tensor.zeros(n, dtype=dtypes.int32, device=weight.device).scatter(0, flat, 1).cast(dtypes.bool).unsqueeze(1)
-      length = weight.detach().norm(norm_type, 1, keepdim=True)
-      short = weight.detach() * (max_norm / (length + 1e-7))
-      weight.assign((used & (length > max_norm)).where(short, weight.detach()))
-  out = weight[index]
-  if scale_grad_by_freq:
-    times = Tensor.zeros(n, dtype=weight.dtype, device=weight.device).index_add(
-      0, flat, Tensor.ones(flat.shape[0], dtype=weight.dtype, device=weight.device))
-    still = out.detach()
-    out = still + (out - still) / times[index].unsqueeze(-1)   # what is added is 0, its gradient is not
-  return out if padding_idx is None else (index != padding_idx).unsqueeze(-1).where(out, out.detach())
+  return looked_up(index, weight, *how)
 
 
 @checked
@@ -104,30 +88,10 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Operand | None = None,
   row = _row(name, padding_idx, weight.shape[0] if weight.ndim else 0)
   rows = _looked_up(name, input, weight, row, max_norm, norm_type, scale_grad_by_freq)
   if per_sample_weights is not None: rows = rows * per_sample_weights.unsqueeze(-1)
-  index = input.named()
-  nothing = None if row is None else (index == row)
-  if offsets is None: return _bags(rows, nothing, mode)
-  n = offsets.shape[0] - include_last_offset
-  if n < 0: raise ShapeError(f"{name}: no offsets, of which the last is an end; give one at least")
-  place = Tensor.arange(input.shape[0], device=input.device).unsqueeze(1)
-  bag = (place >= offsets.named().unsqueeze(0)).sum(1) - 1   # n, one bag too many, for what is in none
-  bag = (bag < 0).where(n, bag)
-  if nothing is not None: bag = nothing.where(n, bag)
-  bag = bag.unsqueeze(1).expand(rows.shape)
-  out = Tensor.zeros(n + 1, weight.shape[1], dtype=rows.dtype, device=rows.device)
-  return out.scatter_reduce(0, bag, rows, {"max": "amax"}.get(mode, mode), include_self=False)[:n]
-
-
-def _bags(rows: Any, nothing: Any, mode: str) -> Any:
-  """Bags (bags, k, features) reduced over k without what counts for nothing."""
-  count: Any = float(rows.shape[1])
-  if nothing is not None:
-    used = nothing.logical_not().unsqueeze(-1)
-    count = used.sum(1).cast(rows.dtype)
-    rows = used.where(rows, -math.inf if mode == "max" else 0)
-  if mode == "sum" or not rows.shape[1]: return rows.sum(1)
-  if mode == "mean": return rows.sum(1) / (count if nothing is None else count.maximum(1))
-  return rows.max(1) if nothing is None else (count > 0).where(rows.max(1), 0)
+  if offsets is not None and offsets.shape[0] < include_last_offset:
+    raise ShapeError(f"{name}: no offsets, of which the last is an end; give one at least")
+  nothing = None if row is None else input.named() == row
+  return bagged(rows, nothing, mode, None if offsets is None else offsets.named(), include_last_offset)
 
 
 # ---- pixels and channels

@@ -6,6 +6,7 @@ from typing import Any
 from ntgrad.checks import Ints, Operand, checked
 from ntgrad.codegen.errors import ShapeError
 from ntgrad.names import text
+from ntgrad.nn.linear import bilinear as of_two
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.convolution import numbers
 
@@ -28,10 +29,7 @@ def bilinear(input1: Tensor, input2: Operand, weight: Operand, bias: Operand | N
       weight.shape[1:] != (*input1.shape[-1:], *input2.shape[-1:])):
     raise ShapeError(f"bilinear: inputs {text(input1)} and {text(input2)} with weight {text(weight)}; give (.., i), (.., j) and "
                      "(out, i, j)")
-  k, i, j = weight.shape
-  x = input1.dot(weight.permute(1, 0, 2).reshape(i, k * j)).reshape(*input1.shape[:-1], k, j)
-  out = x.dot(input2.unsqueeze(-1)).squeeze(-1)
-  return out if bias is None else out + bias
+  return of_two(input1, input2, weight, bias)
 
 
 # ---- convolutions

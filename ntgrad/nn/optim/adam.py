@@ -8,7 +8,7 @@ from typing import Any
 from ntgrad.checks import checked
 from ntgrad.tensor import Tensor
 
-from .base import AT_LEAST_0, BELOW_1, Numbers, Optimizer, ParamGroup, betas_of, pair, truth, without_effect
+from .base import AT_LEAST_0, BELOW_1, Numbers, Optimizer, ParamGroup, betas_of, pair, truth
 from .descent import New, States, decayed
 from .flat import Flat
 
@@ -21,6 +21,7 @@ class AdamLike(Optimizer):
   _scalars_of: Sequence[str] = ("step", "bias1", "bias2")   # t, 1 - b1ᵗ, 1 - b2ᵗ
   _kept: Sequence[str] = ("bias1", "bias2")
   _recurrent = True
+  decoupled = False   # whether the weight decay is no part of the gradient
 
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
@@ -36,27 +37,39 @@ class AdamLike(Optimizer):
   def _means(self, states: States, g: Tensor, n: Numbers) -> dict[str, Tensor]:
     return {"exp_avg": n.b1 * states["exp_avg"] + n.c1 * g, "exp_avg_sq": n.b2 * states["exp_avg_sq"] + n.c2 * (g * g)}
 
+  def _up(self, flat: Flat, new: dict[str, Tensor], g: Tensor, n: Numbers, c: Numbers) -> Tensor:
+    """The direction from the new means (which may take more state with them)."""
+    return (new["exp_avg"] / c.bias1) / ((new["exp_avg_sq"] / c.bias2).sqrt() + n.eps)
+
+  def _direction(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
+    """The direction, with the weight decay, and the new state."""
+    decoupled = group.get("decoupled_weight_decay", self.decoupled)
+    if not decoupled: g = decayed(group, p, g, n)
+    new = self._means(flat.states, g, n)
+    up = self._up(flat, new, g, n, c)
+    return decayed(group, p, up, n) if decoupled else up, new
+
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
+    up, new = self._direction(group, flat, p, g, n, c)
+    return p - n.lr * up, new
+
 
 class _Adam(AdamLike):
   def __init__(self, params: Iterable[Any], lr: float, betas: Any, eps: float, weight_decay: float, amsgrad: bool,
                decoupled: bool, maximize: bool, options: dict[str, Any]):
-    without_effect(type(self).__name__, options)
     self.decoupled = decoupled
     super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
-                                  "maximize": maximize})
+                                  "maximize": maximize}, options)
 
   @classmethod
   def _state_names(cls, group: ParamGroup) -> Sequence[str]:
     return (*cls._states, "max_exp_avg_sq") if group["amsgrad"] else cls._states
 
-  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    if not self.decoupled: g = decayed(group, p, g, n)
-    new = self._means(flat.states, g, n)
-    v = new["exp_avg_sq"]
-    if group["amsgrad"]: v = new["max_exp_avg_sq"] = flat.states["max_exp_avg_sq"].maximum(v)
-    up = (new["exp_avg"] / c.bias1) / ((v / c.bias2).sqrt() + n.eps)
-    if group["weight_decay"] and self.decoupled: up = up + n.weight_decay * p
-    return p - n.lr * up, new
+  def _up(self, flat: Flat, new: dict[str, Tensor], g: Tensor, n: Numbers, c: Numbers) -> Tensor:
+    most = flat.states.get("max_exp_avg_sq")
+    if most is None: return super()._up(flat, new, g, n, c)
+    v = new["max_exp_avg_sq"] = most.maximum(new["exp_avg_sq"])
+    return super()._up(flat, {**new, "exp_avg_sq": v}, g, n, c)
 
 
 @checked
@@ -96,8 +109,7 @@ class Adamax(AdamLike):
 
   def __init__(self, params: Iterable[Any], lr: float = 0.002, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                weight_decay: float = 0.0, *, maximize: bool = False, **options: Any):
-    without_effect("Adamax", options)
-    super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize})
+    super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}, options)
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
     g = decayed(group, p, g, n)
@@ -119,9 +131,8 @@ class NAdam(AdamLike):
   def __init__(self, params: Iterable[Any], lr: float = 0.002, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                weight_decay: float = 0.0, momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *,
                maximize: bool = False, **options: Any):
-    without_effect("NAdam", options)
     super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay, "momentum_decay": momentum_decay,
-                                  "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize})
+                                  "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize}, options)
 
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
@@ -133,13 +144,8 @@ class NAdam(AdamLike):
     product = (t > 1).where(before.mu_product * mu, mu)
     return [-(t * n.log2).expm1(), product, (1 - mu) / (1 - product), after / (1 - product * after)]
 
-  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    decoupled = group["decoupled_weight_decay"]
-    if not decoupled: g = decayed(group, p, g, n)
-    new = self._means(flat.states, g, n)
-    up = (g * c.of_g + new["exp_avg"] * c.of_m) / ((new["exp_avg_sq"] / c.bias2).sqrt() + n.eps)
-    if decoupled and group["weight_decay"]: up = up + n.weight_decay * p
-    return p - n.lr * up, new
+  def _up(self, flat: Flat, new: dict[str, Tensor], g: Tensor, n: Numbers, c: Numbers) -> Tensor:
+    return (g * c.of_g + new["exp_avg"] * c.of_m) / ((new["exp_avg_sq"] / c.bias2).sqrt() + n.eps)
 
 
 @checked
@@ -153,9 +159,8 @@ class RAdam(AdamLike):
 
   def __init__(self, params: Iterable[Any], lr: float = 0.001, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                weight_decay: float = 0.0, decoupled_weight_decay: bool = False, *, maximize: bool = False, **options: Any):
-    without_effect("RAdam", options)
     super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay,
-                                  "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize})
+                                  "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize}, options)
 
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
@@ -173,14 +178,6 @@ class RAdam(AdamLike):
     ratio = (rho - 4) * (rho - 2) * n.most / ((n.most - 4) * (n.most - 2) * rho)
     return [*super()._scalars(n, t, before)[1:], (rho > 5).where(ratio.maximum(0.0).sqrt(), 0.0)]   # 0: not yet
 
-  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    decoupled = group["decoupled_weight_decay"]
-    if not decoupled: g = decayed(group, p, g, n)
-    new = self._means(flat.states, g, n)
+  def _up(self, flat: Flat, new: dict[str, Tensor], g: Tensor, n: Numbers, c: Numbers) -> Tensor:
     scaled = c.rectified * c.bias2.sqrt() / (new["exp_avg_sq"].sqrt() + n.eps)
-    up = new["exp_avg"] / c.bias1 * (c.rectified > 0).where(scaled, 1.0)
-    if decoupled and group["weight_decay"]: up = up + n.weight_decay * p
-    return p - n.lr * up, new
-
-
-__all__ = ["Adam", "AdamLike", "AdamW", "Adamax", "NAdam", "RAdam"]
+    return new["exp_avg"] / c.bias1 * (c.rectified > 0).where(scaled, 1.0)

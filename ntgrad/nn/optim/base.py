@@ -16,6 +16,7 @@ from ntgrad.backends.process import uninterrupted
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, GradientError, ShapeError, StateError, shown
+from ntgrad.nn.common import number
 from ntgrad.tensor import Tensor
 
 from .flat import Flat, moves, own
@@ -151,20 +152,6 @@ def side_by_side(scalars: Sequence[Tensor]) -> Tensor:
 Check = Callable[[str, str, Any], Any]
 
 
-def number(least: float = 0.0, below: float = math.inf, beyond: bool = False) -> Check:
-  """A number of at least ``least`` (``beyond``: greater) and below ``below``."""
-  def check(name: str, what: str, value: Any) -> float:
-    try: x = float(value)
-    except (TypeError, ValueError, OverflowError):
-      raise ArgumentError(f"{name}: {what} is {shown(value)}, expected a number") from None
-    if not (x > least if beyond else x >= least) or not x < below:
-      limit = "" if below == math.inf else f" and below {below:g}"
-      kind = f"{'above' if beyond else 'of at least'} {least:g}{limit}"
-      raise ArgumentError(f"{name}: {what} is {value!r}, expected a number {kind}")
-    return x
-  return check
-
-
 def pair(check: Check) -> Check:
   """Two of them."""
   def both(name: str, what: str, value: Any) -> tuple[Any, Any]:
@@ -191,12 +178,6 @@ def betas_of(name: str, b1: Any, b2: Any, default: float, betas: Any) -> Any:
   return b1
 
 
-def without_effect(name: str, options: Mapping[str, Any]) -> None:
-  """Raises ArgumentError for options that are not known."""
-  for option in options:
-    if option not in _WITHOUT_EFFECT: raise ArgumentError(f"{name}: no option {option!r}")
-
-
 @checked
 class Optimizer:
   """Base of the optimizers: takes ``params``, steps them against their ``.grad``.
@@ -206,6 +187,8 @@ class Optimizer:
   another library sees, or that are parts of something larger, stay where they are. Those with ``requires_grad=False`` (running
   statistics) are not trained, but realised with every step; ``None`` counts as True. One without a ``.grad`` at a step keeps its
   value and state. What is computed for parameters of less than 32 bits is computed, and state kept, in float32.
+
+  ``options`` are this optimizer's, ``more`` those that were given by names of PyTorch's: they change nothing here.
 
   Raises ArgumentError for no parameter to train, one given twice, or an option that is not what it takes, and DTypeError for a
   parameter that is not a float.
@@ -217,8 +200,11 @@ class Optimizer:
   _recurrent = False                # they are (step, ..), and the next ones a·s + b; ``_numbers`` begin with all a and all b
   _alone = False                    # whether each parameter is updated by itself
 
-  def __init__(self, params: Iterable[Any], lr: float, options: Mapping[str, Any] | None = None):
+  def __init__(self, params: Iterable[Any], lr: float, options: Mapping[str, Any] | None = None,
+               more: Mapping[str, Any] | None = None):
     name = type(self).__name__
+    for option in more or ():
+      if option not in _WITHOUT_EFFECT: raise ArgumentError(f"{name}: no option {option!r}")
     if isinstance(params, Tensor): raise ArgumentError(f"{name}: params is one Tensor, expected a list of them")
     self.defaults: dict[str, Any] = {"lr": lr, **(options or {})}
     self.param_groups: list[ParamGroup] = []
@@ -434,7 +420,3 @@ class Optimizer:
   def __repr__(self) -> str:
     lines = [repr(g) for g in self.param_groups]
     return f"{type(self).__name__}({lines[0]})" if len(lines) == 1 else "\n  ".join([f"{type(self).__name__}(", *lines]) + "\n)"
-
-
-__all__ = ["AT_LEAST_0", "BELOW_1", "Check", "Numbers", "Optimizer", "POSITIVE", "ParamGroup", "betas_of", "number", "pair",
-           "truth", "without_effect"]

@@ -6,17 +6,23 @@ from typing import Any
 
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError
+from ntgrad.nn.common import number
 from ntgrad.tensor import Tensor
 
-from .base import AT_LEAST_0, BELOW_1, POSITIVE, Numbers, Optimizer, ParamGroup, number, pair, truth, without_effect
+from .base import AT_LEAST_0, BELOW_1, POSITIVE, Numbers, Optimizer, ParamGroup, pair, truth
 from .flat import Flat
 
 States = Mapping[str, Tensor]
 New = tuple[Tensor, dict[str, Tensor]]
 
 
+def numbers(group: ParamGroup, *options: str) -> dict[str, float]:
+  """Options that kernels read as they are."""
+  return {k: group[k] for k in options}
+
+
 def decayed(group: ParamGroup, p: Tensor, g: Tensor, n: Numbers) -> Tensor:
-  """The gradient with that of ``weight_decay / 2 · p²``."""
+  """The gradient (or the direction of a step) with that of ``weight_decay / 2 · p²``."""
   return g + n.weight_decay * p if group["weight_decay"] else g
 
 
@@ -35,9 +41,8 @@ class SGD(Optimizer):
 
   def __init__(self, params: Iterable[Any], lr: float = 0.001, momentum: float = 0.0, weight_decay: float = 0.0,
                nesterov: bool = False, classic: bool = False, *, dampening: float = 0.0, maximize: bool = False, **options: Any):
-    without_effect("SGD", options)
     super().__init__(params, lr, {"momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov,
-                                  "dampening": dampening, "maximize": maximize, "classic": classic})
+                                  "dampening": dampening, "maximize": maximize, "classic": classic}, options)
 
   @classmethod
   def _scalars_for(cls, group: ParamGroup) -> Sequence[str]: return cls._scalars_of if group["dampening"] else ()
@@ -50,7 +55,7 @@ class SGD(Optimizer):
   def _state_names(cls, group: ParamGroup) -> Sequence[str]: return ("momentum_buffer",) if group["momentum"] else ()
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
-    return {"momentum": group["momentum"], "weight_decay": group["weight_decay"], "rest": 1 - group["dampening"]}
+    return {"rest": 1 - group["dampening"], **numbers(group, "momentum", "weight_decay")}
   @classmethod
   def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]: return [(t > 1).where(n.rest, 1.0)]
 
@@ -76,9 +81,8 @@ class RMSprop(Optimizer):
 
   def __init__(self, params: Iterable[Any], lr: float = 0.01, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0,
                momentum: float = 0.0, centered: bool = False, *, maximize: bool = False, **options: Any):
-    without_effect("RMSprop", options)
     super().__init__(params, lr, {"alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum,
-                                  "centered": centered, "maximize": maximize})
+                                  "centered": centered, "maximize": maximize}, options)
 
   @classmethod
   def _state_names(cls, group: ParamGroup) -> Sequence[str]:
@@ -86,8 +90,7 @@ class RMSprop(Optimizer):
     return ("square_avg", *more, *(("grad_avg",) if group["centered"] else ()))
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
-    return {"alpha": group["alpha"], "rest": 1 - group["alpha"], "eps": group["eps"], "weight_decay": group["weight_decay"],
-            "momentum": group["momentum"]}
+    return {"rest": 1 - group["alpha"], **numbers(group, "alpha", "eps", "weight_decay", "momentum")}
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
     g = decayed(group, p, g, n)
@@ -113,15 +116,14 @@ class Adagrad(Optimizer):
 
   def __init__(self, params: Iterable[Any], lr: float = 0.01, lr_decay: float = 0.0, weight_decay: float = 0.0,
                initial_accumulator_value: float = 0.0, eps: float = 1e-10, *, maximize: bool = False, **options: Any):
-    without_effect("Adagrad", options)
     super().__init__(params, lr, {"lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps, "maximize": maximize,
-                                  "initial_accumulator_value": initial_accumulator_value})
+                                  "initial_accumulator_value": initial_accumulator_value}, options)
 
   @classmethod
   def _initial(cls, group: ParamGroup, state: str) -> float: return group["initial_accumulator_value"] if state == "sum" else 0.0
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
-    return {"lr_decay": group["lr_decay"], "eps": group["eps"], "weight_decay": group["weight_decay"]}
+    return numbers(group, "lr_decay", "eps", "weight_decay")
   @classmethod
   def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]: return [1 / (1 + (t - 1) * n.lr_decay)]
 
@@ -143,12 +145,11 @@ class Adadelta(Optimizer):
 
   def __init__(self, params: Iterable[Any], lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0.0, *,
                maximize: bool = False, **options: Any):
-    without_effect("Adadelta", options)
-    super().__init__(params, lr, {"rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize})
+    super().__init__(params, lr, {"rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}, options)
 
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
-    return {"rho": group["rho"], "rest": 1 - group["rho"], "eps": group["eps"], "weight_decay": group["weight_decay"]}
+    return {"rest": 1 - group["rho"], **numbers(group, "rho", "eps", "weight_decay")}
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
     g = decayed(group, p, g, n)
@@ -169,8 +170,7 @@ class Rprop(Optimizer):
 
   def __init__(self, params: Iterable[Any], lr: float = 0.01, etas: tuple[float, float] = (0.5, 1.2),
                step_sizes: tuple[float, float] = (1e-6, 50.0), *, maximize: bool = False, **options: Any):
-    without_effect("Rprop", options)
-    super().__init__(params, lr, {"etas": etas, "step_sizes": step_sizes, "maximize": maximize})
+    super().__init__(params, lr, {"etas": etas, "step_sizes": step_sizes, "maximize": maximize}, options)
 
   @classmethod
   def _check(cls, group: ParamGroup) -> None:
@@ -204,12 +204,12 @@ class ASGD(Optimizer):
 
   def __init__(self, params: Iterable[Any], lr: float = 0.01, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6,
                weight_decay: float = 0.0, *, maximize: bool = False, **options: Any):
-    without_effect("ASGD", options)
-    super().__init__(params, lr, {"lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay, "maximize": maximize})
+    super().__init__(params, lr, {"lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay, "maximize": maximize},
+                     options)
 
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
-    return {"lambd": group["lambd"], "alpha": group["alpha"], "t0": group["t0"], "weight_decay": group["weight_decay"]}
+    return numbers(group, "lambd", "alpha", "t0", "weight_decay")
   @classmethod
   def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
     return [n.lr / (1 + n.lambd * n.lr * (t - 1)) ** n.alpha, 1 / (t - 1 - n.t0).maximum(1.0)]
@@ -230,8 +230,7 @@ class Lion(Optimizer):
 
   def __init__(self, params: Iterable[Any], lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0,
                *, maximize: bool = False, **options: Any):
-    without_effect("Lion", options)
-    super().__init__(params, lr, {"betas": betas, "weight_decay": weight_decay, "maximize": maximize})
+    super().__init__(params, lr, {"betas": betas, "weight_decay": weight_decay, "maximize": maximize}, options)
 
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
@@ -239,9 +238,5 @@ class Lion(Optimizer):
     return {"b1": b1, "c1": 1 - b1, "b2": b2, "c2": 1 - b2, "weight_decay": group["weight_decay"]}
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    up = (n.b1 * flat.states["exp_avg"] + n.c1 * g).sign()
-    if group["weight_decay"]: up = up + n.weight_decay * p
+    up = decayed(group, p, (n.b1 * flat.states["exp_avg"] + n.c1 * g).sign(), n)
     return p - n.lr * up, {"exp_avg": n.b2 * flat.states["exp_avg"] + n.c2 * g}
-
-
-__all__ = ["ASGD", "Adadelta", "Adagrad", "Lion", "RMSprop", "Rprop", "SGD", "decayed"]

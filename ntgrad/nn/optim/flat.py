@@ -100,6 +100,3 @@ def show(t: Tensor, part: Tensor) -> None:
 def own(value: Tensor) -> Tensor:
   """A value as a tensor of its own, that nothing trains."""
   return value.detach().clone().requires_grad_(False)
-
-
-__all__ = ["Flat", "moves", "own", "show"]

@@ -64,6 +64,3 @@ class OptimizerGroup:
     for i, o in enumerate(self.optimizers): o.load_state_dict(state_dict[str(i)])
 
   def __repr__(self) -> str: return "\n  ".join(["OptimizerGroup(", *[repr(o) for o in self.optimizers]]) + "\n)"
-
-
-__all__ = ["OptimizerGroup"]

@@ -7,11 +7,12 @@ from typing import Any
 
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
+from ntgrad.nn.common import number
 from ntgrad.tensor import Tensor
 
 from .adam import AdamLike
-from .base import AT_LEAST_0, BELOW_1, Numbers, Optimizer, ParamGroup, betas_of, number, truth, without_effect
-from .descent import New
+from .base import AT_LEAST_0, BELOW_1, Numbers, Optimizer, ParamGroup, betas_of, truth
+from .descent import New, decayed, numbers
 from .flat import Flat
 
 
@@ -32,22 +33,21 @@ class LARS(Optimizer):
 
   def __init__(self, params: Iterable[Any], lr: float = 0.001, momentum: float = 0.9, weight_decay: float = 1e-4,
                nesterov: bool = False, classic: bool = True, tcoef: float = 0.001, *, maximize: bool = False, **options: Any):
-    without_effect("LARS", options)
     super().__init__(params, lr, {"momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov, "classic": classic,
-                                  "tcoef": tcoef, "maximize": maximize})
+                                  "tcoef": tcoef, "maximize": maximize}, options)
 
   @classmethod
   def _state_names(cls, group: ParamGroup) -> Sequence[str]: return ("momentum_buffer",) if group["momentum"] else ()
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
-    return {k: group[k] for k in ("momentum", "weight_decay", "tcoef")}
+    return numbers(group, "momentum", "weight_decay", "tcoef")
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
     rate = n.lr
     if group["tcoef"]:
       of_p, of_g = _length(p), _length(g)
       rate = rate * ((of_p > 0) & (of_g > 0)).where(n.tcoef * of_p / (of_g + n.weight_decay * of_p), 1.0)
-    if group["weight_decay"]: g = g + n.weight_decay * p
+    g = decayed(group, p, g, n)
     if group["classic"]: g = g * rate
     b = {}
     if "momentum_buffer" in flat.states:
@@ -64,19 +64,16 @@ class LAMB(AdamLike):
   Raises as :class:`Adam`.
   """
   _checks = {**AdamLike._checks, "adam": truth}
-  _alone = True
+  _alone, decoupled = True, True
 
   def __init__(self, params: Iterable[Any], lr: float = 0.001, b1: Any = 0.9, b2: float = 0.999, eps: float = 1e-6,
                weight_decay: float = 0.0, adam: bool = False, *, betas: tuple[float, float] | None = None, maximize: bool = False,
                **options: Any):
-    without_effect("LAMB", options)
     super().__init__(params, lr, {"betas": betas_of("LAMB", b1, b2, 0.999, betas), "eps": eps, "weight_decay": weight_decay,
-                                  "adam": adam, "maximize": maximize})
+                                  "adam": adam, "maximize": maximize}, options)
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    new = self._means(flat.states, g, n)
-    up = (new["exp_avg"] / c.bias1) / ((new["exp_avg_sq"] / c.bias2).sqrt() + n.eps)
-    if group["weight_decay"]: up = up + n.weight_decay * p
+    up, new = self._direction(group, flat, p, g, n, c)
     rate = n.lr
     if not group["adam"]:
       of_p, of_up = _length(p), _length(up)
@@ -85,10 +82,10 @@ class LAMB(AdamLike):
 
 
 def _coefficients(name: str, what: str, value: Any) -> tuple[float, ...]:
-  numbers = number(-math.inf)
+  check = number(-math.inf)
   if not isinstance(value, (tuple, list)) or len(value) != 3:
     raise ArgumentError(f"{name}: {what} is {shown(value)}, expected three numbers")
-  return tuple(numbers(name, what, v) for v in value)
+  return tuple(check(name, what, v) for v in value)
 
 
 def _steps(name: str, what: str, value: Any) -> int:
@@ -122,11 +119,10 @@ class Muon(Optimizer):
                ns_steps: int = 5, ns_coefficients: Sequence[float] = (3.4445, -4.775, 2.0315), nesterov: bool = True, *,
                eps: float = 1e-7, adjust_lr_fn: str | None = None, maximize: bool = False,
                ns_params: Sequence[float] | None = None, **options: Any):
-    without_effect("Muon", options)
     super().__init__(params, lr, {
       "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov, "eps": eps, "ns_steps": ns_steps,
       "ns_coefficients": tuple(ns_coefficients if ns_params is None else ns_params), "adjust_lr_fn": adjust_lr_fn,
-      "maximize": maximize})
+      "maximize": maximize}, options)
 
   def _check_param(self, p: Tensor) -> None:
     if p.ndim < 2:
@@ -134,7 +130,7 @@ class Muon(Optimizer):
                        "such as AdamW)")
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
-    return {"momentum": group["momentum"], "rest": 1 - group["momentum"], "weight_decay": group["weight_decay"]}
+    return {"rest": 1 - group["momentum"], **numbers(group, "momentum", "weight_decay")}
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
     b = n.momentum * flat.states["momentum_buffer"] + n.rest * g
@@ -146,6 +142,3 @@ class Muon(Optimizer):
     new = p - n.lr * adjust[group["adjust_lr_fn"]] * up
     if group["weight_decay"]: new = new - n.lr * n.weight_decay * p
     return new, {"momentum_buffer": b}
-
-
-__all__ = ["LAMB", "LARS", "Muon"]

@@ -13,6 +13,7 @@ from typing import Any
 
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, StateError, shown
+from ntgrad.nn.common import number
 
 from .base import Optimizer
 from .group import OptimizerGroup
@@ -39,14 +40,10 @@ def _whole(name: str, what: str, value: Any, least: int = 1) -> int:
   return value
 
 
-def _float(name: str, what: str, value: Any, least: float = -math.inf) -> float:
-  try: x = float(value)
-  except (TypeError, ValueError, OverflowError):
-    raise ArgumentError(f"{name}: {what} is {shown(value)}, expected a number") from None
-  if not math.isfinite(x) or x < least:
-    limit = f" of at least {least:g}" if least > -math.inf else ""
-    raise ArgumentError(f"{name}: {what} is {value!r}, expected a number{limit}")
-  return x
+def _float(name: str, what: str, value: Any, least: float = -math.inf) -> float: return number(least)(name, what, value)
+def _floats(name: str, what: str, value: Any, n: int) -> list[float]:
+  """A number of at least 0 for each group, given for all or each."""
+  return [_float(name, what, m, 0) for m in _each(name, what, value, n)]
 
 
 @checked
@@ -113,28 +110,25 @@ _FUNCTIONS = {"optimizer", "_fns", "_scale"}   # no state
 _LRScheduler = LRScheduler
 
 
-@checked
-class LambdaLR(LRScheduler):
-  """The first rate times a function of the step (one, or one a group)."""
+class _ByFunction(LRScheduler):
   def __init__(self, optimizer: Any, lr_lambda: Any, last_epoch: int = -1):
-    fns = _each("LambdaLR", "lr_lambda", lr_lambda, len(_optimizer("LambdaLR", optimizer).param_groups))
-    if not all(map(callable, fns)):
-      raise ArgumentError(f"LambdaLR: lr_lambda is {shown(lr_lambda)}, expected a function of the step")
-    self._fns: Sequence[Function] = fns
+    name = type(self).__name__
+    self._fns: Sequence[Function] = _each(name, "lr_lambda", lr_lambda, len(_optimizer(name, optimizer).param_groups))
+    if not all(map(callable, self._fns)):
+      raise ArgumentError(f"{name}: lr_lambda is {shown(lr_lambda)}, expected a function of the step")
     super().__init__(optimizer, last_epoch)
+
+
+@checked
+class LambdaLR(_ByFunction):
+  """The first rate times a function of the step (one, or one a group)."""
   def get_lr(self) -> list[float]:
     return [base * fn(self.last_epoch) for base, fn in zip(self.base_lrs, self._fns)]
 
 
 @checked
-class MultiplicativeLR(LRScheduler):
+class MultiplicativeLR(_ByFunction):
   """The rate before times a function of the step (one, or one a group)."""
-  def __init__(self, optimizer: Any, lr_lambda: Any, last_epoch: int = -1):
-    fns = _each("MultiplicativeLR", "lr_lambda", lr_lambda, len(_optimizer("MultiplicativeLR", optimizer).param_groups))
-    if not all(map(callable, fns)):
-      raise ArgumentError(f"MultiplicativeLR: lr_lambda is {shown(lr_lambda)}, expected a function of the step")
-    self._fns: Sequence[Function] = fns
-    super().__init__(optimizer, last_epoch)
   def get_lr(self) -> list[float]:
     if self.last_epoch <= 0: return self._rates()
     return [lr * fn(self.last_epoch) for lr, fn in zip(self._rates(), self._fns)]
@@ -298,11 +292,10 @@ class OneCycleLR(LRScheduler):
       raise ArgumentError(f"{name}: anneal_strategy is {shown(anneal_strategy)}, expected 'cos' or 'linear'")
     self.anneal_strategy, self.cycle_momentum = anneal_strategy, cycle_momentum
     n = len(groups)
-    low, high = [[_float(name, what, m, 0) for m in _each(name, what, given, n)] for what, given in (
-      ("base_momentum", base_momentum), ("max_momentum", max_momentum))]
+    low, high = _floats(name, "base_momentum", base_momentum, n), _floats(name, "max_momentum", max_momentum, n)
     if last_epoch == -1:
-      for g, most, m in zip(groups, _each(name, "max_lr", max_lr, n), high):
-        g["max_lr"] = _float(name, "max_lr", most, 0)
+      for g, most, m in zip(groups, _floats(name, "max_lr", max_lr, n), high):
+        g["max_lr"] = most
         begin = g["max_lr"] / _float(name, "div_factor", div_factor, 1e-30)
         g["min_lr"] = begin / _float(name, "final_div_factor", final_div_factor, 1e-30)
         g["lr"] = begin
@@ -361,16 +354,15 @@ class CyclicLR(LRScheduler):
     self.mode, self.gamma, self.cycle_momentum = mode, _float(name, "gamma", gamma), cycle_momentum
     self.scale_mode = scale_mode if scale_fn is not None else "iterations" if mode == "exp_range" else "cycle"
     self._scale = (scale_fn,)
-    self.max_lrs = [_float(name, "max_lr", m, 0) for m in _each(name, "max_lr", max_lr, n)]
+    self.max_lrs = _floats(name, "max_lr", max_lr, n)
     if last_epoch == -1:
-      for g, least in zip(groups, _each(name, "base_lr", base_lr, n)): g["lr"] = _float(name, "base_lr", least, 0)
-    self.base_momentums, self.max_momentums = [
-      [_float(name, what, m, 0) for m in _each(name, what, given, n)] for what, given in (
-        ("base_momentum", base_momentum), ("max_momentum", max_momentum))]
+      for g, least in zip(groups, _floats(name, "base_lr", base_lr, n)): g["lr"] = least
+    self.base_momentums = _floats(name, "base_momentum", base_momentum, n)
+    self.max_momentums = _floats(name, "max_momentum", max_momentum, n)
     if cycle_momentum:
       for g in groups: _cycled(name, g)
     super().__init__(optimizer, last_epoch)
-    self.base_lrs = [_float(name, "base_lr", m, 0) for m in _each(name, "base_lr", base_lr, n)]
+    self.base_lrs = _floats(name, "base_lr", base_lr, n)
 
   def _scaled(self, x: float) -> float:
     if self._scale[0] is not None: return _float("CyclicLR", "what scale_fn gives", self._scale[0](x))
@@ -387,8 +379,23 @@ class CyclicLR(LRScheduler):
     return [base + (most - base) * part * scale for base, most in zip(self.base_lrs, self.max_lrs)]
 
 
+class _OfSchedules(LRScheduler):
+  _schedulers: list[LRScheduler]
+
+  def state_dict(self) -> dict[str, Any]:
+    """Its own state, and that of each schedule."""
+    return {**super().state_dict(), "_schedulers": [s.state_dict() for s in self._schedulers]}
+  def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    """Take what :meth:`state_dict` gave. Raises StateError."""
+    if not isinstance(state_dict, Mapping) or len(state_dict.get("_schedulers", ())) != len(self._schedulers):
+      raise StateError(f"{type(self).__name__}.load_state_dict: {shown(state_dict)}; "
+                       f"expected the state of {len(self._schedulers)} schedules")
+    for s, state in zip(self._schedulers, state_dict["_schedulers"]): s.load_state_dict(state)
+    vars(self).update({k: v for k, v in state_dict.items() if k in vars(self) and k != "_schedulers"})
+
+
 @checked
-class SequentialLR(LRScheduler):
+class SequentialLR(_OfSchedules):
   """Schedules one after the other: the next begins at each of the ``milestones``."""
   def __init__(self, optimizer: Any, schedulers: Sequence[Any], milestones: Sequence[int], last_epoch: int = -1):
     name = "SequentialLR"
@@ -412,16 +419,9 @@ class SequentialLR(LRScheduler):
     else: scheduler.step()
     self._last_lr = scheduler.get_last_lr()
 
-  def state_dict(self) -> dict[str, Any]:
-    """Its own state, and that of each schedule."""
-    return {**super().state_dict(), "_schedulers": [s.state_dict() for s in self._schedulers]}
-  def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-    """Take what :meth:`state_dict` gave. Raises StateError."""
-    _load_all(self, self._schedulers, state_dict)
-
 
 @checked
-class ChainedScheduler(LRScheduler):
+class ChainedScheduler(_OfSchedules):
   """Schedules on top of each other: each changes what those before it have set."""
   def __init__(self, schedulers: Sequence[Any], optimizer: Any = None):
     if not schedulers: raise ArgumentError("ChainedScheduler: no schedules")
@@ -435,27 +435,12 @@ class ChainedScheduler(LRScheduler):
     self.last_epoch += 1
     for s in self._schedulers: s.step()
     self._last_lr = self._rates()
-  def state_dict(self) -> dict[str, Any]:
-    """Its own state, and that of each schedule."""
-    return {**super().state_dict(), "_schedulers": [s.state_dict() for s in self._schedulers]}
-  def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-    """Take what :meth:`state_dict` gave. Raises StateError."""
-    _load_all(self, self._schedulers, state_dict)
-
 
 def _scheduled(name: str, schedulers: Sequence[Any], optimizer: Any) -> None:
   if not schedulers: raise ArgumentError(f"{name}: no schedules")
   for s in schedulers:
     if not isinstance(s, LRScheduler): raise ArgumentError(f"{name}: {shown(s)} is no schedule that can be combined")
     if s.optimizer is not optimizer: raise ArgumentError(f"{name}: a schedule is of another optimizer")
-
-
-def _load_all(self: Any, schedulers: Sequence[Any], state_dict: Any) -> None:
-  if not isinstance(state_dict, Mapping) or len(state_dict.get("_schedulers", ())) != len(schedulers):
-    raise StateError(f"{type(self).__name__}.load_state_dict: {shown(state_dict)}; "
-                     f"expected the state of {len(schedulers)} schedules")
-  for s, state in zip(schedulers, state_dict["_schedulers"]): s.load_state_dict(state)
-  vars(self).update({k: v for k, v in state_dict.items() if k in vars(self) and k != "_schedulers"})
 
 
 @checked
@@ -476,7 +461,7 @@ class ReduceLROnPlateau(LRScheduler):
     if self.factor >= 1: raise ArgumentError(f"{name}: factor is {factor!r}, expected below 1")
     self.patience, self.cooldown = _whole(name, "patience", patience, 0), _whole(name, "cooldown", cooldown, 0)
     self.threshold, self.eps = _float(name, "threshold", threshold, 0), _float(name, "eps", eps, 0)
-    self.min_lrs = [_float(name, "min_lr", m, 0) for m in _each(name, "min_lr", min_lr, len(self.groups))]
+    self.min_lrs = _floats(name, "min_lr", min_lr, len(self.groups))
     self.best = math.inf if mode == "min" else -math.inf
     self.num_bad_epochs = self.cooldown_counter = self.last_epoch = 0
     self._last_lr = self._rates()

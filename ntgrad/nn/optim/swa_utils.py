@@ -10,10 +10,11 @@ from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.core import no_grad
+from ntgrad.nn.common import number
 from ntgrad.nn.state import get_parameters
 from ntgrad.tensor import Tensor
 
-from .base import BELOW_1, number
+from .base import BELOW_1
 from .flat import own
 
 Average = Callable[[Tensor, Tensor, Tensor], Tensor]   # of the mean so far, the value, the number of values in it

@@ -171,6 +171,3 @@ def member_bytes(data: Mapped | Bytes, name: str, m: Member, refuse: Refuse) -> 
 
 def _unpacked(data: Mapped | Bytes, name: str, m: Member, refuse: Refuse) -> Source:
   return Source(m.size, lambda: member_bytes(data, name, m, refuse))
-
-
-__all__ = ["Member", "Source", "Stream", "is_zip", "member_bytes", "tar_extract", "tar_members", "zip_extract", "zip_members"]

@@ -62,8 +62,8 @@ def gguf_load(path: str | os.PathLike[str], device: str | None = None) -> tuple[
     if key in metadata: raise refuse(f"the value {key!r} stands twice in it")
     metadata[key] = r.value(r.number("<u4", f"the type of {key!r}"), repr(key))
   entries = [_entry(r) for _ in range(tensors)]
-  _check_places(entries, _start(metadata, r.at, refuse), len(data), metadata, refuse)
   start = _start(metadata, r.at, refuse)
+  _check_places(entries, start, len(data), metadata, refuse)
   return metadata, {e.name: _tensor(data, e, start, device) for e in entries}
 
 
@@ -146,6 +146,3 @@ class _Cursor:
       d = np.dtype(_NUMBERS[of])
       return np.frombuffer(self.bytes(n * d.itemsize, what), d).tolist()
     return [self.value(of, what, deep + 1) for _ in range(n)]
-
-
-__all__ = ["gguf_load"]

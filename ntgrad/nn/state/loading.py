@@ -134,6 +134,3 @@ def _realize(tensors: Iterable[Tensor]) -> None:
 def _names(names: Sequence[Any]) -> str:
   shown = ", ".join(repr(n) for n in names[:_MOST])
   return shown if len(names) <= _MOST else f"{shown} and {len(names) - _MOST} more"
-
-
-__all__ = ["load_state_dict"]

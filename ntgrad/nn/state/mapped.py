@@ -113,6 +113,3 @@ def check_bools(data: Bytes, dtype: DType, what: str, refuse: Refuse) -> None:
   """Bytes of bools are 0 or 1: kernels trust that."""
   if dtype is dtypes.bool and len(data) and (top := data.max()) > 1:
     raise refuse(f"{what} is bool and holds a byte {top}, expected 0 or 1")
-
-
-__all__ = ["Bytes", "Mapped", "Refuse", "Unread", "check_bools", "checked_shape", "host_bytes", "tensor_of"]

@@ -111,6 +111,3 @@ def shown_line(e: Exception) -> str:
 def _native(data: Bytes, order: np.dtype[Any]) -> Bytes:
   """Bytes in the order that the machine has."""
   return data if order.isnative else data.view(order.newbyteorder("=")).byteswap().view(np.uint8)
-
-
-__all__ = ["npz_load", "npz_save"]

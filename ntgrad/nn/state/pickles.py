@@ -160,6 +160,3 @@ class _Machine:
 def _pairs(found: list[Any]) -> dict[Any, Any]:
   if len(found) % 2: raise ValueError("a key without a value")
   return dict(zip(found[::2], found[1::2]))
-
-
-__all__ = ["Built", "Called", "load"]

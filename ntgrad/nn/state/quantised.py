@@ -108,6 +108,3 @@ def unpacked(packed: Tensor, how: Format, shape: tuple[int, ...]) -> Tensor:
   out: Tensor = Base._own(t)
   out._alias.packed = packed
   return out
-
-
-__all__ = ["QUANTISED", "Format", "unpacked"]

@@ -230,6 +230,3 @@ def _entry(name: str, spec: Any, start: int, whole: int, refuse: Refuse) -> _Ent
       f"{name!r} has the shape {shown(shape)} of {len(shape)} dimensions, a tensor has up to {MAX_DIMS} and {MAX_SIZE} bytes"
     )
   return _Entry(name, dtype, tuple(shape), start + begin, start + end)
-
-
-__all__ = ["SAFE_DTYPES", "safe_load", "safe_load_metadata", "safe_save"]

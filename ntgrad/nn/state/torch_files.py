@@ -25,10 +25,10 @@ from ntgrad.nn.state.pickles import Called, load
 from ntgrad.tensor import Tensor
 
 _MAGIC, _VERSION = 0x1950a86a20f9469cfc6c, 1001   # of files before torch 1.6
-_STORAGES = {"Float": dtypes.float32, "Double": dtypes.float64, "Half": dtypes.float16, "BFloat16": dtypes.bfloat16,
-             "Long": dtypes.int64, "Int": dtypes.int32, "Short": dtypes.int16, "Char": dtypes.int8, "Byte": dtypes.uint8,
-             "Bool": dtypes.bool}
-_DTYPES = {d.name: d for d in (*_STORAGES.values(), dtypes.uint16, dtypes.uint32, dtypes.uint64, dtypes.float8_e5m2)} | {
+STORAGES = {"Float": dtypes.float32, "Double": dtypes.float64, "Half": dtypes.float16, "BFloat16": dtypes.bfloat16,
+            "Long": dtypes.int64, "Int": dtypes.int32, "Short": dtypes.int16, "Char": dtypes.int8, "Byte": dtypes.uint8,
+            "Bool": dtypes.bool}
+DTYPES = {d.name: d for d in (*STORAGES.values(), dtypes.uint16, dtypes.uint32, dtypes.uint64, dtypes.float8_e5m2)} | {
   "float8_e4m3fn": dtypes.float8_e4m3, "float8_e8m0fnu": dtypes.float8_e8m0}
 _ABSENT = ("ComplexFloat", "ComplexDouble", "ComplexHalf", "QInt8", "QUInt8", "QInt32", "QUInt4x2", "QUInt2x4")
 
@@ -52,8 +52,8 @@ class _Reader:
     self.storages: dict[str, _Storage] = {}
     self.flat: dict[tuple[str, DType], Tensor] = {}   # a storage, seen as a dtype
     known: dict[str, Any] = {}
-    for module in ("torch", "torch.cuda"): known |= {f"{module}.{n}Storage": _Kind(d) for n, d in _STORAGES.items()}
-    known |= {f"torch.{n}": d for n, d in _DTYPES.items()} | {f"torch.{n}Tensor": Tensor for n in _STORAGES}
+    for module in ("torch", "torch.cuda"): known |= {f"{module}.{n}Storage": _Kind(d) for n, d in STORAGES.items()}
+    known |= {f"torch.{n}": d for n, d in DTYPES.items()} | {f"torch.{n}Tensor": Tensor for n in STORAGES}
     known |= {"torch.storage.UntypedStorage": _Kind(None), "torch.UntypedStorage": _Kind(None), "torch.Tensor": Tensor,
               "torch.nn.parameter.Parameter": Tensor, "torch._utils.Tensor": Tensor}
     functions: dict[str, Callable[..., Any]] = {
@@ -325,6 +325,3 @@ def _three(x: Any, refuse: Refuse) -> tuple[Any, Any, Any]:
   if not isinstance(x, tuple) or len(x) != 3 or not all(isinstance(k, (int, str)) for k in x[:2]):
     raise refuse(f"it says {shown(x)} of a storage or tensor")
   return x
-
-
-__all__ = ["torch_load"]

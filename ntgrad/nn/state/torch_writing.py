@@ -11,16 +11,15 @@ from typing import Any
 import numpy as np
 
 from ntgrad.checks import checked
-from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import StateError, shown
 from ntgrad.nn.files import plain_file, replaced_when_whole
 from ntgrad.nn.state.mapped import host_bytes
+from ntgrad.nn.state.torch_files import DTYPES, STORAGES
 from ntgrad.tensor import Tensor
 
-_STORAGES = {dtypes.float32: "Float", dtypes.float64: "Double", dtypes.float16: "Half", dtypes.bfloat16: "BFloat16",
-             dtypes.int64: "Long", dtypes.int32: "Int", dtypes.int16: "Short", dtypes.int8: "Char", dtypes.uint8: "Byte",
-             dtypes.bool: "Bool"}
-_NAMES = {dtypes.float8_e4m3: "float8_e4m3fn", dtypes.float8_e8m0: "float8_e8m0fnu"}   # torch's, where it is not ntgrad's
+_STORAGES = {d: name for name, d in STORAGES.items()}
+_NAMES = {d: name for name, d in DTYPES.items()}
 _FOLDER = "archive"
 _ALIGN = 64   # bytes of a tensor begin at a multiple of it, as torch has them
 
@@ -102,6 +101,3 @@ def torch_save(obj: Any, path: str | os.PathLike[str]) -> None:
     write("byteorder", sys.byteorder.encode())
     for key, t in enumerate(writer.tensors): write(f"data/{key}", host_bytes(t).data)
     write("version", b"3\n")
-
-
-__all__ = ["torch_save"]

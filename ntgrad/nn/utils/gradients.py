@@ -103,6 +103,3 @@ def vector_to_parameters(vec: Any, parameters: Any) -> None:
     for t in given:
       t.assign(vec.detach()[at:at + t.numel()].reshape(t.shape).cast(t.dtype))
       at += t.numel()
-
-
-__all__ = ["clip_grad_norm_", "clip_grad_value_", "get_total_norm", "parameters_to_vector", "vector_to_parameters"]
