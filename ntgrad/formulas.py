@@ -13,7 +13,6 @@ from typing import Any, Callable, Sequence
 
 from ntgrad import graph
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.tensor.elementwise import UINTS
 
 # ---- coefficients: for float32, for float64
 # arctan of |x| <= tan(pi / 8): powers of x*x from the third power of x on (Cephes, atanf.c)
@@ -100,7 +99,7 @@ def polynomial(x: Any, coefficients: Sequence[float]) -> Any:
 
 def bits(x: Any) -> Any:
   """The bits of floats as unsigned ints."""
-  return x.bitcast(UINTS[x.dtype.itemsize])
+  return x.bitcast(graph.UINTS[x.dtype.itemsize])
 
 
 def signbit(x: Any) -> Any:

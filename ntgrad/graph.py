@@ -14,6 +14,7 @@ from ntgrad.codegen.elementwise import *
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 
 Window = tuple[int, int, int]
+UINTS = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}   # by the size of an item
 
 
 def iota(n: int) -> UOp:

@@ -86,7 +86,6 @@ def by_squaring(base: Any, n: int, times: Callable[[Any, Any], Any]) -> Any:
   return out
 
 
-UINTS = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64}   # by the size of an item
 
 
 def seen_as(u: UOp, dtype: DType) -> UOp:

@@ -15,7 +15,7 @@ from ntgrad.core import Base, mode
 from ntgrad.names import Names, aligned, fit_aligned
 from ntgrad.tensor.activation import Activation
 from ntgrad.tensor.creation import Creation
-from ntgrad.tensor.elementwise import UINTS, Elementwise, broadcast_shape, common_device, scalar_dtype, scalar_node, seen_as
+from ntgrad.tensor.elementwise import Elementwise, broadcast_shape, common_device, scalar_dtype, scalar_node, seen_as
 from ntgrad.tensor.reduction import Reduction
 
 
@@ -374,15 +374,15 @@ def _places(shape: tuple[int, ...], n: int, step: int, d: DType) -> UOp:
 
 
 def _narrower(u: UOp, d: DType, n: int) -> UOp:
-  whole, shape = UINTS[u.dtype.itemsize], u.shape
+  whole, shape = graph.UINTS[u.dtype.itemsize], u.shape
   parts = graph.broadcast(graph.reshape(seen_as(u, whole), (*shape, 1)), (*shape, n))
   parts = graph.shr(parts, _places(shape, n, 8 * d.itemsize, whole))
   parts = graph.and_(parts, (1 << 8 * d.itemsize) - 1)
-  return seen_as(graph.reshape(graph.cast(parts, UINTS[d.itemsize]), (*shape[:-1], shape[-1] * n)), d)
+  return seen_as(graph.reshape(graph.cast(parts, graph.UINTS[d.itemsize]), (*shape[:-1], shape[-1] * n)), d)
 
 
 def _wider(u: UOp, d: DType, n: int) -> UOp:
-  whole, shape = UINTS[d.itemsize], (*u.shape[:-1], u.shape[-1] // n)
-  parts = graph.cast(graph.reshape(seen_as(u, UINTS[u.dtype.itemsize]), (*shape, n)), whole)
+  whole, shape = graph.UINTS[d.itemsize], (*u.shape[:-1], u.shape[-1] // n)
+  parts = graph.cast(graph.reshape(seen_as(u, graph.UINTS[u.dtype.itemsize]), (*shape, n)), whole)
   parts = graph.shl(parts, _places(shape, n, 8 * u.dtype.itemsize, whole))
   return seen_as(graph.reshape(graph.reduce(BinaryOps.OR, parts, (len(shape),)), shape), d)
