@@ -236,7 +236,7 @@ def number_dtype(x: Any) -> DType:
   d = dtypes.default_int if isinstance(x, Symbol) else dtypes.of(type(x))
   if d.itemsize == 8 or d.kind not in "if" or isinstance(x, Symbol): return d
   if d.kind == "i": return d if dtypes.min(d) <= x <= dtypes.max(d) else dtypes.int64
-  return dtypes.float64 if 0 < abs(x) < 2.0 ** -126 or dtypes.max(dtypes.float32) < abs(x) < float("inf") else d
+  return dtypes.float64 if 0 < abs(x) < 2.0 ** -126 or 2.0 ** 128 <= abs(x) < float("inf") else d
 
 
 def common_dtype(*xs: Any) -> DType:

@@ -5,7 +5,7 @@ import pytest
 
 from support.functional_cases import CASES
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", minversion="2.13")
 from support.functional_torch import error  # noqa: E402
 
 

@@ -39,7 +39,7 @@ def _numpy() -> Iterator[None]:
 @pytest.mark.parametrize("part", range(0, len(CASES), 12))
 def test_as_pytorch(part: int) -> None:
   """Values, gradients, shapes, and dtypes but for ints, which are int32 here."""
-  there = pytest.importorskip("torch")
+  there = pytest.importorskip("torch", minversion="2.13")
   for case in CASES[part:part + 12]:
     for want, have in zip(computed(there, case), computed(torch, case)):
       assert len(want) == len(have), case
