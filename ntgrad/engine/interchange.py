@@ -25,7 +25,7 @@ from ntgrad.backends import memory
 from ntgrad.backends.base import Device as Opened
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import CaptureError, DTypeError, InterchangeError, NoInterfaceError
-from ntgrad.codegen.uop import Ops, UOp, prod
+from ntgrad.codegen.uop import BinaryOps, Ops, UOp, prod
 from ntgrad.engine.buffer import Adopted, Buffer, Storage, watchers
 from ntgrad.engine.capture import Recorder
 from ntgrad.engine.device import Device, canonical, get_device
@@ -249,21 +249,20 @@ def adopt(f: Foreign, device: str | None = None, copy: bool | None = None) -> UO
   """A node over another library's memory; ``device`` is where memory of the host is wanted (None: the default device).
 
   Memory of a GPU stays there. It is shared where it lies as kernels need it and its strides are those of a view (see
-  ``strided``); else, and with ``copy=True``, the node is a copy. Raises InterchangeError where ``copy=False`` or strides rule
-  that out, CaptureError while a jit records.
+  ``strided``); else, and with ``copy=True``, the node is a copy. Raises InterchangeError where ``copy=False`` rules that out,
+  CaptureError while a jit records.
   """
   name = f.device if f.kind == CUDA else device or Device.DEFAULT
   opened = get_device(name)
   if 0 in f.shape: return Buffer(name, f.shape, f.dtype).node
   flat = f.shape if f.strides is None else (f.size,)
-  ahead = f.strides is None or min(f.strides) >= 0
-  if (f.kind == CUDA or opened.dlpack[0] == CPU) and f.aligned and ahead and not copy:
+  seen = f.strides is None or min(f.strides) >= 0 and _over(Buffer(name, flat, f.dtype).node, f) is not None   # as a view
+  if (f.kind == CUDA or opened.dlpack[0] == CPU) and f.aligned and seen and not copy:
     raw = opened.adopt(f.address, f.size * f.dtype.itemsize)
     if raw is not None:
       not_while_captured(f"a tensor of shape {f.shape} is taken from another library")
       storage = Adopted(name, f.size * f.dtype.itemsize, raw, f.owner, f.read_only, f.address)
-      node = _over(Buffer(name, flat, f.dtype, storage).node, f)
-      if node is not None: return node
+      return _over(Buffer(name, flat, f.dtype, storage).node, f)  # type: ignore[return-value]  # it is one
   if copy is False:
     raise InterchangeError(
       f"memory of shape {f.shape}, strides {f.strides}, at {f.address:#x} on {f.device} cannot be used on {name} without "
@@ -271,15 +270,22 @@ def adopt(f: Foreign, device: str | None = None, copy: bool | None = None) -> UO
     )
   if f.kind == CPU: return Buffer.from_numpy(name, f.array()).node
   not_while_captured(f"a tensor of shape {f.shape} is taken from another library")
-  to = Buffer(name, flat if ahead else (1,), f.dtype)
-  node = _over(to.node, f) if ahead else None
-  if node is None:
-    raise InterchangeError(
-      f"memory of shape {f.shape} with strides {f.strides} on {name}: no view has such strides; make it contiguous there"
-    )
-  opened.copy_from(to.raw, opened, f.address, to.nbytes)
+  steps = f.strides or ()
+  behind = -sum([(n - 1) * s for n, s in zip(f.shape, steps) if s < 0])   # elements before the first
+  to = Buffer(name, (1 + sum([(n - 1) * abs(s) for n, s in zip(f.shape, steps)]),) if steps else f.shape, f.dtype)
+  opened.copy_from(to.raw, opened, f.address - behind * f.dtype.itemsize, to.nbytes)
   opened.let_go(f.owner)
-  return node
+  node = _over(to.node, f) if seen else None
+  return gathered(to.node, f.shape, steps, behind) if node is None else node
+
+
+def gathered(flat: UOp, shape: tuple[int, ...], strides: Sequence[int], first: int) -> UOp:
+  """The elements of a flat node that any strides reach from its ``first`` one on, those that several places share too."""
+  kind = dtypes.int64 if flat.shape[0] >= 1 << 31 else dtypes.int32
+  at = graph.const(first, kind, shape)
+  for d, s in enumerate(strides):
+    if s: at = graph.add(at, graph.cast(graph.scalar(BinaryOps.MUL, graph.index_along(d, shape), s), kind))
+  return graph.gather(flat, at)
 
 
 def _over(node: UOp, f: Foreign) -> UOp | None: return node if f.strides is None else strided(node, f.shape, f.strides)

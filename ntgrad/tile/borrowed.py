@@ -28,12 +28,13 @@ class Borrowed:
   They are the same memory, or where it lies badly copies that are copied back if they were written. What the call launches comes
   after what their libraries have launched, and before what they launch next. Raises as ``take`` and ``adopt`` do.
   """
-  __slots__ = ("args", "asked", "streams", "copies", "taken")
+  __slots__ = ("args", "asked", "streams", "copies", "picked", "taken")
 
   def __init__(self, args: Sequence[Any], plain: tuple[type, ...]):
     self.asked: set[tuple[int, int]] = set()   # functions (by identity) and devices for which the stream is known
     self.streams: dict[tuple[Device, int | None], None] = {}   # devices, and the streams that libraries work in
     self.copies: list[tuple[Buffer, Foreign]] = []
+    self.picked: list[tuple[Any, Foreign]] = []   # those whose strides no view has: values of their own
     self.taken: dict[int, Any] = {}   # by identity: an argument that is given twice is one Tensor
     self.args = [a if isinstance(a, plain) else self._tensor(a) for a in args]
 
@@ -98,11 +99,16 @@ class Borrowed:
   def _adopted(self, f: Foreign) -> Any:
     t = object.__new__(Tensor._class)._hold_memory(adopt(f))
     if t.lazydata.op is Ops.BUFFER and not shared(t): self.copies.append((t.lazydata.arg, f))
+    if t.lazydata.op is Ops.GATHER: self.picked.append((t, f))
     return t
 
   def __enter__(self) -> list[Any]: return self.args
   def __exit__(self, kind: Any, *_: object) -> None:
     if kind is not None: return
+    for t, f in self.picked:
+      if t.lazydata.op is Ops.BUFFER and t.lazydata.arg.storage.version:
+        raise InterchangeError(f"memory of shape {f.shape} with strides {f.strides} on {f.device} is written: several elements "
+                               "may lie at one place; give the kernel a contiguous tensor")
     for b, f in self.copies:
       if not b.storage.version or not b.nbytes: continue
       if f.read_only:

@@ -431,7 +431,19 @@ def test_memory_of_a_gpu_is_adopted(gpus: Fake) -> None:
     and gpus.streams.log[-1] == ("copy", 128, 77)
   )
   np.testing.assert_array_equal(Tensor(OnGPU(x.array.T)).numpy(), x.array.T)
-  with pytest.raises(InterchangeError, match="no view has such strides"): Tensor(OnGPU(x.array[::-1]))
+  backwards = OnGPU(x.array[::-1])
+  assert Tensor(backwards).shape == (4, 8) and gpus.streams.log[-1] == ("copy", 128, 77)
+  with pytest.raises(InterchangeError, match="with the strides of a view"): Tensor.from_dlpack(OnGPU(x.array[::-1]), copy=False)
+
+
+@pytest.mark.parametrize("shape, strides, first", [
+  ((4, 5), (3, 2), 0), ((4, 8), (-8, 1), 24), ((4, 4), (8, -2), 7), ((3,), (0,), 5), ((), (), 3)])
+def test_any_strides(shape: tuple[int, ...], strides: tuple[int, ...], first: int) -> None:
+  """Strides of no view: elements are read where they lie, also several from one place, and backwards."""
+  flat = np.arange(32, dtype=np.float32)
+  want = np.lib.stride_tricks.as_strided(flat[first:], shape, [4 * s for s in strides])
+  got = Tensor._from_node(interchange.gathered(Tensor(flat).lazydata, shape, strides, first))
+  np.testing.assert_array_equal(got.numpy(), want)
 
 
 def test_owners_are_dropped_when_the_stream_has_passed(gpus: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
