@@ -89,7 +89,8 @@ class Borrowed:
     """What stands for a tensor that has no memory of its own: a jagged one's parts, a meta tensor itself; None for any other."""
     if is_meta(a): return a
     if not getattr(a, "is_nested", False): return None
-    if callable(getattr(a, "_nested_tensor_size", None)):   # layout=torch.strided
+    # a jagged one has this function too, which raises
+    if str(getattr(a, "layout", "")) != "torch.jagged" and callable(getattr(a, "_nested_tensor_size", None)):
       values, offsets = of_entries(a)
       return Jagged(self._tensor(values), offsets)
     if not callable(getattr(a, "offsets", None)):
