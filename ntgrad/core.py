@@ -439,8 +439,10 @@ class Base(Valued):
 
   def _dim(self, name: str, dim: Any, to: str = "") -> int:
     """A dim as a number from 0; ``to`` says what is done with it that takes one. Raises AxisError."""
-    d = axis_of(name, dim, self.ndim, self._names)
-    if to and not self.shape: raise AxisError(f"{name}: a tensor of shape () has no dimension to {to}")
+    n = self.ndim
+    if type(dim) is int and -n <= dim < n: return dim % n
+    d = axis_of(name, dim, n, self._names)
+    if to and not n: raise AxisError(f"{name}: a tensor of shape () has no dimension to {to}")
     return d
 
   def _dims(self, name: str, dims: Any) -> tuple[int, ...]:
