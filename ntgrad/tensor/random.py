@@ -79,7 +79,7 @@ class Generator:
   @alone
   def _next(self, n: int) -> np.ndarray[Any, Any]:
     state = np.array([self._counter, self._seed], np.uint64)
-    self._counter = (self._counter + n) % 2 ** 64
+    self._counter = (self._counter + int(n)) % 2 ** 64   # of run-time sizes too the number: the counter outlives them
     return state
 
 

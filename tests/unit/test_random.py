@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import ntgrad
-from ntgrad import Device, Generator, Tensor, dtypes
+from ntgrad import Device, Generator, Tensor, Variable, dtypes
 from ntgrad.errors import ArgumentError, CaptureError, DTypeError, ShapeError
+from ntgrad.tensor.random import default_generator
 
 
 @pytest.fixture(autouse=True)
@@ -219,3 +220,10 @@ def test_a_jit_is_captured_anew_for_other_defaults() -> None:
 
 def test_fp8_by_its_other_name() -> None:
   assert dtypes.float8_e4m3fn is dtypes.of("float8_e4m3fn") is dtypes.float8_e4m3
+
+
+def test_the_counter_is_a_number() -> None:
+  """Also after numbers were drawn whose count was a run-time size: else each draw would keep the expressions of all before it."""
+  n = Variable("n", 1, 64).bind(5)
+  Tensor.rand(n, 2).realize()
+  assert type(default_generator._counter) is int
