@@ -23,7 +23,7 @@ from .axes import split_axes
 from .costs import gate_of
 from .dtype import DType
 from .kernel import EFFECTS, AxisKind, Kernel, walk
-from .sizes import Dim
+from .sizes import Dim, sizes_of
 from .target import Target
 from .uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, memoized, toposort
 
@@ -64,7 +64,7 @@ class Work:
     """Everything that sizes may stand in."""
     return (self.bytes, *self.axes, *[o.count for o in self.operations])
 
-  def with_numbers(self, numbers: Sequence[int]) -> Work:
+  def with_numbers(self, numbers: Sequence[Dim]) -> Work:
     """The work with these in place of ``numbers``."""
     n = 1 + len(self.axes)
     return Work(numbers[0], tuple([replace(o, count=c) for o, c in zip(self.operations, numbers[n:])]), tuple(numbers[1:n]))
@@ -72,6 +72,10 @@ class Work:
   def likely(self) -> Work:
     """The work with numbers for all sizes, about what they may be."""
     return self.with_numbers([ix.count(n) for n in self.numbers])
+
+  def given(self, sizes: Sequence[ix.Size]) -> Work:
+    """The work with about what they may be in place of sizes that a launch does not give."""
+    return self.with_numbers([n if set(sizes_of([n])) <= set(sizes) else ix.count(n) for n in self.numbers])
 
   def rounded(self) -> Work:
     """The work where factors of float32 products may be rounded to tf32."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .axes import merge_axes, split_axes
+from .candidates import first
 from .config import config
 from .costs import profile
 from .kernel import Axis, AxisKind, Kernel
@@ -38,9 +39,9 @@ def choose_statements(parts: Parts, target: Target | None) -> Parts:
     def chosen(k: Kernel) -> Kernel: return several(k, bool(kernel.sizes)) if chooses(target) else whole_axis(k)
     return replace(part, kernel=as_twin(kernel, chosen))
   def several(kernel: Kernel, sized: bool) -> Kernel:
-    kernel = merge_axes(split_axes(kernel))
-    for opt in Search(kernel, target, exact=True).best().opts: kernel = opt.apply(kernel)
-    return copy_once(kernel, target, room, sized)
+    kernel = first(kernel, [lambda k: merge_axes(split_axes(k))])
+    kernel = first(kernel, (c.applied for c in Search(kernel, target, exact=True).choices()))
+    return first(kernel, [lambda k: copy_once(k, target, room, sized)])
   return parts.map(one)
 
 
@@ -50,4 +51,4 @@ def whole_axis(kernel: Kernel) -> Kernel:
   accesses = profile(kernel).accesses
   def fits(a: Axis) -> bool: return 1 < a.count <= 1024 and all(x.steps.get(a.id, 0) in (0, 1) for x in accesses)
   best = max([a for a in kernel.axes if a.id not in kernel.bound and fits(a)], key=lambda a: a.count, default=None)
-  return kernel if best is None else Vectorize(best.id).apply(kernel)
+  return kernel if best is None else first(kernel, [Vectorize(best.id).apply])

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from functools import cache
+from functools import cache, partial
 from typing import Iterable, Iterator, NamedTuple
 
 from . import index as ix
 from .axes import merge_axes, split_axes
+from .candidates import first
 from .costs import MemoryAccess, Profile, ids_of, profile
 from .expand import is_spaced
 from .kernel import AxisKind, Kernel
@@ -84,15 +85,16 @@ def optimize(kernel: Kernel, target: Target, exact: bool = False) -> Kernel:
   linearised. ``exact`` as for :class:`Search`."""
   if not kernel.plain: return kernel
   if target.blocks: return tile(kernel, target)
-  kernel = merge_axes(split_axes(kernel))
-  if target.locals: return work_items(kernel, target)
+  kernel = first(kernel, [lambda k: merge_axes(split_axes(k))])
+  if target.locals: return first(kernel, [lambda k: work_items(k, target)])
   if target.lanes == 1 or not kernel.axes: return kernel
-  return after(kernel, Search(kernel, target, exact).best(), target, exact)
+  choices = Search(kernel, target, exact).choices()
+  return first(kernel, (partial(after, choice=c, target=target, exact=exact) for c in choices))
 
 
 def after(kernel: Kernel, choice: Choice, target: Target, exact: bool = False) -> Kernel:
   """A kernel with the lanes and copies of a choice, spread over programs."""
-  for opt in choice.opts: kernel = opt.apply(kernel)
+  kernel = choice.applied(kernel)
   return stream(spread(in_runs(kernel, target), target, choice.panel, exact), target)
 
 
@@ -154,6 +156,11 @@ class Choice(NamedTuple):
   opts: list[Opt]
   panel: int | None = None
 
+  def applied(self, kernel: Kernel) -> Kernel:
+    """A kernel with its lanes and copies."""
+    for opt in self.opts: kernel = opt.apply(kernel)
+    return kernel
+
 
 class Search:
   """Tries vector lanes, register copies and unrolled axes, and takes the choice with the least :meth:`cost`.
@@ -177,8 +184,11 @@ class Search:
 
   def best(self) -> Choice:
     """The cheapest choice."""
-    _, plan, panel = min(self.candidates(), key=lambda t: t[0])
-    return Choice(self.opts(*plan), panel)
+    return next(self.choices())
+
+  def choices(self) -> Iterator[Choice]:
+    """All choices, the cheapest first."""
+    for _, plan, panel in sorted(self.candidates(), key=lambda t: t[0]): yield Choice(self.opts(*plan), panel)
 
   def candidates(self) -> list[tuple[float, Tried, int | None]]:
     """What is tried, with its cost and panel. Copies of two axes are tried with the lanes that are best with copies of one."""
@@ -396,7 +406,9 @@ class Search:
 
 def spread(kernel: Kernel, target: Target, panel: int | None = None, exact: bool = False) -> Kernel:
   """Inner GRID axes become loops until a program is worth starting: a0:64 GRID, a1:100 GRID -> a0:64 GRID, a1:100 LOOP."""
-  if panel is not None and (panels := copy_for_rows(kernel, target, panel, exact)) is not None: return panels
+  if panel is not None:
+    panels = first(kernel, [lambda k: copy_for_rows(k, target, panel, exact)])
+    if panels is not kernel: return panels
   grid = kernel.of_kind(AxisKind.GRID)
   programs = prod(a.count for a in grid)
   each = {a.id: 1 if a.kind is AxisKind.LANE else a.count for a in kernel.axes}

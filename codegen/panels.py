@@ -5,6 +5,7 @@ import math
 from typing import Iterator, Sequence
 
 from .additions import room_along
+from .candidates import first
 from .costs import MemoryAccess, profile
 from .kernel import Axis, AxisKind, Kernel
 from .opts import CacheRead, Reorder, Serial
@@ -88,21 +89,35 @@ def copy_for_rows(kernel: Kernel, target: Target, slot: int, exact: bool = False
   it cannot have one. ``exact``: the sizes stand for others."""
   x, size = next((p for p in panels(kernel, exact) if p[0].slot == slot and p[1] <= room(target)), (None, 0))
   if x is None: return None
-  lane, inner = kernel.of_kind(AxisKind.LANE)[0], [a for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound][-1]
+  lane = kernel.of_kind(AxisKind.LANE)[0]
   others = [y for y in profile(kernel).accesses if not y.write and y.slot != slot and lane.id not in y.axes]
   # the other factor, where each step goes to another line
   jumps = [y for y in others if jumps_far(y, kernel.bound)]
-  if len(jumps) == 1 and not exact and (packed := pack_rows(kernel, target, x, size, jumps[0], lane, inner)): return packed
-  for opt in shared_out(kernel, target, x, size): kernel = opt.apply(kernel)
-  kernel = CacheRead(x.slot, lane.id).apply(kernel)
-  for y in jumps:   # pack the rows of one iteration
+  def packed(k: Kernel) -> Kernel | None:
+    return pack_rows(k, target, x, size, jumps[0], lane) if len(jumps) == 1 and not exact else None
+  def each(k: Kernel) -> Kernel:
+    for opt in shared_out(k, target, x, size): k = opt.apply(k)
+    k = CacheRead(x.slot, lane.id).apply(k)
+    return first(k, [lambda k: pack_each(k, target, x, size, jumps)])
+  return first(kernel, [packed, each])
+
+
+def pack_each(kernel: Kernel, target: Target, x: MemoryAccess, size: int, jumps: Sequence[MemoryAccess]) -> Kernel:
+  """A product with a panel of ``x``, which takes so many bytes, where the rows of one iteration of the factors that are read from
+  far apart are copied, too, if they fit and several panels take them."""
+  for y in jumps:
     again = prod(a.count for a in kernel.of_kind(AxisKind.LOOP) if a.id not in kernel.bound | y.axes)
     copied = [a for a in kernel.axes if a.id in y.axes and (a.id in kernel.bound or a.kind is AxisKind.UPCAST)]
     packed_bytes = y.itemsize * prod(room_along(kernel, a) for a in copied)
     taken = size * prod(a.count for a in kernel.axes if a.kind is AxisKind.LOOP and a.id in x.axes - kernel.bound)
     if again >= 2 and packed_bytes <= min(MOST_PACKED, target.local_memory - taken):
-      kernel = CacheRead(y.slot, inner.id, each_round=True).apply(kernel)
+      kernel = CacheRead(y.slot, summed_along(kernel, y), each_round=True).apply(kernel)
   return kernel
+
+
+def summed_along(kernel: Kernel, x: MemoryAccess) -> int:
+  """The innermost of the axes that a sum goes through along which it reads a param."""
+  return [a.id for a in kernel.axes if a.id in kernel.bound & x.axes][-1]
 
 
 def shared_out(kernel: Kernel, target: Target, x: MemoryAccess, size: int) -> list[Serial]:
@@ -144,9 +159,7 @@ def loops_over(rows: Sequence[Axis]) -> Iterator[tuple[list[Serial], int, int]]:
   if not rows: yield [], 1, 1
 
 
-def pack_rows(
-  kernel: Kernel, target: Target, x: MemoryAccess, size: int, y: MemoryAccess, lane: Axis, inner: Axis
-) -> Kernel | None:
+def pack_rows(kernel: Kernel, target: Target, x: MemoryAccess, size: int, y: MemoryAccess, lane: Axis) -> Kernel | None:
   """A product whose programs are blocks of rows, copied to local memory once: for each panel of ``x`` one by one, which takes so
   many bytes, all rows of the block. None where they do not fit."""
   grid = kernel.of_kind(AxisKind.GRID)
@@ -166,7 +179,8 @@ def pack_rows(
   loop = next((a for a in kernel.of_kind(AxisKind.LOOP) if a.id not in kernel.bound and a.id in ids_along(kernel, x.slot)), None)
   if loop is None: return None
   kernel = Reorder(loop.id, True).apply(kernel)
-  return CacheRead(y.slot, inner.id).apply(CacheRead(x.slot, lane.id, each_round=True).apply(kernel))
+  kernel = CacheRead(x.slot, lane.id, each_round=True).apply(kernel)
+  return CacheRead(y.slot, summed_along(kernel, y)).apply(kernel)
 
 
 def ids_along(kernel: Kernel, slot: int) -> frozenset[int]:

@@ -12,6 +12,7 @@ from dataclasses import fields, replace
 from typing import Callable, Iterable, Iterator
 
 from . import index as ix
+from .candidates import refused
 from .errors import OptError
 from .kernel import Axis, AxisKind, Kernel
 from .opts import Block, Cover, Opt, Pad, Peel, Serial, ShiftInwards, Split, Swizzle, Unroll, Upcast, UpcastInwards, Vectorize
@@ -77,7 +78,9 @@ class _Replay:
         kernel, made = self.kernel, None
         for step in self.steps(mine, before, opt, opts[n + 1:]):
           kernel = step.apply(kernel)
-      except OptError: continue
+      except OptError as e:
+        if not self.kernel.free: refused(self.kernel, e)   # one for all sizes goes without what needs something of them
+        continue
       self.kernel = kernel
       # of several new axes the last is the one that the Opt itself makes
       made = [a.id for a in kernel.axes if a.id not in had]
@@ -114,6 +117,7 @@ class _Replay:
 
   def copies(self, opt: Sized, axis: Axis, n: int, twins: Sized, later: list[Opt]) -> Iterator[Opt]:
     """Lanes and copies of an axis that they may not divide."""
+    if axis.count < n: return   # about one element, of which the twin has two
     kind = Vectorize if isinstance(opt, ShiftInwards) else type(opt)
     if axis.id in self.kernel.bound and axis.kind is AxisKind.LOOP:
       yield Peel(axis.id, n)

@@ -12,6 +12,7 @@ from typing import Iterator, Mapping
 from . import index as ix
 from .axes import merge_axes, split_axes
 from .bound import work_of
+from .candidates import first
 from .costs import MemoryAccess, profile
 from .estimate import NO_COPIES, STAGES, Streams, places, power_of_two
 from .kernel import Axis, AxisKind, Kernel
@@ -39,12 +40,18 @@ def tile(kernel: Kernel, target: Target) -> Kernel:
   """A plain kernel (its statements may run all at once) with TILE axes, if it has none yet, and its programs in a good order."""
   if not kernel.plain: return kernel
   if not kernel.of_kind(AxisKind.TILE):
-    kernel = merge_axes(split_axes(kernel))
-    kernel, dot = product(flat(kernel), target)
-    if dot is not None:
-      for i, size in zip(dot, blocks(kernel, *dot, target)): kernel = tile_axis(kernel, kernel.axis(i), size)
-    else: kernel = streamed(in_a_line(kernel), target)
-  return persistent(grouped(kernel, target), target)
+    kernel = first(kernel, [lambda k: flat(merge_axes(split_axes(k)))])
+    kernel = first(kernel, [lambda k: multiplied(k, target), lambda k: streamed(in_a_line(k), target)])
+  kernel = first(kernel, [lambda k: grouped(k, target)])
+  return first(kernel, [lambda k: persistent(k, target)])
+
+
+def multiplied(kernel: Kernel, target: Target) -> Kernel | None:
+  """A kernel that is a matrix product with a block of rows, of columns and of what is summed. None for any other."""
+  kernel, dot = product(kernel, target)
+  if dot is None: return None
+  for i, size in zip(dot, blocks(kernel, *dot, target)): kernel = tile_axis(kernel, kernel.axis(i), size)
+  return kernel
 
 
 def blocks(kernel: Kernel, m: int, n: int, k: int, target: Target) -> tuple[int, int, int]:

@@ -74,3 +74,13 @@ def _settings_are_given_back() -> Iterator[None]:
   left = state()
   Device.assigned, Tensor.training = before
   assert left == before, f"the test leaves (Device.DEFAULT, Tensor.training) as {left}, found as {before}"
+
+
+@pytest.fixture(autouse=True)
+def _what_is_chosen_applies() -> Iterator[None]:
+  """A list of Opts that a chooser made and the kernel refuses is a defect, though the user gets another list."""
+  from ntgrad.codegen.candidates import refusals
+  refusals.clear()
+  yield
+  left = list(map(str, refusals))
+  assert not left, "Opts that were chosen were dropped: " + "; ".join(left)

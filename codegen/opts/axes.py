@@ -329,18 +329,17 @@ def gated(kernel: Kernel, axis: Axis, wide: Axis, inside: UOp) -> Kernel:
 
 @dataclass(frozen=True)
 class Reorder(OnAxis):
-  """``a0, a1, a2`` with a1 first → ``a1, a0, a2``; with ``first=False`` → ``a0, a2, a1``. The last axis is gone through
-  fastest."""
+  """``a0, a1, a2`` with a1 first → ``a1, a0, a2``; with ``first=False`` → ``a0, a2, a1``. The last axis is gone through fastest.
+
+  The axes that its size varies with go along, in front of it, or those whose sizes vary with it behind it:
+  ``a0:4, a1:3, a2:min(11 - 4*a1, 4)`` with a2 first → ``a1, a2, a0``.
+  """
   first: bool
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
-    rest = in_place_of(kernel, axis)
-    moved = (axis, *rest) if self.first else (*rest, axis)
+    together = [a for a in kernel.axes if (a.rng in axis.rng.ranges if self.first else axis.rng in a.rng.ranges)]
+    rest = [a for a in kernel.axes if a not in together]
+    moved = (*together, *rest) if self.first else (*rest, *together)
     def ordered(axes: Iterable[Axis]) -> list[int]: return [a.id for a in axes if a.id in kernel.sequential]
     if ordered(moved) != ordered(kernel.axes): raise OptError(f"{self}: axes that are gone through in order would change it")
-    before: set[UOp] = set()
-    for a in moved:
-      before.add(a.rng)
-      if a.varies and not a.rng.ranges <= before:
-        raise OptError(f"{self}: {a} would stand before the axis that its size varies with")
     return kernel.with_(axes=moved)

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 from ntgrad.backends import cache, pool
 from ntgrad.backends.base import Device, Program, ProgramSpec, Renderer
-from ntgrad.codegen import pipeline
+from ntgrad.codegen import candidates, pipeline
 from ntgrad.codegen.bound import work_of
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
@@ -25,6 +25,7 @@ from ntgrad.codegen.opts import Told
 from ntgrad.codegen.parts import Parts
 from ntgrad.codegen.printing import kernel_name as kernel_name
 from ntgrad.codegen.recent import Recent
+from ntgrad.codegen.sizes import arguments
 from ntgrad.codegen.uop import UOp
 
 from . import overrides, report
@@ -57,6 +58,7 @@ class Made(NamedTuple):
   spec: ProgramSpec
   needs: tuple[UOp, ...]   # the conditions on run-time sizes under which it may be launched
   parts: Parts | None      # after their Opts; None for one that lay on disk
+  refusals: tuple[candidates.Refusal, ...] = ()   # of another process, while it chose
 
 
 def program_spec(
@@ -134,9 +136,11 @@ def rendered(kernel: Kernel, chosen: Parts, device: Device | Elsewhere, name: st
     )
   source = device.renderer.render(name, uops, notes)
   grid, local = extent(chosen.kernel, AxisKind.GRID), tuple(map(count, extent(chosen.kernel, AxisKind.LOCAL)))
-  work = work_of(kernel).rounded() if config.allow_tf32 else work_of(kernel)
-  return (ProgramSpec(name, source, grid, local, len(kernel.params), tuple(uops), work, options(chosen.kernel), kernel.sizes,
-                      label), limited.needs)
+  sizes = tuple(arguments(uops))
+  work = work_of(kernel).given(sizes)
+  if config.allow_tf32: work = work.rounded()
+  return (ProgramSpec(name, source, grid, local, len(kernel.params), tuple(uops), work, options(chosen.kernel), sizes, label),
+          limited.needs)
 
 
 def options(kernel: Kernel) -> tuple[tuple[str, int], ...]:
@@ -158,7 +162,7 @@ def programs(
   the kernel with this number raises."""
   there_are = bool(overrides.given or config.override)
   settings = (*config.key(), overrides.state()) if there_are else config.key()
-  keys = [(device.name, settings, k.params, k.axes, k.body) for k in kernels]
+  keys = [(device.name, settings, k.params, k.axes, k.body, k.needs) for k in kernels]
   new = {key: k for key, k in zip(keys, kernels) if key not in _programs and not k.sizes}
   making = made_by_workers(new, device)
   out = []
@@ -196,7 +200,8 @@ class Making(pool.Job):
 
 def made(kernel: Kernel, label: str, device: Elsewhere) -> Made:
   """A kernel as source, in a worker."""
-  return program_spec(kernel, device, label=label)
+  candidates.refusals.clear()
+  return program_spec(kernel, device, label=label)._replace(refusals=tuple(candidates.refusals))
 
 
 def made_by_workers(new: dict[Any, Kernel], device: Device) -> dict[Any, Making]:
@@ -223,6 +228,7 @@ def compiled(kernel: Kernel, device: Device, making: Making | None = None) -> tu
       assert mine
       if making.refused: raise CompileError(making.refused)
       new = making.answer or program_spec(kernel, device, label=making.label)
+      candidates.tell(new.refusals)
   spec = named(new.spec, device)
   report.made_in(spec.label, perf_counter() - started)
   if new.parts is not None:

@@ -48,7 +48,8 @@ NO_BLOCKS = Blocks(())
 
 
 class Variant(NamedTuple):
-  """A compiled kernel. ``fits`` tells whether it may be launched with sizes, ``given`` what it gets for them."""
+  """A compiled kernel. ``fits`` tells whether it may be launched with sizes, ``given`` what its program gets for them: one number
+  for each of ``ProgramSpec.sizes``."""
   program: Program
   fits: Callable[[Sequence[int]], tuple[int, ...]]
   given: Callable[[Sequence[int]], tuple[int, ...]]
@@ -60,9 +61,11 @@ class Variant(NamedTuple):
   free: bool = False            # whether it was made for any sizes, others not fitting
 
 
-def in_units(sizes: Sequence[ix.Size], units: Sizes) -> Callable[[Sequence[int]], tuple[int, ...]]:
-  """A function from sizes to how many ``units`` each has."""
-  return evaluator(tuple([ix.fdiv(s.node, unit) for s, unit in zip(sizes, units)]), tuple(sizes))
+def in_units(sizes: Sequence[ix.Size], units: Sizes, taken: Sequence[ix.Size]) -> Callable[[Sequence[int]], tuple[int, ...]]:
+  """A function from numbers for ``sizes`` to how many ``units`` those have that are ``taken``, by their names: what a program is
+  launched with. Of sizes whose multiples are known, it need not take all."""
+  counted = {s.name: ix.fdiv(s.node, unit) for s, unit in zip(sizes, units)}
+  return evaluator(tuple([counted[s.name] for s in taken]), tuple(sizes))
 
 
 def with_sizes(kernel: Kernel, new: Sequence[UOp]) -> Kernel:
@@ -167,7 +170,7 @@ class SizedProgram(Variants):
       fit = [v.units for v in mine if all(n % unit == 0 for n, unit in zip(sizes, v.units))]
       units = max(fit, key=math.prod, default=(1,) * len(sizes))
     mine = [v for v in mine if v.units == units]
-    v = nearest([v for v in mine if all(v.fits(v.given(sizes)))], work)
+    v = nearest([v for v in mine if all(v.fits(sizes))], work)
     each = [v.work for v in mine if not v.free]
     more = work > max(max(each, default=0) * MORE ** len(each), LITTLE)
     if v is not None and not more: return v
@@ -186,9 +189,12 @@ class SizedProgram(Variants):
     """Compile a variant, its Opts chosen for these sizes; a ``free`` one may be launched with any."""
     likely = tuple([max(n, LIKELY) for n in sizes]) if free else sizes
     program, needs = self.make(self.kernel_for(likely, units, wide).with_(free=free))
-    fits, work = evaluator(needs, tuple(self.final(likely, units, wide))), max(*self.work(sizes), 1)
-    v = Variant(program, fits, in_units(self.sizes, units), units, wide, work, needs, blocks, free)
-    assert all(v.fits(v.given(sizes))), f"{program} needs other sizes than {sizes}, which it was made for"
+    final, spec = self.final(likely, units, wide), program.spec  # type: ignore[attr-defined]
+    counts, holds = in_units(self.sizes, units, final), evaluator(needs, tuple(final))
+    def fits(sizes: Sequence[int]) -> tuple[int, ...]: return holds(counts(sizes))
+    given, work = in_units(self.sizes, units, spec.sizes), max(*self.work(sizes), 1)
+    v = Variant(program, fits, given, units, wide, work, needs, blocks, free)
+    assert all(v.fits(sizes)), f"{program} needs other sizes than {sizes}, which it was made for"
     self.variants.append(v)
     return v
 

@@ -26,7 +26,7 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, NtgradError, ShapeError, StateError, did_you_mean, shown
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.rewrite import substitute
-from ntgrad.codegen.sizes import sizes_of
+from ntgrad.codegen.sizes import evaluator, sizes_of
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.engine.device import default_device, get_device
 from ntgrad.engine.variants import WIDE, SizedProgram, Variant
@@ -307,7 +307,7 @@ def steps(size: ix.Size, likely: int, blocks: bool) -> list[int]:
 
 def served(program: SizedProgram, at: Sequence[int]) -> bool:
   """Whether some variant takes sizes, whatever divides them."""
-  return any(max(v.units) == 1 and all(v.fits(v.given(at))) for v in program.variants)
+  return any(max(v.units) == 1 and all(v.fits(at)) for v in program.variants)
 
 
 def add(program: SizedProgram, at: tuple[int, ...], work: int | None = None) -> None:
@@ -333,10 +333,11 @@ def add(program: SizedProgram, at: tuple[int, ...], work: int | None = None) -> 
 def small(v: Variant) -> ProgramSpec:
   """A variant's program, its sizes with the least bounds at which it may be launched: what compiles it runs it so."""
   spec: ProgramSpec = v.program.spec  # type: ignore[attr-defined]
-  at = [s.hint or 1 for s in spec.sizes]
+  every = tuple(dict.fromkeys([*spec.sizes, *sizes_of(v.needs)]))
+  holds, at = evaluator(v.needs, every), [s.hint or 1 for s in every]
   for i, s in enumerate(spec.sizes):
     tries = [n for n in (1 << k for k in range(at[i].bit_length())) if n >= max(s.lower or 1, 1) and n <= at[i]]
-    at[i] = next((n for n in tries if all(v.fits([*at[:i], n, *at[i + 1:]]))), at[i])
+    at[i] = next((n for n in tries if all(holds([*at[:i], n, *at[i + 1:]]))), at[i])
   sizes = tuple([s._replace(lower=n) for s, n in zip(spec.sizes, at)])
   table = {UOp(Ops.SIZE, ix.INT, (), a): UOp(Ops.SIZE, ix.INT, (), b) for a, b in zip(spec.sizes, sizes)}
   return replace(spec, sizes=sizes, grid=tuple([ix.number(substitute((ix.node(g),), table)[0]) for g in spec.grid]))

@@ -52,8 +52,8 @@ class BuiltProgram(Variants):
     for p, record in zip(programs, found["programs"], strict=True):
       needs = tuple(map(manifest.comparison, record["needs"]))
       units = tuple(record["units"])
-      v = Variant(p, evaluator(needs, sizes), in_units(sizes, units), units, record["wide"], record["work"], needs)
-      self.variants.append(v)
+      given = in_units(sizes, units, p.spec.sizes)  # type: ignore[attr-defined]
+      self.variants.append(Variant(p, evaluator(needs, sizes), given, units, record["wide"], record["work"], needs))
     self.fits = evaluator(tuple([self.condition(v) for v in self.variants]), sizes)
     self.groups: dict[tuple[tuple[int, ...], bool], list[list[tuple[int, float]]]] = {}
 

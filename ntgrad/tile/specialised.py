@@ -121,8 +121,9 @@ class Specialised:
     kernel = aligned(kernel, aligns)
     started = perf_counter()
     with config(allow_tf32=1 if self.tf32 else config.allow_tf32):
-      spec, needs, parts = program_spec(kernel, device, self.name, self.lines, new_label(self.name))
-    spec = named(replace(spec, options=tuple({**dict(spec.options), **dict(self.options)}.items())), device)
+      made = program_spec(kernel, device, self.name, self.lines, new_label(self.name))
+    options, needs, parts = {**dict(made.spec.options), **dict(self.options)}, made.needs, made.parts
+    spec = named(replace(made.spec, options=tuple(options.items())), device)
     report.made_in(spec.label, perf_counter() - started)
     if config.debug >= 3 and parts is not None:
       report.made(spec, parts, device, self.arrangements(), dissolved(kernel, device.renderer.target))

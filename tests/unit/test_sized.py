@@ -83,7 +83,7 @@ class Made(Program):
 
   def __init__(self, kernel: Kernel) -> None:
     self.kernel, self.launched = kernel, list[tuple[int, ...]]()
-    self.spec = ProgramSpec(kernel_name(kernel), KernelSource(""), (1,), (1,), len(kernel.params))
+    self.spec = ProgramSpec(kernel_name(kernel), KernelSource(""), (1,), (1,), len(kernel.params), sizes=kernel.sizes)
 
   def __call__(self, buffers: Any, wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
     self.launched.append(sizes)

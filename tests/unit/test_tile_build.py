@@ -329,7 +329,8 @@ def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
   records = entry["programs"]
   entry["choice"]["most"] = {"N": 32}
   for p in records: p["needs"].append(["N", "<", 33 // p["units"][0] + 1])
-  chosen = BuiltProgram("softmax", entry, [SimpleNamespace(number=i) for i in range(len(records))])   # type: ignore[misc]
+  programs = [SimpleNamespace(number=i, spec=manifest.spec_of(p, "")) for i, p in enumerate(records)]
+  chosen = BuiltProgram("softmax", entry, programs)   # type: ignore[arg-type]
   for n in range(1, 33):   # the block that n fits, whole vectors where 4 divides it, 64 bits where the rows need them
     for m in (1, 77, (1 << 31) // n):
       program, given = chosen.variant((n, m))
