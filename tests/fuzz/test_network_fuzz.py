@@ -1,0 +1,39 @@
+"""Random networks on machines that are not here: nothing that is chosen is refused, and what is computed is right
+(``python tests/fuzz/networks.py`` runs as many as one likes)."""
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from support.network_build import KINDS, grown
+from support.network_draws import SIZES, draws
+from support.network_machines import MACHINES
+from support.network_run import tried
+
+SEED, COUNT = 29, 12
+
+
+@pytest.mark.parametrize("number", range(COUNT))
+def test_networks(number: int) -> None:
+  """A failure names the network, the machine and the error, and has the program."""
+  d = next(itertools.islice(draws(SEED), number, None))
+  failures, made = tried(d)
+  text = "\n\n".join(f"network {number} of seed {SEED} on {f.where}: {f.what}\n{f.code}" for f in failures[:1])
+  if failures: pytest.fail(f"{len(failures)} failures\n{text}", pytrace=False)
+  assert made
+
+
+def test_draws_cover_pairs() -> None:
+  """Every pair of two kinds, of kind and machine, of kind and sizes, of machine and sizes is drawn."""
+  first = list(itertools.islice(draws(SEED), 1000))
+  after = {pair for d in first for pair in itertools.pairwise(d.spec.kinds)}
+  on = {(k, m) for d in first for k in (*d.spec.kinds, d.spec.sizes) for m in d.machines}
+  sized = {(k, d.spec.sizes) for d in first for k in d.spec.kinds}
+  assert after == set(itertools.product(KINDS, KINDS)) and on == set(itertools.product((*KINDS, *SIZES), MACHINES))
+  assert sized == set(itertools.product(KINDS, SIZES))
+
+
+def test_programs_are_functions_of_number_and_seed() -> None:
+  for a, b in zip(itertools.islice(draws(3), 30), itertools.islice(draws(3), 30)):
+    assert a == b and grown(a.spec) == grown(b.spec)

@@ -1,0 +1,108 @@
+"""From what is drawn of a network (``Spec``) to its program: blocks, a loss, gradients or an optimizer, calls with sizes."""
+from __future__ import annotations
+
+import re
+
+from ntgrad import Device, Tensor
+
+from .network_layers import BLOCKS
+from .network_program import PRELUDE, Growing, Program, Spec, Unfit
+
+KINDS = tuple(BLOCKS)
+OPTIMIZERS = ("SGD({}, lr=0.01, momentum=0.9)", "SGD({}, lr=0.1, nesterov=True, momentum=0.9, weight_decay=1e-4)",
+              "Adam({}, lr=1e-3)", "AdamW({}, lr=1e-3)", "RMSprop({}, lr=1e-3)",
+              "Adagrad({}, lr=1e-2)", "LAMB({}, lr=1e-3)", "Muon({}, lr=0.01)",
+              "NAdam({}, lr=1e-3)", "Lion({}, lr=1e-4)", "Adadelta({})", "Adamax({})", "RAdam({})", "LARS({}, lr=0.01)")
+
+
+def block(g: Growing, kind: str) -> None:
+  """One more block; drawn again where it would be too large."""
+  for _ in range(8):
+    kept = len(g.init), len(g.forward), len(g.inputs), dict(g.scope), g.form
+    try: return BLOCKS[kind](g)
+    except Unfit:
+      del g.init[kept[0]:], g.forward[kept[1]:], g.inputs[kept[2]:]
+      g.scope.clear()
+      g.scope.update(kept[3])
+      g.form = kept[4]
+  if g.form: return g.put("x * 1.5")
+  g.begin("rows")
+
+
+def loss(g: Growing) -> str:
+  """A loss of the network's output ``x``; its targets are inputs of the step."""
+  r = g.choice
+  if g.dtype != "float32" and g.often(0.7): g.put("x.float()")
+  c, shape = g.features, g.shape
+  rest = ", ".join(map(str, shape[1:]))
+  kind = r(["classes"] * 4 + ["mse", "bce", "smooth", "l1", "huber", "kl", "cosine", "margin", "ctc", "square", "mean", "sum"])
+  if kind == "ctc" and g.form != "sequence": kind = "classes"
+  def same(text: str) -> str: return g.input("t", text)
+  if kind == "classes":
+    if g.form == "rows": y = same(f"ints({c}, b)")
+    elif g.form == "sequence":
+      y, x = same(f"ints({c}, b, {shape[1]})"), r(["x.transpose(1, 2)", "x.flatten(0, 1)"])
+      if x == "x.flatten(0, 1)": y += ".flatten()"
+      return f"F.cross_entropy({x.replace('x', 'out', 1)}, {y})"
+    else: y = same(f"ints({c}, b, {', '.join(map(str, shape[2:]))})")
+    if g.often(0.2): return f"F.nll_loss(F.log_softmax(out, 1), {y})"
+    return f"F.cross_entropy(out, {y}{r(['', '', ', label_smoothing=0.1', f', ignore_index={g.rng.randrange(c)}'])})"
+  data = f"data(b, {rest})"
+  if kind == "mse": return f"F.mse_loss(out, {same(data)})"
+  if kind == "bce": return f"F.binary_cross_entropy_with_logits(out, ({same(data)} > 0).float())"
+  if kind == "smooth": return f"F.smooth_l1_loss(out, {same(data)})"
+  if kind == "l1": return f"F.l1_loss(out, {same(data)})"
+  if kind == "huber": return f"F.huber_loss(out, {same(data)}, delta=0.5)"
+  if kind == "kl": return f"F.kl_div(F.log_softmax(out, -1), F.softmax({same(data)}, -1), reduction='batchmean')"
+  if kind == "cosine": return f"(1 - F.cosine_similarity(out.flatten(1), {same(data)}.flatten(1))).mean()"
+  if kind == "margin": return f"F.triplet_margin_loss(out.flatten(1), {same(data)}.flatten(1), {same(data)}.flatten(1))"
+  if kind == "ctc":
+    n, most = shape[1], max(1, shape[1] // 2)
+    labels = same(f"ints({max(c - 1, 1)}, b, {most})")
+    return (f"F.ctc_loss(F.log_softmax(out, -1).transpose(0, 1), {labels} + 1, Tensor.full((out.shape[0],), {n}, dtype='int32'), "
+            f"Tensor.full((out.shape[0],), {most}, dtype='int32'), zero_infinity=True)") if c > 1 else "out.square().mean()"
+  return {"square": "out.square().mean()", "mean": "out.mean()", "sum": "out.sum()"}[kind]
+
+
+def grown(spec: Spec) -> Program:
+  """The program of a network: a function of its ``Spec``."""
+  before = Device.assigned
+  Device.assigned = "NUMPY"
+  try:
+    with Tensor.train(): return _grown(spec)
+  finally: Device.assigned = before
+
+
+def _grown(spec: Spec) -> Program:
+  g = Growing(spec)
+  for kind in spec.kinds: block(g, kind)
+  r = g.rng
+  ends = r.choice(["forward", "backward", "backward", "backward", "gradient", "optimizer", "optimizer"])
+  if not any(p.requires_grad for p in g.net.parameters()): ends = "forward"
+  objective = "" if ends == "forward" and g.often(0.6) else loss(g)
+  names = [line.split(" = ")[0] for line in g.inputs]
+  used = [n for n in names if n == "x" or re.search(rf"\b{n}\b", "\n".join(g.forward))]
+  batches = tuple(dict.fromkeys([g.batch, *(r.choice([2, 3, 5, 6, 8, 12, 15]) for _ in range(2))]))
+  if spec.sizes == "numbers": batches = batches[:1]
+  bound = max(*batches, 2) * 2 if spec.sizes == "variable" else 0
+  lines = ["class Net(nn.Module):", "  def __init__(self):", "    super().__init__()", *[f"    {x}" for x in g.init],
+           f"  def forward(self, {', '.join(used)}):", *[f"    {x}" for x in g.forward], "    return x", "", "",
+           f"net = Net().train({ends != 'forward' or g.often(0.5)})" + (f'.to("{g.dtype}")' if g.dtype != "float32" else ""),
+           "fill(net)"]
+  if ends == "optimizer": lines.append(f"opt = nn.optim.{r.choice(OPTIMIZERS).format('list(net.parameters())')}")
+  lines += ["", "", "def step(b):"]
+  for line in g.inputs:
+    if bound: line = re.sub(r"\bb\b", str(bound), line) + "[:b]"
+    lines.append(f"  {line}")
+  lines.append(f"  out = net({', '.join(used)})")
+  if objective: lines.append(f"  loss = {objective}")
+  if ends == "forward": lines.append(f"  return [{'out, loss' if objective else 'out'}]")
+  elif ends == "gradient": lines += ["  params = list(net.parameters())", "  return [loss, *loss.gradient(*params)]"]
+  else:
+    lines += ["  net.zero_grad()", "  loss.backward()"]
+    if ends == "optimizer": lines += ["  opt.step()", "  return [loss, *net.parameters()]"]
+    else: lines.append("  return [loss, *[p.grad for p in net.parameters() if p.grad is not None], *net.buffers()]")
+  return Program("\n".join(lines), batches, bound)
+
+
+__all__ = ["KINDS", "PRELUDE", "grown"]
