@@ -103,10 +103,3 @@ def opened(machine: Machine) -> Pretended:
   found = devices._open.get(machine.device)
   if not isinstance(found, Pretended): found = devices._open[machine.device] = Pretended(machine)
   return found
-
-
-def refused() -> int:
-  """How many candidates were dropped though they were the choice, so far, or plain loops taken where another list applies."""
-  return 0
-
-
