@@ -1,12 +1,14 @@
 """From what is drawn of a network (``Spec``) to its program: blocks, a loss, gradients or an optimizer, calls with sizes."""
 from __future__ import annotations
 
+import random
 import re
+from typing import Any, Sequence
 
-from ntgrad import Device, Tensor
+from ntgrad import Device, Tensor, errors
 
 from .network_layers import BLOCKS
-from .network_program import PRELUDE, Growing, Program, Spec, Unfit
+from .network_program import PRELUDE, Growing, Program, Spec, Unfit, dry, dry_ints
 
 KINDS = tuple(BLOCKS)
 OPTIMIZERS = ("SGD({}, lr=0.01, momentum=0.9)", "SGD({}, lr=0.1, nesterov=True, momentum=0.9, weight_decay=1e-4)",
@@ -77,32 +79,75 @@ def _grown(spec: Spec) -> Program:
   g = Growing(spec)
   for kind in spec.kinds: block(g, kind)
   r = g.rng
-  ends = r.choice(["forward", "backward", "backward", "backward", "gradient", "optimizer", "optimizer"])
+  ends = r.choice(["forward", "backward", "backward", "backward", "gradient", "twice", "optimizer", "optimizer"])
   if not any(p.requires_grad for p in g.net.parameters()): ends = "forward"
   objective = "" if ends == "forward" and g.often(0.6) else loss(g)
+  opt = r.choice(OPTIMIZERS)
+  vary = "" if spec.sizes == "numbers" else r.choice(["b", "b", "t", "bt"]) if g.length else "b"
+  program = varied(g, (ends, objective, opt), vary)
+  # a length varies only where the network takes any
+  return varied(g, (ends, objective, opt), "b") if "t" in vary and not runs(program) else program
+
+
+def varied(g: Growing, end: tuple[str, str, str], vary: str) -> Program:
+  """The program of a network whose sizes ``vary``: b, its batch, t, the length of its sequences."""
+  b, t = g.batch, g.length
+  calls = [(b, t)]
+  if vary:
+    rng = random.Random(f"sizes {g.spec.seed} {g.spec.number}")
+    for n, d in zip(rng.sample((2, 3, 5, 6, 8, 12, 15), 2), rng.sample((-2, -1, 1, 3, 8), 2)):
+      calls.append((n if "b" in vary else b, max(1, t + d) if "t" in vary else t))
+  calls = list(dict.fromkeys(calls))
+  bounds = [2 * max(ns) if x in vary and g.spec.sizes == "variable" else 0 for x, ns in zip("bt", zip(*calls))]
+  return Program(body(g, *end, bounds, "t" in vary), tuple(calls), (bounds[0], bounds[1]))
+
+
+def runs(program: Program) -> bool:
+  """Whether all calls of a program make tensors: a layer may take but one length."""
+  env: dict[str, Any] = {}
+  exec(PRELUDE, env)
+  env.update(data=dry, ints=dry_ints, fill=lambda net: None)
+  try:
+    exec(re.sub(r"\n  net\.zero_grad[\s\S]*|\nopt = .*", "", program.body), env)
+    for b, t in program.calls: env["step"](b, t)
+  except errors.NtgradError: return False
+  return True
+
+
+def body(g: Growing, ends: str, objective: str, opt: str, bounds: Sequence[int], any_length: bool) -> str:
+  """The network as a class, and its step."""
   names = [line.split(" = ")[0] for line in g.inputs]
   used = [n for n in names if n == "x" or re.search(rf"\b{n}\b", "\n".join(g.forward))]
-  batches = tuple(dict.fromkeys([g.batch, *(r.choice([2, 3, 5, 6, 8, 12, 15]) for _ in range(2))]))
-  if spec.sizes == "numbers": batches = batches[:1]
-  bound = max(*batches, 2) * 2 if spec.sizes == "variable" else 0
   lines = ["class Net(nn.Module):", "  def __init__(self):", "    super().__init__()", *[f"    {x}" for x in g.init],
            f"  def forward(self, {', '.join(used)}):", *[f"    {x}" for x in g.forward], "    return x", "", "",
-           f"net = Net().train({ends != 'forward' or g.often(0.5)})" + (f'.to("{g.dtype}")' if g.dtype != "float32" else ""),
+           f"net = Net().train({ends != 'forward' or len(g.forward) % 2 == 0})"
+           + (f'.to("{g.dtype}")' if g.dtype != "float32" else ""),
            "fill(net)"]
-  if ends == "optimizer": lines.append(f"opt = nn.optim.{r.choice(OPTIMIZERS).format('list(net.parameters())')}")
-  lines += ["", "", "def step(b):"]
-  for line in g.inputs:
-    if bound: line = re.sub(r"\bb\b", str(bound), line) + "[:b]"
-    lines.append(f"  {line}")
+  if ends == "optimizer": lines.append(f"opt = nn.optim.{opt.format('list(net.parameters())')}")
+  lines += ["", "", "def step(b, t):", *[f"  {_input(g, line, bounds, any_length)}" for line in g.inputs]]
   lines.append(f"  out = net({', '.join(used)})")
   if objective: lines.append(f"  loss = {objective}")
   if ends == "forward": lines.append(f"  return [{'out, loss' if objective else 'out'}]")
   elif ends == "gradient": lines += ["  params = list(net.parameters())", "  return [loss, *loss.gradient(*params)]"]
   else:
     lines += ["  net.zero_grad()", "  loss.backward()"]
-    if ends == "optimizer": lines += ["  opt.step()", "  return [loss, *net.parameters()]"]
+    if ends == "twice": lines.append(f"  (net({', '.join(used)}) * 0.5).sum().backward()")
+    if ends == "optimizer":
+      if len(g.forward) % 3 == 0: lines.append("  nn.utils.clip_grad_norm_(list(net.parameters()), 1.0)")
+      lines += ["  opt.step()", "  return [loss, *net.parameters()]"]
     else: lines.append("  return [loss, *[p.grad for p in net.parameters() if p.grad is not None], *net.buffers()]")
-  return Program("\n".join(lines), batches, bound)
+  return "\n".join(lines)
+
+
+def _input(g: Growing, line: str, bounds: Sequence[int], any_length: bool) -> str:
+  """The line that makes an input. What varies as a Variable is cut from a tensor of the greatest size."""
+  if any_length: line = re.sub(rf"\b{g.length}\b(?! = )", "t", line)
+  cut = {x: most for x, most in zip("bt", bounds) if most}
+  sizes = re.sub(r", dtype=.*|\).*|.*data\(|.*ints\(\w+, ", "", line).split(", ")
+  if not cut.keys() & {*sizes}: return line
+  index = ", ".join([f":{n}" if n in cut else ":" for n in sizes])
+  for x, most in cut.items(): line = re.sub(rf"\b{x}\b", str(most), line)
+  return f"{line}[{index}]"
 
 
 __all__ = ["KINDS", "PRELUDE", "grown"]

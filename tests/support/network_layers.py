@@ -42,14 +42,15 @@ def _heads(g: Growing) -> tuple[int, int]:
   return max(1, g.choice([1, 2, 3, 4, 5, 8, max(1, min(g.features // d, 12))])), d
 
 
-def _mask(g: Growing, length: int, keys: int) -> str:
-  """A mask of attention as an argument; "" for none."""
+def _mask(g: Growing, length: str, keys: str, most: int) -> str:
+  """A mask of attention as an argument; "" for none. ``length`` and ``keys`` are how the program calls these, ``most`` is the
+  latter as a number."""
   kind = g.choice(["none", "causal", "causal", "bool", "float", "padding"])
   if kind == "causal": return ", is_causal=True"
-  if kind == "bool": return f", attn_mask=Tensor.ones({length}, {keys}).tril({max(0, keys - length)}).cast('bool')"
-  if kind == "float": return f", attn_mask={g.parameter(length, keys)}"
+  if kind == "bool": return f", attn_mask=Tensor.ones({length}, {keys}).tril().cast('bool')"
+  if kind == "float": return f", attn_mask=(Tensor.arange({keys}) - Tensor.arange({length}).unsqueeze(1)) * {g.parameter(1)}"
   if kind == "padding":
-    lengths = g.input("n", f"ints({keys}, b)")
+    lengths = g.input("n", f"ints({most}, b)")
     return f", attn_mask=(Tensor.arange({keys}) <= {lengths}.reshape(-1, 1, 1, 1))"
   return ""
 
@@ -66,17 +67,17 @@ def attention(g: Growing, grouped: bool = False, rotary: bool = False) -> None:
   if g.often(0.5): g.put(f"{g.layer(f'nn.LayerNorm({width})')}(x)")
   g.put(f"{qkv}(x).unflatten(2, (-1, {d})).transpose(1, 2).split([{h}, {kv}, {kv}], 1)", "q, k, v")
   if rotary:
-    g.put(f"Tensor.arange({length}).unsqueeze(1) * 10000.0 ** (Tensor.arange({d // 2}) / -{d / 2})", "a")
+    g.put(f"Tensor.arange(x.shape[1]).unsqueeze(1) * 10000.0 ** (Tensor.arange({d // 2}) / -{d / 2})", "a")
     for n in "qk":
       g.put(f"{n}[..., ::2]", "even")
       g.put(f"{n}[..., 1::2]", "odd")
       g.put("Tensor.stack(even * a.cos() - odd * a.sin(), even * a.sin() + odd * a.cos(), dim=-1).flatten(3).cast(x.dtype)", n)
   if grouped or g.often(0.6):
-    more = _mask(g, length, length) + (", enable_gqa=True" if kv != h else "")
+    more = _mask(g, "q.shape[2]", "q.shape[2]", length) + (", enable_gqa=True" if kv != h else "")
     g.put(f"F.scaled_dot_product_attention(q, k, v{more})")
   else:   # by hand
     g.put(f"q @ k.transpose(2, 3) * {d ** -0.5:.4f}", "s")
-    if g.often(0.5): g.put(f"s.masked_fill(Tensor.ones({length}, {length}).triu(1).cast('bool'), -1e4)", "s")
+    if g.often(0.5): g.put("s.masked_fill(Tensor.ones(x.shape[1], x.shape[1]).triu(1).cast('bool'), -1e4)", "s")
     g.put("F.softmax(s, -1) @ v")
   g.put(f"y + {out}(x.transpose(1, 2).flatten(2))")
 
@@ -96,7 +97,7 @@ def cross_attention(g: Growing) -> None:
   out = g.layer(f"nn.Linear({h * d}, {width})")
   g.put(f"{q}(x).unflatten(2, ({h}, {d})).transpose(1, 2)", "q")
   g.put(f"{kv}({context}).unflatten(2, (2, {h}, {d})).permute(2, 0, 3, 1, 4)", "kv")
-  g.put(f"F.scaled_dot_product_attention(q, kv[0], kv[1]{_mask(g, g.shape[1], keys).replace(', is_causal=True', '')})", "o")
+  g.put(f"F.scaled_dot_product_attention(q, kv[0], kv[1]{_mask(g, 'x.shape[1]', str(keys), keys).replace(', is_causal=True', '')})", "o")
   g.put(f"x + {out}(o.transpose(1, 2).flatten(2))")
 
 
@@ -110,8 +111,8 @@ def multihead(g: Growing) -> None:
   more = ", need_weights=False" if g.often(0.5) else ""
   if g.often(0.4):
     lengths = g.input("n", f"ints({length}, b)")
-    more += f", key_padding_mask=Tensor.arange({length}) > {lengths}.unsqueeze(1)"
-  elif g.often(0.4): more += f", attn_mask=Tensor.ones({length}, {length}).triu(1).cast('bool')"
+    more += f", key_padding_mask=Tensor.arange(x.shape[1]) > {lengths}.unsqueeze(1)"
+  elif g.often(0.4): more += ", attn_mask=Tensor.ones(x.shape[1], x.shape[1]).triu(1).cast('bool')"
   g.put(f"x + {layer}(x, x, x{more})[0]")
 
 
@@ -133,7 +134,7 @@ def _recurrent(g: Growing, cell: str) -> None:
     c = g.layer(f"nn.{cell}Cell({g.features}, {hidden})")
     g.put("None", "h")
     g.put("[]", "o")
-    g.loop(f"for i in range({g.shape[1]}):", f"h = {c}(x[:, i], h)", f"o.append({'h[0]' if cell == 'LSTM' else 'h'})")
+    g.loop("for i in range(x.shape[1]):", f"h = {c}(x[:, i], h)", f"o.append({'h[0]' if cell == 'LSTM' else 'h'})")
     g.put("Tensor.stack(o, dim=1)")
   else:
     more = (", bidirectional=True" if both else "") + (f", num_layers={layers}" if layers > 1 else "")

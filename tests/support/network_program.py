@@ -11,13 +11,17 @@ from typing import Any, Callable, Sequence
 
 import numpy as np
 
+import ntgrad
 import ntgrad.nn.functional as F
 from ntgrad import Tensor, nn
+from ntgrad.utils.checkpoint import checkpoint
 
 PRELUDE = """import numpy as np
 
+import ntgrad
 import ntgrad.nn.functional as F
 from ntgrad import Tensor, Variable, nn
+from ntgrad.utils.checkpoint import checkpoint
 
 rng = np.random.default_rng(0)
 Tensor.manual_seed(0)
@@ -60,17 +64,17 @@ class Spec:
 
 @dataclass(frozen=True)
 class Program:
-  """``body`` after the prelude defines ``step(b)``, which gives what is to be computed; ``batches`` are those to call it with,
-  ``ends`` a bound for the Variable, 0 for ints."""
+  """``body`` after the prelude defines ``step(b, t)``, which gives what is to be computed for a batch ``b`` of sequences of length
+  ``t``; ``calls`` are values of both. Where there are ``bounds``, those that vary are Variables with these as greatest values."""
   body: str
-  batches: tuple[int, ...]
-  bound: int
+  calls: tuple[tuple[int, int], ...]
+  bounds: tuple[int, int] = (0, 0)
 
   @property
   def text(self) -> str:
     """All of it."""
-    call = f"step(Variable('n', 1, {self.bound}).bind(b))" if self.bound else "step(b)"
-    return f"{PRELUDE}\n\n{self.body}\n\nfor b in {self.batches}: Tensor.realize(*{call})\n"
+    given = ", ".join([f"Variable('n{x}', 1, {most}).bind({x})" if most else x for x, most in zip("bt", self.bounds)])
+    return f"{PRELUDE}\n\n{self.body}\n\n\nfor b, t in {list(self.calls)}: Tensor.realize(*step({given}))\n"
 
 
 class Grown(nn.Module):
@@ -90,10 +94,12 @@ class Growing:
     self.forward: list[str] = []
     self.net, self.count = Grown(), 0
     self.inputs: list[str] = []      # lines that make the step's inputs
-    self.scope: dict[str, Any] = {"nn": nn, "F": F, "Tensor": Tensor, "self": self.net, "np": np}
+    self.scope: dict[str, Any] = {"nn": nn, "F": F, "Tensor": Tensor, "self": self.net, "np": np, "ntgrad": ntgrad,
+                                  "checkpoint": checkpoint}
     r = self.rng
     self.batch = r.choice(BATCHES[:8] if spec.small else BATCHES)
-    self.dtype = r.choice(["float32"] * 8 + ["float16", "bfloat16"])
+    self.length = 0      # of the sequences that come in
+    self.dtype = r.choice(["float32"] * 16 + ["float16", "float16", "bfloat16", "bfloat16", "float64"])
     self.form = ""
 
   # ---- drawing
@@ -157,6 +163,8 @@ class Growing:
     shape = {"rows": (f,), "sequence": (self.size(LENGTHS), f), "series": (self.size(CHANNELS), self.size(LENGTHS)),
              "image": (self.choice([1, 3, 3, self.size(CHANNELS)]), h, w if self.often(0.3) else h)}[form]
     self.form = form
+    if form == "sequence": self.length = shape[0]
+    if form == "series": self.length = shape[1]
     dtype = f', dtype="{self.dtype}"' if self.dtype != "float32" else ""
     self.inputs.append(f"x = data(b, {', '.join(map(str, shape))}{dtype})")
     self.scope["x"] = dry(self.batch, *shape, dtype=self.dtype)

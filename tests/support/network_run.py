@@ -66,8 +66,8 @@ def results(program: Program, drawn: Any = None, nudge: float = 0) -> list[list[
     env["data"] = lambda *shape, dtype="float32": Tensor(near(data.standard_normal(shape)).astype("float32"), dtype=dtype)
   exec(program.body, env)
   out = []
-  for b in program.batches:
-    made = env["step"](Variable("n", 1, program.bound).bind(b) if program.bound else b)
+  for call in program.calls:
+    made = env["step"](*[Variable(f"n{x}", 1, most).bind(n) if most else n for x, n, most in zip("bt", call, program.bounds)])
     Tensor.realize(*made)
     out.append(made)
   return out
