@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from support.network_build import KINDS, grown
-from support.network_draws import SIZES, draws
+from support.network_draws import FAMILIES, SIZES, draws
 from support.network_machines import MACHINES
 from support.network_run import tried
 
@@ -25,13 +25,12 @@ def test_networks(number: int) -> None:
 
 
 def test_draws_cover_pairs() -> None:
-  """Every pair of two kinds, of kind and machine, of kind and sizes, of machine and sizes is drawn."""
+  """1,000 networks have every kind and every two families of blocks on every machine and with every way of sizes."""
   first = list(itertools.islice(draws(SEED), 1000))
-  after = {pair for d in first for pair in itertools.pairwise(d.spec.kinds)}
-  on = {(k, m) for d in first for k in (*d.spec.kinds, d.spec.sizes) for m in d.machines}
-  sized = {(k, d.spec.sizes) for d in first for k in d.spec.kinds}
-  assert after == set(itertools.product(KINDS, KINDS)) and on == set(itertools.product((*KINDS, *SIZES), MACHINES))
-  assert sized == set(itertools.product(KINDS, SIZES))
+  parts = [*KINDS, *itertools.product(FAMILIES, FAMILIES)]
+  on = {(x, m) for d in first for x in (*d.parts, d.spec.sizes) for m in d.machines}
+  assert on == {*itertools.product((*parts, *SIZES), MACHINES)}
+  assert {(x, d.spec.sizes) for d in first for x in d.parts} == {*itertools.product(parts, SIZES)}
 
 
 def test_programs_are_functions_of_number_and_seed() -> None:

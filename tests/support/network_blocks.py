@@ -100,7 +100,8 @@ def residual(g: Growing) -> None:
   g.become("image")
   c, to, stride = g.features, g.size(CHANNELS), g.choice([1, 1, 2])
   def conv(a: int, b: int, k: int, s: int) -> str: return g.layer(f"nn.Conv2d({a}, {b}, {k}, {s}, {k // 2}, bias=False)")
-  def norm() -> str: return g.layer(g.choice([f"nn.BatchNorm2d({to})", f"nn.GroupNorm({g.divisor(to)}, {to})"]))
+  def norm() -> str:
+    return g.layer(f"nn.BatchNorm2d({to})" if g.batch > 1 and g.often(0.5) else f"nn.GroupNorm({g.divisor(to)}, {to})")
   g.put(f"{norm()}({conv(c, to, 1, stride)}(x))" if to != c or stride > 1 else "x", "y")
   g.put(f"F.relu({norm()}({conv(c, to, 3, stride)}(x)))")
   g.put(f"F.relu({norm()}({conv(to, to, 3, 1)}(x)) + y)")

@@ -7,7 +7,7 @@ from typing import Any, Sequence
 
 from ntgrad import Device, Tensor, errors
 
-from .network_layers import BLOCKS
+from .network_further import BLOCKS
 from .network_program import PRELUDE, Growing, Program, Spec, Unfit, dry, dry_ints
 
 KINDS = tuple(BLOCKS)
@@ -31,13 +31,22 @@ def block(g: Growing, kind: str) -> None:
   g.begin("rows")
 
 
+_ELEMENTWISE = {
+  "mse": "F.mse_loss(out, {})", "bce": "F.binary_cross_entropy_with_logits(out, ({} > 0).float())",
+  "smooth": "F.smooth_l1_loss(out, {})", "l1": "F.l1_loss(out, {})", "huber": "F.huber_loss(out, {}, delta=0.5)",
+  "summed": 'F.mse_loss(out, {}, reduction="sum")', "gaussian": "F.gaussian_nll_loss(out, {}, out.detach().square() + 0.1)",
+  "poisson": "F.poisson_nll_loss(out.clamp(-3, 3), {}.abs())", "soft": "F.soft_margin_loss(out, {}.sign())",
+  "hinge": "F.hinge_embedding_loss(out, {}.sign())", "weighted": "((out - {}) * out.detach().sigmoid()).square().mean()",
+}
+
+
 def loss(g: Growing) -> str:
   """A loss of the network's output ``x``; its targets are inputs of the step."""
   r = g.choice
   if g.dtype != "float32" and g.often(0.7): g.put("x.float()")
   c, shape = g.features, g.shape
   rest = ", ".join(map(str, shape[1:]))
-  kind = r(["classes"] * 4 + ["mse", "bce", "smooth", "l1", "huber", "kl", "cosine", "margin", "ctc", "square", "mean", "sum"])
+  kind = r(["classes"] * 6 + ["kl", "cosine", "margin", "ctc", "square", "mean", "sum", *_ELEMENTWISE])
   if kind == "ctc" and g.form != "sequence": kind = "classes"
   def same(text: str) -> str: return g.input("t", text)
   if kind == "classes":
@@ -50,11 +59,7 @@ def loss(g: Growing) -> str:
     if g.often(0.2): return f"F.nll_loss(F.log_softmax(out, 1), {y})"
     return f"F.cross_entropy(out, {y}{r(['', '', ', label_smoothing=0.1', f', ignore_index={g.rng.randrange(c)}'])})"
   data = f"data(b, {rest})"
-  if kind == "mse": return f"F.mse_loss(out, {same(data)})"
-  if kind == "bce": return f"F.binary_cross_entropy_with_logits(out, ({same(data)} > 0).float())"
-  if kind == "smooth": return f"F.smooth_l1_loss(out, {same(data)})"
-  if kind == "l1": return f"F.l1_loss(out, {same(data)})"
-  if kind == "huber": return f"F.huber_loss(out, {same(data)}, delta=0.5)"
+  if kind in _ELEMENTWISE: return _ELEMENTWISE[kind].format(same(data))
   if kind == "kl": return f"F.kl_div(F.log_softmax(out, -1), F.softmax({same(data)}, -1), reduction='batchmean')"
   if kind == "cosine": return f"(1 - F.cosine_similarity(out.flatten(1), {same(data)}.flatten(1))).mean()"
   if kind == "margin": return f"F.triplet_margin_loss(out.flatten(1), {same(data)}.flatten(1), {same(data)}.flatten(1))"

@@ -97,7 +97,8 @@ def cross_attention(g: Growing) -> None:
   out = g.layer(f"nn.Linear({h * d}, {width})")
   g.put(f"{q}(x).unflatten(2, ({h}, {d})).transpose(1, 2)", "q")
   g.put(f"{kv}({context}).unflatten(2, (2, {h}, {d})).permute(2, 0, 3, 1, 4)", "kv")
-  g.put(f"F.scaled_dot_product_attention(q, kv[0], kv[1]{_mask(g, 'x.shape[1]', str(keys), keys).replace(', is_causal=True', '')})", "o")
+  mask = _mask(g, "x.shape[1]", str(keys), keys).replace(", is_causal=True", "")
+  g.put(f"F.scaled_dot_product_attention(q, kv[0], kv[1]{mask})", "o")
   g.put(f"x + {out}(o.transpose(1, 2).flatten(2))")
 
 
@@ -251,7 +252,8 @@ def moved(g: Growing) -> None:
     dim = g.choice(range(1, len(g.shape)))
     n = g.shape[dim]
     padded = f"F.pad(x, ({g.choice([0, 1, 2])}, {g.choice([1, 3])}))"
-    hows = [f"x.roll({g.choice([1, -2, n // 2])}, {dim})", f"x.flip({dim})", padded, f"x.narrow({dim}, {n // 3}, {n - n // 3})", f"x.repeat_interleave(2, {dim})"]
+    hows = [f"x.roll({g.choice([1, -2, n // 2])}, {dim})", f"x.flip({dim})", padded, f"x.narrow({dim}, {n // 3}, {n - n // 3})",
+            f"x.repeat_interleave(2, {dim})"]
     if len(g.shape) > 2 and min(g.shape[2:]) > 1:
       by = "(1, 0, 0, 1)" if g.form == "image" else f"({g.choice([0, 1])}, 1)"
       hows += [f'F.pad(x, {by}, mode="{g.choice(["reflect", "replicate", "circular"])}")'] * 2
@@ -264,5 +266,5 @@ def dropout(g: Growing) -> None:
 
 
 BLOCKS: dict[str, Block] = SPATIAL | {f.__name__: f for f in (
-  linear, perceptron, gate, all_activations, attention, grouped_attention, rotary_attention, cross_attention, multihead, encoder, rnn,
-  gru, lstm, embedding, embedding_bag, gather, select, scatter, index_add, positions, ordered, einsum, cat, moved, dropout)}
+  linear, perceptron, gate, all_activations, attention, grouped_attention, rotary_attention, cross_attention, multihead, encoder,
+  rnn, gru, lstm, embedding, embedding_bag, gather, select, scatter, index_add, positions, ordered, einsum, cat, moved, dropout)}

@@ -64,8 +64,8 @@ class Spec:
 
 @dataclass(frozen=True)
 class Program:
-  """``body`` after the prelude defines ``step(b, t)``, which gives what is to be computed for a batch ``b`` of sequences of length
-  ``t``; ``calls`` are values of both. Where there are ``bounds``, those that vary are Variables with these as greatest values."""
+  """``body`` after the prelude defines ``step(b, t)``, which gives what is to be computed for a batch ``b`` of sequences of
+  length ``t``; ``calls`` are values of both. Where there are ``bounds``, what varies is a Variable with that greatest value."""
   body: str
   calls: tuple[tuple[int, int], ...]
   bounds: tuple[int, int] = (0, 0)
@@ -74,7 +74,8 @@ class Program:
   def text(self) -> str:
     """All of it."""
     given = ", ".join([f"Variable('n{x}', 1, {most}).bind({x})" if most else x for x, most in zip("bt", self.bounds)])
-    return f"{PRELUDE}\n\n{self.body}\n\n\nfor b, t in {list(self.calls)}: Tensor.realize(*step({given}))\n"
+    calls = ", ".join(map(str, self.calls))
+    return f"{PRELUDE}\n\n{self.body}\n\n\nfor b, t in [{calls}]: Tensor.realize(*step({given}))\n"
 
 
 class Grown(nn.Module):
@@ -143,6 +144,17 @@ class Growing:
       self.forward.append(f"{line}   # {', '.join(map(str, made.shape))}")
       if not 0 < made.numel() <= (MOST >> 5 if self.spec.small else MOST): raise Unfit
     else: self.forward.append(line)
+
+  def setup(self, line: str) -> None:
+    """A line of ``__init__`` that makes no layer."""
+    self.count += 1
+    self.init.append(line)
+    exec(line, self.scope)
+
+  def run(self, line: str) -> None:
+    """A line of ``forward`` that is no assignment to a name."""
+    self.forward.append(line)
+    exec(line, self.scope)
 
   def loop(self, head: str, *lines: str) -> None:
     """A loop of ``forward``."""
