@@ -9,12 +9,13 @@ from .costs import MemoryAccess, profile
 from .kernel import Kernel
 from .opts import Fuse, Split
 from .opts.axes import split
-from .uop import BinaryOps, Ops
+from .uop import BinaryOps, Ops, UOp
 
 
 def split_axes(kernel: Kernel) -> Kernel:
-  """An axis that indices only see through ``a // n`` and ``a % n`` becomes the two that they mean (a flattened gradient)."""
-  axes = {a.rng: a for a in kernel.axes}
+  """An axis that indices only see through ``a // n`` and ``a % n`` becomes the two that they mean (a flattened gradient). Not one
+  whose number stands for a run-time size (then it has a ``most``), which ``n`` need not divide."""
+  axes = {a.rng: a for a in kernel.axes if isinstance(a.size, UOp) or not a.most}
   for u in kernel.nodes:
     if u.op is Ops.ALU and u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and u.src[0] in axes and ix.of_sizes(u.src[1]):
       a, n = axes[u.src[0]], ix.number(u.src[1])

@@ -24,7 +24,7 @@ def choose(parts: Parts, target: Target | None) -> Parts:
   if config.noopt or target is None: return parts
   kernel = parts.kernel
   if kernel.sizes and not kernel.of_kind(AxisKind.TILE): kernel = split_axes(kernel)   # by sizes, which its twin has numbers for
-  return Parts.of(as_twin(kernel, lambda k: optimize(k, target, bool(kernel.sizes))))
+  return Parts.of(as_twin(kernel, target, lambda k: optimize(k, target, bool(kernel.sizes))))
 
 
 def choose_statements(parts: Parts, target: Target | None) -> Parts:
@@ -36,12 +36,12 @@ def choose_statements(parts: Parts, target: Target | None) -> Parts:
   def one(part: Part) -> Part:
     kernel = part.kernel
     if kernel.body[0].op is not Ops.STORE or not kernel.axes or kernel.of_kind(*COPIED): return part
-    def chosen(k: Kernel) -> Kernel: return several(k, bool(kernel.sizes)) if chooses(target) else whole_axis(k)
-    return replace(part, kernel=as_twin(kernel, chosen))
-  def several(kernel: Kernel, sized: bool) -> Kernel:
+    def chosen(k: Kernel) -> Kernel: return several(k) if chooses(target) else whole_axis(k)
+    return replace(part, kernel=as_twin(kernel, target, chosen))
+  def several(kernel: Kernel) -> Kernel:
     kernel = first(kernel, [lambda k: merge_axes(split_axes(k))])
     kernel = first(kernel, (c.applied for c in Search(kernel, target, exact=True).choices()))
-    return first(kernel, [lambda k: copy_once(k, target, room, sized)])
+    return first(kernel, [lambda k: copy_once(k, target, room)])
   return parts.map(one)
 
 

@@ -305,8 +305,8 @@ class Search:
     """What a load costs more that jumps to another page or line with each step of the reduction; what lies beside it is read at
     the same time."""
     if not jumps_far(x, self.bound): return 0.0
-    rounds = prod(self.sizes[b] for b in self.bound & x.axes)
-    step = min(abs(x.steps[b] or 0) * x.itemsize for b in self.bound & x.axes)
+    along = [b for b in self.bound if b in x.steps]   # its gate may vary along others
+    rounds, step = prod(self.sizes[b] for b in along), min([abs(x.steps[b] or 0) * x.itemsize for b in along])
     return CONFLICT if step % SET == 0 and rounds * SET >= self.target.core_cache else FAR_LOAD
 
   def distinct(self, x: MemoryAccess, copies: dict[int, int], unroll: dict[int, int]) -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 import math
 from typing import Iterator, Sequence
 
-from .additions import room_along
+from .additions import limit_additions, room_along
 from .candidates import first
 from .costs import MemoryAccess, profile
+from .errors import OptError
 from .kernel import Axis, AxisKind, Kernel
 from .opts import CacheRead, Reorder, Serial
 from .target import Target
-from .uop import prod
+from .uop import Ops, prod
 
 # of a statement: a panel pays for whole vectors with so many bytes between neighbours in the loop (for gathers it always does),
 STEP = 512
@@ -52,66 +53,75 @@ def share(count: int, rest: int, want: int, cores: int) -> int:
   return min({-(-count // p) for p in range(least, min(2 * least, count) + 1)} or {1}, key=last)
 
 
-def panels(kernel: Kernel, exact: bool = False) -> Iterator[tuple[MemoryAccess, int]]:
-  """The LOADs of a product with lanes along its columns that may have a panel, each with the bytes of its panel. ``exact``: the
-  sizes stand for others, for which a panel has room up to a power of two."""
+def panels(kernel: Kernel) -> Iterator[MemoryAccess]:
+  """The LOADs of a product with lanes along its columns that may have a panel."""
   lanes = kernel.of_kind(AxisKind.LANE)
   loops = [a.id for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound]
   if not lanes or lanes[0].id in kernel.bound or not loops or len(kernel.reduces) != 1: return
-  here = [a for a in kernel.axes if a.kind is not AxisKind.GRID]
-  def along(a: Axis) -> int:
-    return 1 << (a.count - 1).bit_length() if exact and a.kind is AxisKind.LOOP else room_along(kernel, a)
-  sizes: dict[int, int] = {}   # of all that is copied of a param
-  found = [x for x in profile(kernel).accesses   # variables are near already
-           if not x.write and x.slot >= 0 and lanes[0].id in x.axes and x.axes & kernel.bound]
-  for x in found: sizes[x.slot] = sizes.get(x.slot, 0) + x.itemsize * prod(along(a) for a in here if a.id in x.axes)
-  for x in found:
-    if not x.overlaps_along([a.id for a in here]): yield x, sizes[x.slot]
+  here = [a.id for a in kernel.axes if a.kind is not AxisKind.GRID]
+  for x in profile(kernel).accesses:   # variables are near already
+    if x.write or x.slot < 0 or lanes[0].id not in x.axes or not x.axes & kernel.bound: continue
+    if not x.overlaps_along(here): yield x
 
 
-def copy_once(kernel: Kernel, target: Target, left: list[int], exact: bool = False) -> Kernel:
+def local_bytes(kernel: Kernel) -> int:
+  """The bytes of local memory that a kernel's copies take, once long sums are sums of sums: that rounds their axes up."""
+  kernel = limit_additions(kernel)
+  copies = [u for u in kernel.nodes if u.op is Ops.CACHE_READ]
+  return sum([u.dtype.itemsize * prod([a.most or a.count for a in map(kernel.axis, u.arg)]) for u in copies])
+
+
+def panel_bytes(kernel: Kernel, x: MemoryAccess, lane: Axis) -> float:
+  """The bytes of a panel of what a LOAD reads; infinitely many where it cannot be copied."""
+  try: return local_bytes(CacheRead(x.slot, lane.id).apply(kernel)) - local_bytes(kernel)
+  except OptError: return math.inf
+
+
+def copy_once(kernel: Kernel, target: Target, left: list[int]) -> Kernel:
   """The kernel of one statement with a panel: x[a0, a1] * y[a1, a2] -> x[a0, a1] * cache_read[a1, a2](y[a1, a2]).
 
   Not where more bytes would be needed than are ``left`` of the program's local memory; what the panel takes is subtracted.
   """
-  for x, size in panels(kernel, exact):
-    lane, inner = kernel.of_kind(AxisKind.LANE)[0].id, [a.id for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound][-1]
-    if x.steps.get(lane) == 1 and (x.steps.get(inner) or 0) * x.itemsize < STEP: continue
+  for x in panels(kernel):
+    lane, inner = kernel.of_kind(AxisKind.LANE)[0], [a.id for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound][-1]
+    if x.steps.get(lane.id) == 1 and (x.steps.get(inner) or 0) * x.itemsize < STEP: continue
     again = prod(a.count for a in kernel.of_kind(AxisKind.GRID, AxisKind.LOOP) if a.id not in kernel.bound | x.axes)
-    if x.gated or again < USES or size > min(left[0], target.core_cache // PART): continue
-    left[0] -= size
-    return CacheRead(x.slot, lane).apply(kernel)
+    if x.gated or again < USES: continue
+    size = panel_bytes(kernel, x, lane)
+    if size > min(left[0], target.core_cache // PART): continue
+    left[0] -= int(size)
+    return CacheRead(x.slot, lane.id).apply(kernel)
   return kernel
 
 
 def copy_for_rows(kernel: Kernel, target: Target, slot: int, exact: bool = False) -> Kernel | None:
   """A product whose programs are columns of panels of a param: a loop over the rows reads each panel from the cache. None where
   it cannot have one. ``exact``: the sizes stand for others."""
-  x, size = next((p for p in panels(kernel, exact) if p[0].slot == slot and p[1] <= room(target)), (None, 0))
+  x = next((x for x in panels(kernel) if x.slot == slot), None)
   if x is None: return None
   lane = kernel.of_kind(AxisKind.LANE)[0]
+  size = panel_bytes(kernel, x, lane)
+  if size > room(target): return None
   others = [y for y in profile(kernel).accesses if not y.write and y.slot != slot and lane.id not in y.axes]
   # the other factor, where each step goes to another line
-  jumps = [y for y in others if jumps_far(y, kernel.bound)]
+  jumps = list({y.slot: y for y in others if jumps_far(y, kernel.bound)}.values())
   def packed(k: Kernel) -> Kernel | None:
-    return pack_rows(k, target, x, size, jumps[0], lane) if len(jumps) == 1 and not exact else None
-  def each(k: Kernel) -> Kernel:
-    for opt in shared_out(k, target, x, size): k = opt.apply(k)
+    return pack_rows(k, target, x, int(size), jumps[0], lane) if len(jumps) == 1 and not exact else None
+  def each(k: Kernel) -> Kernel | None:
+    for opt in shared_out(k, target, x, int(size)): k = opt.apply(k)
     k = CacheRead(x.slot, lane.id).apply(k)
-    return first(k, [lambda k: pack_each(k, target, x, size, jumps)])
+    return first(k, [lambda k: pack_each(k, target, jumps)]) if local_bytes(k) <= target.local_memory else None
   return first(kernel, [packed, each])
 
 
-def pack_each(kernel: Kernel, target: Target, x: MemoryAccess, size: int, jumps: Sequence[MemoryAccess]) -> Kernel:
-  """A product with a panel of ``x``, which takes so many bytes, where the rows of one iteration of the factors that are read from
-  far apart are copied, too, if they fit and several panels take them."""
+def pack_each(kernel: Kernel, target: Target, jumps: Sequence[MemoryAccess]) -> Kernel:
+  """A product with a panel, where the rows of one iteration of the factors that are read from far apart are copied, too, if they
+  fit and several panels take them."""
   for y in jumps:
     again = prod(a.count for a in kernel.of_kind(AxisKind.LOOP) if a.id not in kernel.bound | y.axes)
-    copied = [a for a in kernel.axes if a.id in y.axes and (a.id in kernel.bound or a.kind is AxisKind.UPCAST)]
-    packed_bytes = y.itemsize * prod(room_along(kernel, a) for a in copied)
-    taken = size * prod(a.count for a in kernel.axes if a.kind is AxisKind.LOOP and a.id in x.axes - kernel.bound)
-    if again >= 2 and packed_bytes <= min(MOST_PACKED, target.local_memory - taken):
-      kernel = CacheRead(y.slot, summed_along(kernel, y), each_round=True).apply(kernel)
+    if again < 2: continue
+    packed, before = CacheRead(y.slot, summed_along(kernel, y), each_round=True).apply(kernel), local_bytes(kernel)
+    if before < local_bytes(packed) <= min(before + MOST_PACKED, target.local_memory): kernel = packed
   return kernel
 
 
@@ -180,7 +190,8 @@ def pack_rows(kernel: Kernel, target: Target, x: MemoryAccess, size: int, y: Mem
   if loop is None: return None
   kernel = Reorder(loop.id, True).apply(kernel)
   kernel = CacheRead(x.slot, lane.id, each_round=True).apply(kernel)
-  return CacheRead(y.slot, summed_along(kernel, y)).apply(kernel)
+  kernel = CacheRead(y.slot, summed_along(kernel, y)).apply(kernel)
+  return kernel if local_bytes(kernel) <= target.local_memory else None
 
 
 def ids_along(kernel: Kernel, slot: int) -> frozenset[int]:

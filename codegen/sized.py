@@ -15,12 +15,31 @@ from . import index as ix
 from .candidates import refused
 from .errors import OptError
 from .kernel import Axis, AxisKind, Kernel
-from .opts import Block, Cover, Opt, Pad, Peel, Serial, ShiftInwards, Split, Swizzle, Unroll, Upcast, UpcastInwards, Vectorize
+from .opts import (
+  Block,
+  CacheRead,
+  Cover,
+  Opt,
+  Pad,
+  Peel,
+  Serial,
+  ShiftInwards,
+  Split,
+  Swizzle,
+  Unroll,
+  Upcast,
+  UpcastInwards,
+  Vectorize,
+)
 from .opts.base import PREFIX, Sized
+from .opts.memory import most_along
+from .panels import local_bytes
 from .rewrite import substitute
+from .target import Target
 from .uop import BinaryOps, Ops, UOp, toposort
 
 MULTIPLES = ((512, 64), (32, 16))   # sizes from the first number on are seen as multiples of the second
+ROUNDED = 64   # what a copy in local memory has room for is rounded up to about such multiples, where long sums are cut in parts
 SHARE = 64   # vectors of a program of a kernel that only maps elements, where the twin leaves it open
 
 
@@ -43,24 +62,26 @@ def with_numbers(kernel: Kernel) -> Kernel:
   if any([ix.vmin(d) < 1 for d in substitute(tuple(divisors), table)]): table = {u: ix.const(max(ix.hint(u), 1)) for u in sizes}
   def known(n: ix.Dim) -> ix.Dim: return n if isinstance(n, int) else max(ix.count(substitute((n,), table)[0]), 1)
   # an axis of several elements stays one: its RANGE must not vanish
-  axes = tuple([a if isinstance(a.size, int) else replace(a, size=max(ix.count(known(a.size)), 2)) for a in kernel.axes])
+  def numbered(a: Axis) -> Axis:
+    return replace(a, size=max(ix.count(known(a.size)), 2), most=-(-max(most_along(a), 2) // ROUNDED) * ROUNDED)
+  axes = tuple([a if isinstance(a.size, int) else numbered(a) for a in kernel.axes])
   ranges = {a.rng: b.rng for a, b in zip(kernel.axes, axes) if a is not b}
   params = tuple([replace(p, shape=tuple(map(known, p.shape))) for p in kernel.params])
   return kernel.with_(params=params, axes=axes, body=substitute(kernel.body, {**table, **ranges}), needs=())
 
 
-def as_twin(kernel: Kernel, choose: Callable[[Kernel], Kernel]) -> Kernel:
-  """A kernel after the Opts that ``choose`` gives; with run-time sizes after those for its twin."""
+def as_twin(kernel: Kernel, target: Target, choose: Callable[[Kernel], Kernel]) -> Kernel:
+  """A kernel after the Opts that ``choose`` gives for a target; with run-time sizes after those for its twin."""
   if not kernel.sizes: return choose(kernel)
   twin = with_numbers(kernel)
-  return _Replay(kernel, twin).run(choose(twin).applied[len(kernel.applied):])
+  return _Replay(kernel, twin, target).run(choose(twin).applied[len(kernel.applied):])
 
 
 class _Replay:
   """The Opts of a twin applied to a kernel with run-time sizes."""
 
-  def __init__(self, kernel: Kernel, twin: Kernel):
-    self.kernel, self.twin = kernel, twin
+  def __init__(self, kernel: Kernel, twin: Kernel, target: Target):
+    self.kernel, self.twin, self.target = kernel, twin, target
     self.ids = {a.id: a.id for a in kernel.axes}   # of the twin's axes -> of the kernel's
     self.done: set[Opt] = set()                    # of the twin's, applied together with others
 
@@ -78,6 +99,7 @@ class _Replay:
         kernel, made = self.kernel, None
         for step in self.steps(mine, before, opt, opts[n + 1:]):
           kernel = step.apply(kernel)
+          if isinstance(step, CacheRead) and local_bytes(kernel) > self.target.local_memory: kernel = self.kernel
       except OptError as e:
         if not self.kernel.free: refused(self.kernel, e)   # one for all sizes goes without what needs something of them
         continue
@@ -132,3 +154,4 @@ class _Replay:
       inner = max(a.id for a in self.kernel.axes) + 1
       yield Peel(inner, n)
       yield kind(inner, n)
+      del self.ids[twins.axis]   # what is left of the axis are programs; the twin's were vectors

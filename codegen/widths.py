@@ -53,4 +53,8 @@ def lower_index(uops: Iterable[UOp], target: Target | None = None) -> UOpList:
     if n not in seen:
       seen.add(n)
       out.append(n)
-  return UOpList(x for n in out for x in (n, *after.get(n, ())))
+  listed, stack = UOpList(), out[::-1]
+  while stack:   # what is widened may itself stand beside another node
+    listed.append(n := stack.pop())
+    stack.extend(after.get(n, ())[::-1])
+  return listed

@@ -10,7 +10,7 @@ from ..functions import identity
 from ..kernel import Axis, AxisKind, Kernel
 from ..rewrite import fold, rewrite, substitute
 from ..target import Target
-from ..uop import BinaryOps, Ops, TernaryOps, UOp
+from ..uop import BinaryOps, Ops, TernaryOps, UOp, prod
 from .base import OnAxis, Opt, Sized
 
 __all__ = [
@@ -296,7 +296,8 @@ class Fuse(OnAxis):
     if axis.kind is AxisKind.LOOP and any((axis.rng in s.ranges) != (other.rng in s.ranges) for s in kernel.effects):
       raise OptError(f"{both}: what is stored varies with one of them only, and would be stored several times")
     if {axis.id, other.id} & kernel.sequential: raise OptError(f"{both}: one is gone through in order")
-    whole = Axis(axis.id, ix.times(axis.size, other.size), axis.kind)
+    most = prod([a.most or a.count for a in (axis, other)]) if axis.most or other.most else 0
+    whole = Axis(axis.id, ix.times(axis.size, other.size), axis.kind, most=most)
     kernel = expressed(kernel, axis, ix.fdiv(whole.rng, other.size), (whole,))
     return expressed(kernel, other, ix.mod(whole.rng, other.size), ())
 

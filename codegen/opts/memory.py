@@ -7,7 +7,7 @@ from .. import index as ix
 from ..costs import gate_of
 from ..dtype import dtypes
 from ..errors import OptError
-from ..kernel import EFFECTS, AxisKind, Kernel, reads_its_place
+from ..kernel import EFFECTS, Axis, AxisKind, Kernel, reads_its_place
 from ..rewrite import rewrite
 from ..uop import Ops, UOp, toposort
 from .base import Opt
@@ -17,6 +17,13 @@ __all__ = ["CacheRead", "NonTemporal", "TensorDescriptor"]
 UNBOUNDED = 1 << 20   # elements along an axis that no local memory has
 # of a local copy, outermost first
 LAYOUT = {AxisKind.LOCAL: 0, AxisKind.LOOP: 0, AxisKind.UPCAST: 1, AxisKind.UNROLL: 1, AxisKind.LANE: 2}
+
+
+def most_along(axis: Axis) -> int:
+  """How many elements a copy in local memory has room for along an axis of a run-time size: all that there may be, or if these
+  are many more than there are about, a power of two."""
+  most = ix.vmax(ix.node(axis.size))
+  return most if axis.varies or most <= 2 * axis.count else 1 << (max(axis.count, 1) - 1).bit_length()
 
 
 @dataclass(frozen=True)
@@ -58,14 +65,11 @@ class CacheRead(Opt):
     if body == kernel.body: raise OptError(f"{self}: no read of {what} goes along a{self.axis}")
     kernel = kernel.with_(body=body)
     along_loops = {i for u in kernel.nodes if u.op is Ops.CACHE_READ for i in u.arg}
-    for a in kernel.axes:   # local memory has a size: what is copied along a run-time size has room up to a power of two
+    for a in kernel.axes:   # local memory has a size
       if a.id not in along_loops or isinstance(a.size, int) or a.most: continue
-      most = ix.vmax(a.size)
-      if not ix.of_sizes(a.size):
-        if most >= UNBOUNDED: raise OptError(f"{self}: the size of {a} varies")
-      elif most > 2 * a.count:
-        most = 1 << (max(a.count, 1) - 1).bit_length()
-        kernel = kernel.needing(ix.lt(a.size, most + 1))
+      most = most_along(a)
+      if a.varies and most >= UNBOUNDED: raise OptError(f"{self}: the size of {a} varies")
+      if most < ix.vmax(a.size): kernel = kernel.needing(ix.lt(a.size, most + 1))
       kernel = kernel.with_(axes=tuple([replace(x, most=most) if x is a else x for x in kernel.axes]))
     return kernel
 

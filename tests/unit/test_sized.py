@@ -53,7 +53,7 @@ def test_a_twin_has_numbers() -> None:
 
 def test_a_kernel_without_sizes_is_its_own_twin() -> None:
   k = product({"M": 4, "N": 5, "K": 6})
-  assert as_twin(k, lambda given: given) is k
+  assert as_twin(k, CPU, lambda given: given) is k
 
 
 @pytest.mark.parametrize("name", MAKES)
