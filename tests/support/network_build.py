@@ -13,7 +13,7 @@ from .network_program import PRELUDE, Growing, Program, Spec, Unfit, dry, dry_in
 KINDS = tuple(BLOCKS)
 OPTIMIZERS = ("SGD({}, lr=0.01, momentum=0.9)", "SGD({}, lr=0.1, nesterov=True, momentum=0.9, weight_decay=1e-4)",
               "Adam({}, lr=1e-3)", "AdamW({}, lr=1e-3)", "RMSprop({}, lr=1e-3)",
-              "Adagrad({}, lr=1e-2)", "LAMB({}, lr=1e-3)", "Muon({}, lr=0.01)",
+              "Adagrad({}, lr=1e-2)", "LAMB({}, lr=1e-3)", "Muon([p for p in {} if p.ndim == 2], lr=0.01)",
               "NAdam({}, lr=1e-3)", "Lion({}, lr=1e-4)", "Adadelta({})", "Adamax({})", "RAdam({})", "LARS({}, lr=0.01)")
 
 
@@ -87,7 +87,7 @@ def _grown(spec: Spec) -> Program:
   ends = r.choice(["forward", "backward", "backward", "backward", "gradient", "twice", "optimizer", "optimizer"])
   if not any(p.requires_grad for p in g.net.parameters()): ends = "forward"
   objective = "" if ends == "forward" and g.often(0.6) else loss(g)
-  opt = r.choice(OPTIMIZERS)
+  opt = r.choice([o for o in OPTIMIZERS if "ndim" not in o or any(p.ndim == 2 for p in g.net.parameters())])
   vary = "" if spec.sizes == "numbers" else r.choice(["b", "b", "t", "bt"]) if g.length else "b"
   program = varied(g, (ends, objective, opt), vary)
   # a length varies only where the network takes any
@@ -128,7 +128,7 @@ def body(g: Growing, ends: str, objective: str, opt: str, bounds: Sequence[int],
            f"net = Net().train({ends != 'forward' or len(g.forward) % 2 == 0})"
            + (f'.to("{g.dtype}")' if g.dtype != "float32" else ""),
            "fill(net)"]
-  if ends == "optimizer": lines.append(f"opt = nn.optim.{opt.format('list(net.parameters())')}")
+  if ends == "optimizer": lines.append(f"opt = nn.optim.{opt.format('net.parameters()')}")
   lines += ["", "", "def step(b, t):", *[f"  {_input(g, line, bounds, any_length)}" for line in g.inputs]]
   lines.append(f"  out = net({', '.join(used)})")
   if objective: lines.append(f"  loss = {objective}")
@@ -139,8 +139,9 @@ def body(g: Growing, ends: str, objective: str, opt: str, bounds: Sequence[int],
     if ends == "twice": lines.append(f"  (net({', '.join(used)}) * 0.5).sum().backward()")
     if ends == "optimizer":
       if len(g.forward) % 3 == 0: lines.append("  nn.utils.clip_grad_norm_(list(net.parameters()), 1.0)")
-      lines += ["  opt.step()", "  return [loss, *net.parameters()]"]
-    else: lines.append("  return [loss, *[p.grad for p in net.parameters() if p.grad is not None], *net.buffers()]")
+      lines.append("  opt.step()")
+    state = "parameters" if ends == "optimizer" else "buffers"
+    lines.append(f"  return [loss, *[p.grad for p in net.parameters() if p.grad is not None], *net.{state}()]")
   return "\n".join(lines)
 
 

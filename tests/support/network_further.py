@@ -30,9 +30,9 @@ def written_part(g: Growing) -> None:
   any_form(g)
   n = g.shape[1]
   g.put("x.clone()", "y")
-  how = g.choice([f"y[:, {n // 3}:] = x[:, {n // 3}:] * 2", "y[:, ::2] = 0.0", f"y[:, {n - 1}] = x[:, 0]", "y.relu_()",
-                  "y.masked_fill_(x > 1, 0.0)", "y.mul_(0.5).add_(x)"])
-  g.run(how)
+  hows = [f"y[:, {n // 3}:] = x[:, {n // 3}:] * 2", f"y[:, {n - 1}] = x[:, 0]", "y.relu_()", "y.masked_fill_(x > 1, 0.0)",
+          "y.mul_(0.5).add_(x)", *["y[:, ::2] = 0.0"] * (n > 1)]
+  g.run(g.choice(hows))
   g.put("y")
 
 
@@ -51,7 +51,7 @@ def cached(g: Growing) -> None:
   n = g.choice([4, 7, 16])
   name = f"c{g.count}"
   g.setup(f'self.register_buffer("{name}", Tensor.zeros({n}, {g.features}))')
-  g.run(f"self.{name}[{g.rng.randrange(n)}] = x.detach().float().mean(0)")
+  g.run(f"self.{name}[{g.rng.randrange(n)}] = x.detach().mean(0)")
   g.put(f"x + self.{name}.mean(0).cast(x.dtype)")
 
 
@@ -79,7 +79,7 @@ def one_hot(g: Growing) -> None:
     g.put(f"x + (F.one_hot({i}, {n}).cast(x.dtype) @ {table}){'.unsqueeze(1)' if g.form == 'sequence' else ''}")
   else:
     g.put(f"(x.unsqueeze(-2) - {table}).square().sum(-1).argmin(-1)", "i")
-    g.put(f"x + ({table}[i] - x).detach()")
+    g.put(f"x + ({table}[i] - x).detach() + {table}[i] * 0.1")
 
 
 def excited(g: Growing) -> None:

@@ -150,6 +150,7 @@ class Growing:
     self.count += 1
     self.init.append(line)
     exec(line, self.scope)
+    if self.dtype != "float32": self.net.to(self.dtype)
 
   def run(self, line: str) -> None:
     """A line of ``forward`` that is no assignment to a name."""
