@@ -19,6 +19,12 @@ from ntgrad.tensor.elementwise import Elementwise, broadcast_shape, common_devic
 from ntgrad.tensor.reduction import Reduction
 
 
+def _sloped(name: str, value: UOp, *made_from: UOp) -> UOp:
+  """A formula's value with the gradient that it is known to have. Whoever asks for that may ask at any tensor, also at one that
+  requires none."""
+  return graph.sloped(name, value, *made_from) if mode.grad else value
+
+
 @checked
 class Numeric(Activation, Reduction, Creation):
   """Functions of elements that are made of others: logarithms, angles, comparisons and arithmetic by name.
@@ -35,8 +41,7 @@ class Numeric(Activation, Reduction, Creation):
     u = graph.cast(u, as_float(u.dtype))
     w = graph.cast(u, graph.acc_dtype(u.dtype))
     node: UOp = getattr(formulas, name)(self._from_node(w)).lazydata
-    if self._state > 0 and mode.grad: node = graph.sloped(name, node, w)
-    return self._wrap(graph.cast(node, u.dtype))
+    return self._wrap(graph.cast(_sloped(name, node, w), u.dtype))
 
   def _formula_of(self, name: str, x: Any) -> Self:
     """One of ``formulas``, of this tensor and another one or a number."""
@@ -44,8 +49,7 @@ class Numeric(Activation, Reduction, Creation):
     wide = graph.acc_dtype(a.dtype)
     p, q = graph.cast(a, wide), graph.cast(b, wide)
     node: UOp = getattr(formulas, name)(self._from_node(p), self._from_node(q)).lazydata
-    if mode.grad and (self._state > 0 or isinstance(x, Base) and x._state > 0): node = graph.sloped(name, node, p, q)
-    return self._wrap_many(graph.cast(node, a.dtype), (x,) if isinstance(x, Base) else (), names)
+    return self._wrap_many(graph.cast(_sloped(name, node, p, q), a.dtype), (x,) if isinstance(x, Base) else (), names)
 
   def _pair(self, name: str, x: Any, floats: bool = False) -> tuple[UOp, UOp, Names | None]:
     """The nodes of both operands, broadcast and of one dtype (with ``floats`` a float one), and the names of what they give."""
@@ -207,8 +211,7 @@ class Numeric(Activation, Reduction, Creation):
     """The size of the value with the sign of the other one, zeros and NaN included; of ints float32. No slope at 0."""
     a, b, names = self._pair("copysign", other, True)
     node: UOp = formulas.signed(self._from_node(a), self._from_node(b)).lazydata
-    if mode.grad and self._state > 0 or isinstance(other, Base) and other._state > 0: node = graph.sloped("copysign", node, a, b)
-    return self._wrap_many(node, (other,) if isinstance(other, Base) else (), names)
+    return self._wrap_many(_sloped("copysign", node, a, b), (other,) if isinstance(other, Base) else (), names)
   def nextafter(self, other: Any) -> Self:
     """The float of this dtype that is next to the value on the other one's side; of ints float32. No gradient."""
     a, b, names = self._pair("nextafter", other, True)
