@@ -9,6 +9,7 @@ https://dev-discuss.pytorch.org/t/functionalization-in-pytorch-everything-you-wa
 from __future__ import annotations
 
 import os
+from copy import deepcopy
 from typing import Any, Callable, Iterator
 from weakref import ref
 
@@ -173,6 +174,16 @@ class Bits(Alias):
         raise AssignError(f"{what}: bits of a tensor that is gone, which another bitcast shows too; keep the tensor and write to "
                           "it, or write to a .clone()")
     super().put(view, value, index, what)
+
+
+  def __deepcopy__(self, memo: Any) -> Alias:
+    source = self.source()
+    return super().__deepcopy__(memo) if source is None else shown_of(deepcopy(source, memo), self.beneath)
+
+
+def shown_of(source: Alias, beneath: View) -> Bits:
+  """The bits that a view with BITCAST shows."""
+  return Bits(onto(source.node, beneath), source, beneath)
 
 
 class LiveAliases:

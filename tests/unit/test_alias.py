@@ -1,7 +1,9 @@
 """Memory that tensors share, and writes to it: what is a view, what is a tensor of its own, what costs what."""
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 from collections.abc import Iterator
 from typing import Any, Callable
 
@@ -196,6 +198,17 @@ def test_bits_of_a_tensor_that_is_gone() -> None:
   del c
   a[0] = 7
   assert a.tolist() == [7, 0x40000000] and b.tolist() == [0x40400000, 0x40800000]
+
+
+def test_bits_are_copied_with_what_they_show() -> None:
+  t = Tensor([1.0, 2.0]).realize()
+  bits = t.bitcast("int32")
+  for made in (copy.deepcopy([t, bits]), copy.deepcopy([bits, t])[::-1], pickle.loads(pickle.dumps([t, bits]))):
+    made[1][0] = 0
+    assert made[0].tolist() == [0.0, 2.0] and t.tolist() == [1.0, 2.0]
+  for alone in (copy.deepcopy(bits), pickle.loads(pickle.dumps(bits))):
+    alone[0] = 0
+    assert alone.tolist() == [0, 0x40000000] and t.tolist() == [1.0, 2.0]
 
 
 # ---- every line that went wrong
