@@ -84,15 +84,17 @@ class Activation(Elementwise):
     """gamma times elu(alpha)."""
     return self.elu(alpha) * gamma
   @in_float32
-  def softplus(self, beta: float = 1.0) -> Self:
-    """log(1 + exp(beta x)) / beta, without overflow. Raises ArgumentError for a beta of 0."""
+  def softplus(self, beta: float = 1.0, threshold: float | None = None) -> Self:
+    """log(1 + exp(beta x)) / beta, without overflow; x where beta x is above a threshold. Raises ArgumentError for a beta of
+    0."""
     if beta.__class__ in (int, float) and not beta: raise ArgumentError("softplus: beta = 0; it must not be 0")
     x = self if beta == 1 else self * beta
     y = x.abs().neg().exp()
     u = y + 1
     # what 1 + y has lost of y changes the logarithm by lost / u; as a function it is constant
     out = x.maximum(0) + (u.log() + ((y - (u - 1)) / u).detach())
-    return out if beta == 1 else out / beta
+    if beta != 1: out = out / beta
+    return out if threshold is None else (x > threshold).where(self, out)
   @in_float32
   def softsign(self) -> Self:
     """x / (1 + |x|)."""
