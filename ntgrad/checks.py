@@ -1,6 +1,7 @@
 """Arguments of public functions, checked by their annotations before anything is done with them.
 
-``@checked`` on a class or function reads the annotations once: ``int`` takes whole numbers, ``float`` numbers, ``bool`` flags,
+``@checked`` on a class or function reads the annotations once: ``int`` takes whole numbers, ``float`` numbers, ``bool`` flags
+(True, False, 0 and 1; a flag is no number, but an element of a tensor may be: ``float | bool``),
 ``Operand`` what a tensor is made of, ``Sequence[int]`` lists, tuples, arrays and tensors of whole numbers, and so on. What fits
 comes in as the plain Python value (numpy's numbers as ints and floats, sequences as tuples, operands as tensors); for the rest an
 ArgumentError names the function, the parameter, the value and what is taken. ``Any`` takes everything: the function checks by
@@ -66,7 +67,7 @@ def _function(x: Any, me: Any) -> Any: return x if callable(x) else _NO
 
 
 def _number(x: Any, me: Any) -> Any:
-  if not isinstance(x, _NUMBERS): return _NO
+  if not isinstance(x, _NUMBERS) or isinstance(x, (bool, np.bool_)): return _NO
   try: float(x)
   except OverflowError: return _NO
   return x.item() if isinstance(x, np.generic) else x
@@ -293,6 +294,13 @@ def _taken(what: str, kind: Kind, x: Any, me: Any) -> Any:
   return out
 
 
+def no_flag(name: str, what: str, value: Any) -> Any:
+  """The value, or list. Raises ArgumentError for True and False where numbers are meant, also in a list."""
+  if any([isinstance(v, (bool, np.bool_)) for v in (value if isinstance(value, (tuple, list)) else (value,))]):
+    raise ArgumentError(f"{name}: {what} {shown(value)}; it takes numbers, not True or False")
+  return value
+
+
 def whole_number(name: str, what: str, value: Any, least: int | None = None) -> int:
   """An int (Python's or numpy's) of at least ``least``. Raises ArgumentError for anything else."""
   if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and (least is None or value >= least): return int(value)
@@ -307,5 +315,5 @@ def of_kind(kinds: str, name: str, what: str, t: Any, takes: str) -> None:
 def real_number(name: str, what: str, value: Any) -> Any:
   """A finite number (Python's or numpy's) as Python's. Raises ArgumentError for anything else."""
   if isinstance(value, np.number): value = value.item()
-  if isinstance(value, int) or isinstance(value, float) and math.isfinite(value): return value
+  if isinstance(value, int) and not isinstance(value, bool) or isinstance(value, float) and math.isfinite(value): return value
   raise ArgumentError(f"{name}: {what} {value!r}; it must be a finite number")

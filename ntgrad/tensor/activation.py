@@ -10,7 +10,7 @@ from ntgrad.checks import checked
 from ntgrad.codegen.dtype import as_float, dtypes
 from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.codegen.uop import BinaryOps, UnaryOps
-from ntgrad.core import real_number
+from ntgrad.core import Base, real_number
 from ntgrad.tensor.elementwise import Elementwise
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -65,22 +65,22 @@ class Activation(Elementwise):
   def quick_gelu(self) -> Self:
     """x * sigmoid(1.702 x)."""
     return self * (self * 1.702).sigmoid()
-  def leaky_relu(self, neg_slope: Any = 0.01) -> Self:
+  def leaky_relu(self, neg_slope: float | Base = 0.01) -> Self:
     """x where positive, else neg_slope * x."""
     return (self > 0).where(self, self * neg_slope)
   @in_float32
-  def elu(self, alpha: Any = 1.0) -> Self:
+  def elu(self, alpha: float | Base = 1.0) -> Self:
     """x where positive, else alpha * (exp(x) - 1)."""
     positive = self > 0
     return positive.where(self, (positive.where(0, self).exp() - 1) * alpha)
   @in_float32
-  def celu(self, alpha: Any = 1.0) -> Self:
+  def celu(self, alpha: float | Base = 1.0) -> Self:
     """x where positive, else alpha * (exp(x / alpha) - 1). Raises ArgumentError for an alpha of 0."""
     if alpha.__class__ in (int, float) and not alpha: raise ArgumentError("celu: alpha = 0; it must not be 0")
     positive = self > 0
     return positive.where(self, ((positive.where(0, self) / alpha).exp() - 1) * alpha)
   @in_float32
-  def selu(self, alpha: Any = 1.6732632423543772, gamma: Any = 1.0507009873554805) -> Self:
+  def selu(self, alpha: float | Base = 1.6732632423543772, gamma: float | Base = 1.0507009873554805) -> Self:
     """gamma times elu(alpha)."""
     return self.elu(alpha) * gamma
   @in_float32

@@ -211,7 +211,7 @@ class Movement(Base):
     d = axis_of("unsqueeze", dim, len(s) + 1, self._names)
     return self._regrouped(s[:d] + (1,) + s[d:], (*range(d), None, *range(d, len(s))))
 
-  def pad(self, padding: int | Sequence[None | int | Sequence[int]], mode: str = "constant", value: float = 0.0) -> Self:
+  def pad(self, padding: int | Sequence[None | int | Sequence[int]], mode: str = "constant", value: float | bool = 0.0) -> Self:
     """More elements round the tensor: a (before, after) pair a dim, or flat as in torch, from the last dim. Negative cuts off.
 
     ``mode`` is "constant" (``value``), "reflect", "replicate" or "circular". Raises ShapeError, ArgumentError.
