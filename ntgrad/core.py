@@ -370,9 +370,10 @@ class Base(Valued):
     """The same value as a tensor of its own (memory is copied when one of the two is written); gradients pass."""
     return self._own()
 
-  def to(self, *where: Any, device: Any = None, dtype: Any = None) -> Self:
+  def to(self, *where: Any, device: Any = None, dtype: Any = None, non_blocking: bool = False, copy: bool = True) -> Self:
     """The same value as a tensor of its own on a device, in a dtype, or both: ``x.to("CUDA")``, ``x.to("float16")``,
-    ``x.to("CPU", dtypes.int32)``; those of another tensor for ``x.to(y)``. ``None`` is the default device.
+    ``x.to("CPU", dtypes.int32)``; those of another tensor for ``x.to(y)``. ``None`` is the default device. ``non_blocking`` and
+    ``copy`` are taken as PyTorch has them, without effect.
 
     Raises DeviceError for what is neither a device nor a dtype.
     """
