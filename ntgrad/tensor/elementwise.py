@@ -15,7 +15,7 @@ from ntgrad.checks import Operand, checked, foreign, operand
 from ntgrad.codegen.dtype import DType, as_float, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DeviceError, DTypeError, ShapeError, shown
 from ntgrad.codegen.functions import FUNCTIONS, refusal
-from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base
 from ntgrad.names import aligned, fit_aligned, shape_text, text
 
@@ -86,11 +86,6 @@ def by_squaring(base: Any, n: int, times: Callable[[Any, Any], Any]) -> Any:
   return out
 
 
-
-
-def seen_as(u: UOp, dtype: DType) -> UOp:
-  """The same bits as another dtype of the same size."""
-  return u if u.dtype is dtype else graph.make(Ops.BITCAST, dtype, (u,), None, u.shape, u.device)
 
 
 @checked
