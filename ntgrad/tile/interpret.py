@@ -166,10 +166,12 @@ class Interpreter(Calls):
         else:
           raise ApplicationError(f"{type(base).__name__} takes no assignment at an index; a parameter with levels and .source do")
       case ast.Tuple() | ast.List():
-        values = list(value)
-        if len(values) != len(target.elts): raise ApplicationError(f"{len(target.elts)} names for {len(values)} values")
+        values, names = list(value), target.elts
+        star = next((i for i, t in enumerate(names) if isinstance(t, ast.Starred)), None)
+        if star is not None and (end := len(values) - (len(names) - star - 1)) >= star: values[star:end] = [values[star:end]]
+        if len(values) != len(names): raise ApplicationError(f"{len(names)} names for {len(values)} values")
         held.append(values)
-        for t in target.elts: self.assign(t, values.pop(0), scope)
+        for t in names: self.assign(t.value if isinstance(t, ast.Starred) else t, values.pop(0), scope)
         held.pop()
       case _: raise ApplicationError(f"cannot assign to {ast.unparse(target)}")
 

@@ -104,6 +104,41 @@ def stored_by_a_pointer(x: Any) -> None:
 def masked_by_its_flip(x: Any) -> None:
   tl.store(x.source[tl.program_id(0), x.offsets(1)], -1.0, mask=tl.flip(x, 0) > 0)
 
+@row(lambda x: x[:, ::-1])
+def put_in_order(x: Any) -> None: tl.put(x.source.at(tl.program_id(0), x.offsets(1)), tl.flip(x, 0), axis=0)
+
+# ---- several that are written, each once for each element
+
+@row(lambda x, y, z: (z, x[:, ::-1], z))
+def read_flipped_and_written(x: Any, y: Any, z: Any) -> None:
+  y = tl.flip(x, 0)
+  x = z
+
+@row(lambda x, y, z: (x, x + 1, z * 2))
+def doubled_beside_another(x: Any, y: Any, z: Any) -> None:
+  y = x + 1
+  z = z * 2
+
+@row(lambda x, y, z: (x, x + 1, z - x))
+def less_beside_more(x: Any, y: Any, z: Any) -> None:
+  y = x + 1
+  z = z - x
+
+@row(lambda x, y, z: (x, z + 1, 0 * z + 5))
+def read_and_filled(x: Any, y: Any, z: Any) -> None:
+  y = z + 1
+  z = 5.0
+
+@row(lambda x, y, z: (z, 0 * y + x.sum(1, keepdims=True), z))
+def summed_and_written(x: Any, y: Any, z: Any) -> None:
+  y = tl.sum(x)
+  x = z
+
+@row(lambda x, y, z: (y, y, z + x.sum(1, keepdims=True)))
+def a_sum_added_and_written(x: Any, y: Any, z: Any) -> None:
+  z += tl.sum(x)
+  x = y
+
 # ---- the rest
 
 @row(lambda x, y: (x, x * 2 + y))
@@ -182,4 +217,51 @@ def test_a_row_a_program(name: str, device: str, dynamic: str) -> None:
   fn, want = ROWS[name]
   count = fn.__code__.co_argcount
   kernel = tile.make(by_rows, fn, (Tensor(2),) * count)
-  compare(kernel, want, count, SHAPES if device == "NUMPY" else SHAPES[:3], device, dynamic)
+  compare(kernel, want, count, SHAPES if device == "NUMPY" else SHAPES[:2], device, dynamic)
+
+
+# ---- whole matrices
+
+WHOLE: list[tuple[Callable[..., None], Callable[..., Any]]] = []
+
+
+def matrix(want: Callable[..., Any]) -> Callable[..., Any]:
+  def given(fn: Callable[..., None]) -> Callable[..., None]:
+    WHOLE.append((fn, want))
+    return fn
+  return given
+
+
+@matrix(lambda x: x.T)
+def transposed(x: Any) -> None: x = tl.trans(x)
+
+@matrix(lambda x: x + x.T)
+def symmetric(x: Any) -> None: x += tl.trans(x)
+
+@matrix(lambda x: x[::-1, ::-1])
+def turned(x: Any) -> None: x = tl.flip(tl.flip(x, 0), 1)
+
+@matrix(lambda x: x @ x)
+def squared(x: Any) -> None: x = tl.dot(x, x)
+
+@matrix(lambda x: x.T.reshape(x.shape) - x)
+def regrouped(x: Any) -> None: x = tl.reshape(tl.trans(x), x.shape) - x
+
+@matrix(lambda x: np.cumsum(x.T, 0))
+def running_transposed(x: Any) -> None: x = tl.cumsum(tl.trans(x), 0)
+
+
+@pytest.mark.parametrize("device, dynamic", ON)
+@pytest.mark.parametrize("fn, want", WHOLE, ids=lambda f: f.__name__)
+def test_a_matrix_in_place(fn: Any, want: Any, device: str, dynamic: str) -> None:
+  compare(tile.make(lambda x: (x.tile((-1, -1)),), fn, (Tensor(2),)), want, 1, [(5, 5), (8, 8), (3, 3)], device, dynamic)
+
+
+def test_an_atomic_sum_of_what_is_added_up() -> None:
+  """Its value is kept before: the size of its tile is a number."""
+  def application(x: Any, y: Any) -> None: tl.atomic_add(y.source[x.offsets(1)], tl.sum(x, 0))
+  kernel = tile.make(lambda x, y: (x.tile((2, -1)).squeeze(1), y), application, (Tensor(2), Tensor(1)))
+  for n in (3, 5, 7):
+    x, y = np.arange(4 * n, dtype=f32).reshape(4, n), np.zeros(n, f32)
+    kernel(x, y)
+    np.testing.assert_array_equal(y, x.sum(0))
