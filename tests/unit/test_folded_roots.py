@@ -1,5 +1,5 @@
-"""Values that come to be a number, or another's memory, while a graph is rewritten: they are written all the same, each into memory
-of its own."""
+"""Values that come to be a number, or another's memory, while a graph is rewritten: they are written all the same, each into
+memory of its own."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -104,8 +104,8 @@ def test_what_nothing_computes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_new_memory_is_poisoned(device: str) -> None:
   """In tests: what nobody wrote reads as NaN and -1."""
-  from ntgrad.engine.buffer import Buffer
   from ntgrad.codegen.dtype import dtypes
+  from ntgrad.engine.buffer import Buffer
   for _ in range(2):   # from the system and from the pool
     held = Buffer(device, (300,), dtypes.float32)
     assert np.isnan(held.numpy()).all()
