@@ -5,6 +5,8 @@ import gc
 import threading
 from typing import Callable
 
+import numpy as np
+
 from ntgrad.backends.base import Device, Raw
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import OutOfMemoryError
@@ -35,7 +37,9 @@ class Pooled(Device):
     if raw is None and reclaimers:
       for reclaim in reclaimers: reclaim()
       raw = self._take(size, nbytes)
-    return self._take(size, nbytes, from_system(self, size, nbytes, lambda: self._new(size, nbytes))) if raw is None else raw
+    if raw is None: raw = self._take(size, nbytes, from_system(self, size, nbytes, lambda: self._new(size, nbytes)))
+    if config.poison: self.copyin(raw, np.full(nbytes, 0xFF, np.uint8))
+    return raw
 
   def _take(self, size: int, nbytes: int, raw: Raw = None) -> Raw:
     """Count an allocation: ``raw``, or one from the pool; None where it has none."""

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 os.environ.setdefault("DYNAMIC", "never")   # rows are kernels with numbers: sizes.py has those with run-time sizes
-from measure import BLOCK, Meter, cores, load, processor, seconds, synchronize  # noqa: E402
+from measure import BLOCK, Meter, cores, dropped, load, processor, seconds, synchronize  # noqa: E402
 from rows import EXAMPLES, FAST, SLOW, Row, example, module_of, table, training  # noqa: E402
 
 import ntgrad  # noqa: E402
@@ -362,7 +362,7 @@ def main() -> None:
     old = (HERE / "RESULTS.md").read_text() if (HERE / "RESULTS.md").exists() else ""
     kept = old[old.index(NOTES):] if NOTES in old else ""   # what a person wrote
     (HERE / "RESULTS.md").write_text(f"# What `bench/cpu.py` measured\n\n{text}{kept and chr(10)}{kept}")
-  sys.exit(1 if any(r.ok is False for r in rows) else 0)
+  sys.exit(1 if dropped() or any(r.ok is False for r in rows) else 0)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ if "CACHE_DIR" not in os.environ: os.environ["CACHE_DIR"] = tempfile.mkdtemp(pre
 
 import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402
-from measure import BLOCK, FLUSH, Flush, kept, launches, timed  # noqa: E402
+from measure import BLOCK, FLUSH, Flush, dropped, kept, launches, timed  # noqa: E402
 from rows import EXAMPLES, FAST, SLOW, Row, example, module_of, table, training  # noqa: E402
 
 # this file's name is that of NVIDIA's package
@@ -302,7 +302,7 @@ def main() -> None:
     # written by hand, and kept
     _, mark, notes = (file.read_text() if file.exists() else "").partition("## Predictions and outcomes")
     file.write_text(f"# What `bench/cuda.py` measured\n\n{text}" + (f"\n{mark}{notes}" if mark else ""))
-  sys.exit(1 if failed or any(r.ok is False for r in rows) else 0)
+  sys.exit(1 if dropped() or failed or any(r.ok is False for r in rows) else 0)
 
 
 if __name__ == "__main__": main()

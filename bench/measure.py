@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any, Callable, Self
 
 from ntgrad import Device
+from ntgrad.codegen.candidates import refusals
 from ntgrad.engine import realize as engine
 from ntgrad.engine.device import get_device
 
@@ -57,6 +58,14 @@ def timed(flush: Flush, fn: Callable[[], Any]) -> Timer:
 def synchronize() -> None:
   """Wait for everything that was launched on the default device."""
   get_device(Device.DEFAULT).synchronize()
+
+
+def dropped() -> list[str]:
+  """What the choosers chose and kernels refused, since the last call: a defect, whatever the times are."""
+  found = list(map(str, refusals))
+  refusals.clear()
+  for r in found: print(f"FAILED: Opts that were chosen do not apply: {r}", flush=True)
+  return found
 
 
 def seconds(fn: Callable[[], Any]) -> float:

@@ -16,6 +16,7 @@ from typing import Any, Callable, Mapping
 if "CACHE_DIR" not in os.environ: os.environ["CACHE_DIR"] = tempfile.mkdtemp(prefix="ntgrad-bench-")
 
 import numpy as np  # noqa: E402
+from measure import dropped  # noqa: E402
 from rows import EXAMPLES, module_of  # noqa: E402
 
 sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != Path(__file__).resolve().parent]   # bench/cuda.py is no package
@@ -253,6 +254,7 @@ def main(names: list[str]) -> None:
     must = DIVIDED if divided else OTHERS
     ok = "yes" if numbers / sized >= must else "**no**"
     print(f"| {row} | {numbers * 1e3:.3f} ms | {sized * 1e3:.3f} ms | {numbers / sized:.2f} × | ≥ {must} × | {ok} |", flush=True)
+  if dropped(): sys.exit(1)
 
 
 if __name__ == "__main__": main(sys.argv[1:])

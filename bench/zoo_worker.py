@@ -184,7 +184,9 @@ def work(args: argparse.Namespace, rows: dict[str, zoo.Row]) -> int:
     code = 0
     try:
       signal.setitimer(signal.ITIMER_REAL, limit)
-      try: bench.row(row, found)
+      try:
+        bench.row(row, found)
+        if wrong := measure.dropped(): found["failed"] = f"Opts that were chosen do not apply: {wrong[0]}"
       finally: signal.setitimer(signal.ITIMER_REAL, 0)
     except TimeOver:
       found["failed"], code = f"took longer than {limit:g} s" + (" (ours was measured)" if "ours" in found else ""), BROKEN

@@ -38,6 +38,7 @@ class Size(NamedTuple):
     return UOp(Ops.SIZE, INT, (), self)
 
 
+DATA = "data"   # arg of a CAST in the linear form: what comes of it is no index
 Dim = Union[int, UOp]   # a size: a number, or an index over SIZEs
 
 
@@ -70,7 +71,7 @@ def between(fn: BinaryOps, al: int, ah: int, bl: int, bh: int) -> tuple[int, int
   if fn is BinaryOps.MAX: return (max(al, bl), max(ah, bh))
   if fn is BinaryOps.MIN: return (min(al, bl), min(ah, bh))
   if fn is BinaryOps.AND and al >= 0 and bl >= 0: return (0, min(ah, bh))
-  if fn is BinaryOps.SHR and bl == bh and al >= 0: return (al >> bl, ah >> bl)
+  if fn is BinaryOps.SHR and bl == bh >= 0 and al >= 0: return (al >> bl, ah >> bl)
   if fn is BinaryOps.POW and al >= 1 and bl >= 0: return (al ** min(bl, 64), ah ** bh if bh * ah.bit_length() <= 64 else FAR)
   if fn is BinaryOps.MOD and bl > 0:
     if bl == bh and al // bl == ah // bl: return (al % bl, ah % bl)
@@ -118,9 +119,11 @@ def has_sizes(u: UOp) -> bool:
 
 @memoized
 def of_launch(u: UOp) -> bool:
-  """Whether a node of the linear form is made of numbers of the launch alone: sizes, positions and what loops count."""
+  """Whether a node is index arithmetic upon numbers of the launch alone: sizes, positions and what loops count. A CAST that makes
+  data of them ends it: sums of data wrap."""
   if u.op in (Ops.CONST, Ops.DEFINE_VAR, Ops.SPECIAL, Ops.RANGE): return True
-  return u.op in (Ops.LOOP, Ops.ALU, Ops.CAST) and all(map(of_launch, u.src))
+  if u.op is Ops.CAST and (u.arg is DATA or u.dtype.kind != "i" or u.dtype is not INT and u.src[0].dtype is INT): return False
+  return u.op in (Ops.LOOP, Ops.ALU, Ops.CAST) and all(map(of_launch, u.src)) and any([s.op is not Ops.CONST for s in u.src])
 
 
 @memoized

@@ -106,6 +106,9 @@ class Config:
     "ONLY", "", "what DEBUG and SHOW print of kernels is about those whose names match: a pattern (r_*), or several with commas"
   )
   verify: int = _setting("VERIFY", 0, "1 checks the program after every pass", values=(0, 1))
+  poison: int = _setting(
+    "POISON", 0, "1 fills new memory with the byte 0xFF (NaN, -1), so that reading what nobody wrote shows", values=(0, 1)
+  )
   vector_bits: int = _setting(
     "VECTOR_BITS",
     0,

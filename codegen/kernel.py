@@ -194,8 +194,8 @@ class Kernel:
 
   @cached_property
   def plain(self) -> bool:
-    """Whether all statements may run at once: STOREs to params, none reading what an earlier one wrote, or wrote elsewhere than
-    it reads.
+    """Whether all statements may run at once: STOREs to params, none reading what an earlier one wrote, nor writing what it or an
+    earlier one reads, but for the very element.
 
     STOREs that were not made fresh (the scheduler's) mean what is read before any of them is done: a swap of two buffers is
     plain.
@@ -203,13 +203,21 @@ class Kernel:
     if any(s.op is not Ops.STORE for s in self.body) or self.variables: return False
     if any(u.op is Ops.SCAN or u.op is Ops.SORTED for u in self.nodes): return False
     peeled = any(a.rest_of is not None for a in self.axes)
+    tiles = frozenset(a.rng for a in self.of_kind(AxisKind.TILE) if a.id not in self.bound)
     before: set[UOp] = set()
+    read: dict[UOp, list[tuple[UOp, UOp]]] = {}   # memory -> indices, and the statements that read there
     for n, s in enumerate(self.body):
       if s.is_unique:
         done = {e.src[0] for e in self.body[:n] if not self.apart(e, s)} if peeled else before
         if s.src[0] in done: return False   # perhaps the same elements again
         for u in s.toposort():
-          if u.op is Ops.LOAD and (u.src[0] in done or u.src[0] is s.src[0] and u.src[1] is not s.src[1]): return False
+          if u.op is not Ops.LOAD: continue
+          if u.src[0] in done: return False
+          read.setdefault(u.src[0], []).append((u.src[1], s))
+        for index, e in read.get(s.src[0], ()):
+          if peeled and e is not s and self.apart(e, s): continue
+          # one element a program, of all tiles, or one would go through another's again
+          if index is not s.src[1] or tiles and not tiles <= e.ranges & s.ranges: return False
       before.add(s.src[0])
     return True
 

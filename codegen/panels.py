@@ -65,8 +65,9 @@ def panels(kernel: Kernel) -> Iterator[MemoryAccess]:
 
 
 def local_bytes(kernel: Kernel) -> int:
-  """The bytes of local memory that a kernel's copies take, once long sums are sums of sums: that rounds their axes up."""
-  kernel = limit_additions(kernel)
+  """The bytes of local memory that a kernel's copies take, once long sums are sums of sums: that rounds their axes up. Of an axis
+  whose number stands for a run-time size it is done already (``most``)."""
+  if not any([a.most and isinstance(a.size, int) for a in kernel.axes]): kernel = limit_additions(kernel)
   copies = [u for u in kernel.nodes if u.op is Ops.CACHE_READ]
   return sum([u.dtype.itemsize * prod([a.most or a.count for a in map(kernel.axis, u.arg)]) for u in copies])
 

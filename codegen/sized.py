@@ -84,6 +84,7 @@ class _Replay:
     self.kernel, self.twin, self.target = kernel, twin, target
     self.ids = {a.id: a.id for a in kernel.axes}   # of the twin's axes -> of the kernel's
     self.done: set[Opt] = set()                    # of the twin's, applied together with others
+    self.shared: set[int] = set()                  # axes whose values programs go through in a loop of vectors; left are programs
 
   def run(self, opts: Iterable[Opt]) -> Kernel:
     """Apply what each of the twin's Opts means; what does not go without its numbers is left out."""
@@ -126,8 +127,9 @@ class _Replay:
     if type(opt) is Serial and opt.n is None and axis.kind is AxisKind.GRID and isinstance(axis.size, UOp):
       yield replace(opt, n=1 << (max(size, SHARE) - 1).bit_length())   # one program of what is as short; more where it is longer
     elif type(opt) is Split and axis.kind is AxisKind.GRID and not ix.divides(n, axis.size): return
-    elif isinstance(axis.size, int) or type(opt) in (Serial, Split) or opt.n is not None and ix.divides(n, axis.size):
-      yield opt
+    elif type(opt) in (Serial, Split): yield opt
+    elif axis.id in self.shared: return
+    elif isinstance(axis.size, int) or opt.n is not None and ix.divides(n, axis.size): yield opt
     elif isinstance(opt, Block):
       # the twin's block may be larger: its sizes are multiples
       yield Cover.of(axis) if n >= size and axis.id in self.kernel.bound else replace(opt, n=n)
@@ -139,14 +141,13 @@ class _Replay:
 
   def copies(self, opt: Sized, axis: Axis, n: int, twins: Sized, later: list[Opt]) -> Iterator[Opt]:
     """Lanes and copies of an axis that they may not divide."""
-    if axis.count < n: return   # about one element, of which the twin has two
     kind = Vectorize if isinstance(opt, ShiftInwards) else type(opt)
     if axis.id in self.kernel.bound and axis.kind is AxisKind.LOOP:
       yield Peel(axis.id, n)
       yield kind(axis.id, n)
     elif (self.kernel.bound and not self.kernel.in_place or axis.kind is not AxisKind.GRID) and not (self.kernel.free and
                                                                                                      kind is Vectorize):
-      yield (UpcastInwards if kind is Upcast else ShiftInwards)(axis.id, n)
+      if axis.count >= n: yield (UpcastInwards if kind is Upcast else ShiftInwards)(axis.id, n)   # the twin has two for one
     else:   # neighbouring elements by one program, in a loop over whole vectors, and one over what is left
       share = next((o for o in later if isinstance(o, Serial) and o.axis == twins.axis), None)
       if share is not None: self.done.add(share)
@@ -154,4 +155,4 @@ class _Replay:
       inner = max(a.id for a in self.kernel.axes) + 1
       yield Peel(inner, n)
       yield kind(inner, n)
-      del self.ids[twins.axis]   # what is left of the axis are programs; the twin's were vectors
+      self.shared.add(axis.id)

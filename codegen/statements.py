@@ -23,6 +23,7 @@ from .loops import positions
 from .opts.axes import seen_by
 from .parts import Item, Mark, Part, Parts
 from .rewrite import substitute
+from .sizes import Dim
 from .target import Target
 from .tiles import without_true_gates
 from .uop import BinaryOps, Ops, UnaryOps, UOp, toposort
@@ -117,14 +118,9 @@ class _Statements:
       elif not self.keeps_blocks: return self.scan(s, axis) if value.op is Ops.SCAN else self.sort(s, axis)
     s, = substitute((s,), self.scalars)
     if not self.keeps_blocks:
-      early: list[UOp] = []
-      if not isinstance(s.arg, tuple):   # what is read elsewhere than it is written must be read before
-        early = reads_elsewhere(s, s.src[1:])
-        places = set(toposort((s.src[1], *s.src[3:])))
-        s, = substitute((s,), {u: self.materialize(u) for u in early if u in places})
-      value = s.src[2]
-      if not set(early).isdisjoint(toposort((value,))) or s.op is Ops.ATOMIC and has_reduce(value):
-        s = with_value(s, self.materialize(value))
+      loads, whole = before(s)
+      s, = substitute((s,), {u: self.materialize(u) for u in loads})
+      if whole: s = with_value(s, self.materialize(s.src[2]))
     self.store(s)
 
   def store(self, s: UOp) -> None:
@@ -227,6 +223,25 @@ def has_reduce(u: UOp) -> bool: return any(n.op is Ops.REDUCE for n in toposort(
 def reads_elsewhere(s: UOp, roots: Iterable[UOp]) -> list[UOp]:
   """The LOADs beneath ``roots`` of what a statement writes, at other indices than it does."""
   return [u for u in toposort(roots) if u.op is Ops.LOAD and u.src[0] is s.src[0] and u.src[1] is not s.src[1]]
+
+
+def before(s: UOp) -> tuple[list[UOp], bool]:
+  """What must be read before an effect, as it writes there: LOADs in its place and its gate; and whether its value must be
+  computed before. Both are kept in variables, whose sizes are numbers."""
+  early = [] if isinstance(s.arg, tuple) else reads_elsewhere(s, s.src[1:])
+  places, value = set(toposort((s.src[1], *s.src[3:]))), set(toposort((s.src[2],)))
+  reduced = s.op is Ops.ATOMIC and has_reduce(s.src[2])
+  return [u for u in early if u in places], reduced or any(u in value for u in early)
+
+
+def kept_sizes(kernel: Kernel) -> list[Dim]:
+  """The sizes of the tiles that a kernel keeps before it writes over what they are made of."""
+  tiles = {a.rng: a.size for a in kernel.of_kind(AxisKind.TILE)}
+  kept: dict[UOp, None] = {}
+  for s in kernel.effects:
+    loads, whole = before(s)
+    kept |= {r: None for u in (*loads, *s.src[2:3] * whole) for r in u.ranges if r in tiles}
+  return [tiles[r] for r in kept]
 
 
 def stored(place: UOp, value: UOp) -> UOp:

@@ -48,6 +48,12 @@ def lower_index(uops: Iterable[UOp], target: Target | None = None) -> UOpList:
     src = tuple([widen(s, width) if together else new[s] for s in u.src])
     if u.op is Ops.SIZE: n = UOp(Ops.DEFINE_VAR, dtype, (), u.arg)
     else: n = src[0] if u.op is Ops.CAST and src[0].dtype is dtype else u.replace(src, dtype=dtype)
+    if n.op is Ops.ALU and not is_index(u) and ix.of_launch(n) and ix.bounds(n) != ix.bounds(u):   # data, which may wrap
+      one = UOp(Ops.CAST, n.src[0].dtype, n.src[:1], ix.DATA)
+      if one not in seen:
+        seen.add(one)
+        out.append(one)
+      n = n.replace((one, *n.src[1:]))
     new[u] = n
     if n.op is Ops.ENDLOOP: ended[n.src[0]] = n
     if n not in seen:

@@ -9,15 +9,18 @@ https://dev-discuss.pytorch.org/t/functionalization-in-pytorch-everything-you-wa
 from __future__ import annotations
 
 import os
+from copy import deepcopy
 from typing import Any, Callable, Iterator
 from weakref import ref
 
 from ntgrad import graph, origins
+from ntgrad.codegen.errors import AssignError
 from ntgrad.codegen.uop import NodeTable, Ops, UOp
 from ntgrad.lock import alone, lock
 
 Move = tuple[Ops, Any]
-View = tuple[Move, ...]   # from an Alias's value to what a tensor shows of it: movement without PAD, and DETACH
+# from an Alias's value to what a tensor shows of it: movement without PAD, and DETACH; of Bits also BITCAST with a dtype
+View = tuple[Move, ...]
 
 _ONTO = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP})     # movement that every element takes part in once
 
@@ -36,6 +39,7 @@ class Alias:
   tensors: dict[ref[Any], None]
   place: str   # where the last write stands, in the user's code
   packed: Any
+  beneath: View = ()   # what the value shows of another Alias's
 
   def __init__(self, node: UOp) -> None:
     self.node, self.memory, self.tensors, self.place, self.packed = node, None, {}, "", None
@@ -74,6 +78,16 @@ class Alias:
     else: unplaced[ref(self, _found)] = None
     for t in self.seen(): t._node = None
     self.node = node   # last: an interrupt before it leaves the old value
+    if followers: self.followed()
+
+  def put(self, view: View, value: UOp, index: UOp | None, what: str) -> None:
+    """Write what a view shows, or rows of that."""
+    self.write(written(self.history, view, value, index), what)
+
+  def followed(self) -> None:
+    """Those that show its bits show the newest version."""
+    for r in list(followers.get(ref(self), ())):
+      if (b := r()) is not None: b.follow(self)
 
   def settle(self, node: UOp, memory: Any) -> None:
     """The value has been computed: it is ``node``, memory or a view of memory. Tensors that gradients go through keep the graph
@@ -110,6 +124,7 @@ class Alias:
     self.memory = self.memory.overwritten(what)
     self.node = self.memory.node
     for t in self.seen(): t._node = None
+    if followers: self.followed()
 
   @property
   def history(self) -> UOp:
@@ -122,6 +137,53 @@ class Alias:
     u: UOp = found._node
     for _ in found._view: u = u.src[0]
     return u
+
+
+class Bits(Alias):
+  """The bits of another Alias's value as another dtype: a value that is computed from that one, and may have memory of its own.
+
+  What is written to the other one is seen here, what is written here is written there. The other one is not kept alive: when no
+  tensor sees it, this is a value of its own, unless others show the same bits.
+  """
+  __slots__ = ("source", "beneath", "beside")
+  source: ref[Alias]
+  beside: dict[ref[Bits], None]   # those that show bits of the same Alias, this one too
+
+  def __init__(self, node: UOp, source: Alias, beneath: View) -> None:
+    super().__init__(node)
+    if isinstance(source, Bits) and (root := source.source()) is not None:
+      source, beneath = root, (*source.beneath, *beneath)
+    self.source, self.beneath, self.packed = ref(source), beneath, source.packed
+    if (beside := followers.get(self.source)) is None: beside = followers[ref(source, followers.pop)] = {}
+    self.beside = beside
+    beside[ref(self, beside.pop)] = None
+
+  def follow(self, source: Alias) -> None:
+    """Show the newest version of the other Alias, to be computed again."""
+    self.node, self.memory = onto(source.node, self.beneath), None
+    pending.pop(ref(self), None)
+    for t in self.seen(): t._node = None
+
+  def put(self, view: View, value: UOp, index: UOp | None, what: str) -> None:
+    """Write to the other Alias, where some tensor sees it. Raises AssignError where none does and others may show the same."""
+    source = self.source()
+    for note in watchers: note(self)
+    if source is not None: return source.put((*self.beneath, *view), value, index, what)
+    for r in self.beside:
+      if (b := r()) is not None and b is not self and not apart(b.beneath, self.beneath):
+        raise AssignError(f"{what}: bits of a tensor that is gone, which another bitcast shows too; keep the tensor and write to "
+                          "it, or write to a .clone()")
+    super().put(view, value, index, what)
+
+
+  def __deepcopy__(self, memo: Any) -> Alias:
+    source = self.source()
+    return super().__deepcopy__(memo) if source is None else shown_of(deepcopy(source, memo), self.beneath)
+
+
+def shown_of(source: Alias, beneath: View) -> Bits:
+  """The bits that a view with BITCAST shows."""
+  return Bits(onto(source.node, beneath), source, beneath)
 
 
 class LiveAliases:
@@ -140,6 +202,7 @@ class LiveAliases:
 live_aliases = LiveAliases()
 _add: Callable[[Any], Any] = live_aliases.refs.setdefault
 _drop: Callable[[Any], Any] = live_aliases.refs.pop
+followers: dict[ref[Alias], dict[ref[Bits], None]] = {}   # those that show an Alias's bits
 pending: dict[ref[Alias], None] = {}                   # those written since their memory was
 unplaced: dict[ref[Alias], None] = {}                  # those written before they had memory
 # where the value of a node lies that has been computed: a BUFFER, or a view of one
@@ -173,7 +236,9 @@ def _found(r: ref[Alias]) -> None: unplaced.pop(r, None)
 
 def onto(node: UOp, view: View) -> UOp:
   """What a view shows of a node."""
-  for op, arg in view: node = graph.detach(node) if op is Ops.DETACH else UOp(op, node.dtype, (node,), arg)
+  for op, arg in view:
+    if op is Ops.DETACH: node = graph.detach(node)
+    else: node = graph.bits(node, arg) if op is Ops.BITCAST else UOp(op, node.dtype, (node,), arg)
   return node
 
 
@@ -184,7 +249,8 @@ def through(view: View) -> View:
 
 def repeats(view: View) -> bool:
   """Whether a view may show an element several times: then it cannot be written."""
-  return any([op is Ops.EXPAND for op, _ in view])
+  return any([op is Ops.EXPAND or op is Ops.TILE and any([0 < step < (n - 1) * gap + 1 for n, step, gap in arg])
+              for op, arg in view])
 
 
 def whole(view: View) -> bool:
@@ -195,9 +261,16 @@ def whole(view: View) -> bool:
 def written(base: UOp, view: View, value: UOp, index: UOp | None = None) -> UOp:
   """``base`` with the part that a view shows (of that the rows ``index``) replaced by ``value``: a pure node.
 
-  Where the view shows everything, ``value`` seen from the other side; else UPDATE(base, value[, index]).
+  Where the view shows everything, ``value`` seen from the other side; else UPDATE(base, value[, index]). Bits that are seen as a
+  dtype of another size are written as a whole.
   """
   view = through(view)
+  for i in range(len(view) - 1, -1, -1):
+    if view[i][0] is not Ops.BITCAST: continue
+    below = onto(base, view[:i])
+    if below.dtype.itemsize == view[i][1].itemsize: view = (*view[:i], *view[i + 1:])   # movement after it may be before it
+    else: value, index, view = written(graph.bits(below, view[i][1]), view[i + 1:], value, index), None, view[:i]
+    value = graph.bits(value, below.dtype)
   if index is not None or not whole(view): return graph.update(base, value, view, index)
   shapes = [base.shape]
   for op, arg in view:
@@ -207,6 +280,12 @@ def written(base: UOp, view: View, value: UOp, index: UOp | None = None) -> UOp:
     elif op is Ops.PERMUTE: value = graph.permute_back(value, arg)
     else: value = graph.flip(value, arg)
   return value
+
+
+def apart(a: View, b: View) -> bool:
+  """Whether two views are known to share no element: both begin with parts that share none."""
+  if not a or not b or not a[0][0] is b[0][0] is Ops.SHRINK: return False
+  return any([p[1] <= q[0] or q[1] <= p[0] for p, q in zip(a[0][1], b[0][1])])
 
 
 def caller() -> str:

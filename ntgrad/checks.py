@@ -1,6 +1,7 @@
 """Arguments of public functions, checked by their annotations before anything is done with them.
 
-``@checked`` on a class or function reads the annotations once: ``int`` takes whole numbers, ``float`` numbers, ``bool`` flags,
+``@checked`` on a class or function reads the annotations once: ``int`` takes whole numbers, ``float`` numbers, ``bool`` flags
+(True, False, 0 and 1; a flag is no number, but an element of a tensor may be: ``float | bool``),
 ``Operand`` what a tensor is made of, ``Sequence[int]`` lists, tuples, arrays and tensors of whole numbers, and so on. What fits
 comes in as the plain Python value (numpy's numbers as ints and floats, sequences as tuples, operands as tensors); for the rest an
 ArgumentError names the function, the parameter, the value and what is taken. ``Any`` takes everything: the function checks by
@@ -66,7 +67,7 @@ def _function(x: Any, me: Any) -> Any: return x if callable(x) else _NO
 
 
 def _number(x: Any, me: Any) -> Any:
-  if not isinstance(x, _NUMBERS): return _NO
+  if not isinstance(x, _NUMBERS) or isinstance(x, (bool, np.bool_)): return _NO
   try: float(x)
   except OverflowError: return _NO
   return x.item() if isinstance(x, np.generic) else x
@@ -195,17 +196,22 @@ def checked(x: F) -> F:
 
 
 # a parameter by other names that people know it by, where the function has no parameter of that name; some of one function only
-_ALSO = {"axis": ("dim",), "dim": ("axis",), "keepdim": ("keepdims",), "dims": ("dim",), "sz": ("num_features",),
+_ALSO = {"axis": ("dim",), "dim": ("axis",), "dims": ("dim", "axis"), "flip.axis": ("dims",),
+         "permute.order": ("dims", "dim", "axis"),
+         "keepdim": ("keepdims",), "sz": ("num_features",), "idx": ("input",),
          "vocab_size": ("num_embeddings",), "embed_size": ("embedding_dim",), "neg_slope": ("negative_slope",),
          "nn.RMSNorm.dim": ("normalized_shape",), "pow.x": ("exponent",), "split.sizes": ("split_size", "split_size_or_sections"),
-         "outer.x": ("vec2",), "pad.padding": ("pad",), "unfold.dim": ("dimension",), "copy_.x": ("src",)}
+         "outer.x": ("vec2",), "pad.padding": ("pad",), "unfold.dim": ("dimension",), "copy_.x": ("src",), "dot.w": ("tensor",),
+         "view.shape": ("size",), "expand.shape": ("size",), "tile.reps": ("dims",), "roll.shifts": ("shift",),
+         **{f"{name}.x": ("other",) for name in "add sub mul div idiv mod eq ne maximum minimum matmul bitwise_and bitwise_or "
+            "bitwise_xor lshift rshift add_ sub_ mul_ div_".split()}}
 _MISSING = object()
 
 
 def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Callable[..., Any]:
   """A function of the same signature that brings the arguments in and calls ``fn``; ``fn`` itself where there is nothing to
   check. What it calls ``axis`` is also taken as ``dim``, and the other way round (``_ALSO``); several arguments, ``*shape``, also
-  as one by name, ``shape=``.
+  as a list by name, ``shape=``. ``__also__`` has these names, each with the parameter that it is.
 
   Written out as source, as dataclasses are, so that arguments which fit cost a test of their type each:
 
@@ -214,7 +220,8 @@ def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Calla
         return _fn(self, axis)
   """
   label = label or (fn.__qualname__.split(".")[-2] if fn.__name__ == "__init__" else fn.__name__)
-  known: dict[str, Any] = {"_fn": fn, "_type": type, "_int": int, "_tuple": tuple, "_missing": _MISSING, "_one": _one}
+  known: dict[str, Any] = {"_fn": fn, "_type": type, "_int": int, "_tuple": tuple, "_missing": _MISSING, "_one": _one,
+                           "_spread": lambda x: tuple(x) if isinstance(x, (tuple, list)) else (x,)}
   body, given, signature = [], [], []
   parameters = inspect.signature(fn).parameters
   me = next((p.name for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)), "None")
@@ -241,9 +248,11 @@ def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Calla
       extra.append(inspect.Parameter(other, inspect.Parameter.KEYWORD_ONLY, default=_Name("_missing")))
       there = f"_x{n}" if p.kind is p.VAR_POSITIONAL else f"{n} is not {_Name(default)}"
       taken = f"_one({label!r}, {n!r}, {there}, {other!r}, {other})"
-      if p.kind is p.VAR_POSITIONAL: body.append(f"{n} = _x{n} if {other} is _missing else ({taken},)")
-      else: body.append(f"if {other} is not _missing: {n} = {taken}")
-    if p.kind is p.VAR_POSITIONAL and n in also: p = p.replace(name=f"_x{n}")
+      body.append(f"if {other} is not _missing: "
+                  + (f"_x{n} = _spread({taken})" if p.kind is p.VAR_POSITIONAL else f"{n} = {taken}"))
+    if p.kind is p.VAR_POSITIONAL and n in also:
+      body.append(f"{n} = _x{n}")
+      p = p.replace(name=f"_x{n}")
     signature.append(p.replace(annotation=p.empty, default=default))
     if p.annotation is p.empty or n in _ELSEWHERE or p.kind is p.VAR_KEYWORD: continue
     kind = kind_of(eval(p.annotation, inspect.unwrap(fn).__globals__, names) if isinstance(p.annotation, str) else p.annotation)
@@ -262,7 +271,9 @@ def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Calla
                 f"{', '.join([*first, f'**{{k: v for k, v in ({pairs},) if v is not _missing}}'])})")
   lines = [f"def {fn.__name__}{inspect.Signature([*signature, *extra])}:", *body, f"return _fn({', '.join(given)})"]
   exec(compile("\n  ".join(lines), os.path.join(os.path.dirname(__file__), f"<checked {fn.__qualname__}>"), "exec"), known)
-  return functools.wraps(fn)(known[fn.__name__])
+  out = functools.wraps(fn)(known[fn.__name__])
+  out.__also__ = {other: n for n, others in also.items() for other in others}  # type: ignore[attr-defined]
+  return out
 
 
 def _also(label: str, parameters: Mapping[str, inspect.Parameter]) -> dict[str, tuple[str, ...]]:
@@ -270,10 +281,11 @@ def _also(label: str, parameters: Mapping[str, inspect.Parameter]) -> dict[str, 
   if any([p.kind is p.VAR_KEYWORD for p in parameters.values()]): return {}
   out: dict[str, tuple[str, ...]] = {}
   for n, p in parameters.items():
-    if p.kind is p.VAR_POSITIONAL: out[n] = (n, *(("dims",) if n in ("axis", "order") else ()))
-    elif p.kind is not p.POSITIONAL_ONLY:
-      others = (*_ALSO.get(n, ()), *_ALSO.get(f"{label}.{n}", ()))
-      if found := tuple([other for other in others if other not in parameters]): out[n] = found
+    if p.kind is p.POSITIONAL_ONLY: continue
+    others = (*_ALSO.get(n, ()), *_ALSO.get(f"{label}.{n}", ()))
+    found = tuple([other for other in others if other not in parameters and not any([other in more for more in out.values()])])
+    if p.kind is p.VAR_POSITIONAL: found = (n, *found)
+    if found: out[n] = found
   return out
 
 
@@ -293,6 +305,13 @@ def _taken(what: str, kind: Kind, x: Any, me: Any) -> Any:
   return out
 
 
+def no_flag(name: str, what: str, value: Any) -> Any:
+  """The value, or list. Raises ArgumentError for True and False where numbers are meant, also in a list."""
+  if any([isinstance(v, (bool, np.bool_)) for v in (value if isinstance(value, (tuple, list)) else (value,))]):
+    raise ArgumentError(f"{name}: {what} {shown(value)}; it takes numbers, not True or False")
+  return value
+
+
 def whole_number(name: str, what: str, value: Any, least: int | None = None) -> int:
   """An int (Python's or numpy's) of at least ``least``. Raises ArgumentError for anything else."""
   if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and (least is None or value >= least): return int(value)
@@ -307,5 +326,5 @@ def of_kind(kinds: str, name: str, what: str, t: Any, takes: str) -> None:
 def real_number(name: str, what: str, value: Any) -> Any:
   """A finite number (Python's or numpy's) as Python's. Raises ArgumentError for anything else."""
   if isinstance(value, np.number): value = value.item()
-  if isinstance(value, int) or isinstance(value, float) and math.isfinite(value): return value
+  if isinstance(value, int) and not isinstance(value, bool) or isinstance(value, float) and math.isfinite(value): return value
   raise ArgumentError(f"{name}: {what} {value!r}; it must be a finite number")

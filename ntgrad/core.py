@@ -13,7 +13,7 @@ from weakref import ref
 import numpy as np
 
 from ntgrad import graph, origins
-from ntgrad.alias import Alias, Move, View, onto, repeats, watchers, written
+from ntgrad.alias import Alias, Move, View, onto, repeats, watchers
 from ntgrad.checks import Valued, checked, of_kind, real_number, whole_number
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
@@ -214,6 +214,13 @@ class Base(Valued):
     tensors[ref(t, tensors.pop)] = None
     return t
 
+  def _of_alias(self, alias: Alias, names: Names | None) -> Self:
+    """A tensor that sees all of an Alias, without gradient."""
+    t = object.__new__(type(self))
+    t._alias, t._view, t._node, t.grad, t._state, t._names = alias, (), alias.node, None, 0, names
+    alias.tensors[ref(t, alias.tensors.pop)] = None
+    return t
+
   def _rehome(self, alias: Alias, view: View) -> None:
     """See another Alias from now on."""
     for r in list(self._alias.tensors):
@@ -363,9 +370,10 @@ class Base(Valued):
     """The same value as a tensor of its own (memory is copied when one of the two is written); gradients pass."""
     return self._own()
 
-  def to(self, *where: Any, device: Any = None, dtype: Any = None) -> Self:
+  def to(self, *where: Any, device: Any = None, dtype: Any = None, non_blocking: bool = False, copy: bool = True) -> Self:
     """The same value as a tensor of its own on a device, in a dtype, or both: ``x.to("CUDA")``, ``x.to("float16")``,
-    ``x.to("CPU", dtypes.int32)``; those of another tensor for ``x.to(y)``. ``None`` is the default device.
+    ``x.to("CPU", dtypes.int32)``; those of another tensor for ``x.to(y)``. ``None`` is the default device. ``non_blocking`` and
+    ``copy`` are taken as PyTorch has them, without effect.
 
     Raises DeviceError for what is neither a device nor a dtype.
     """
@@ -416,7 +424,7 @@ class Base(Valued):
       return self
     if attached and constant: value, attached = graph.detach(value), False
     needs = needs or attached
-    alias.write(written(alias.history, view, value, index), name)
+    alias.put(view, value, index, name)
     if not leaf:
       for t in alias.seen():
         if (Ops.DETACH, None) not in t._view and (t._state >= 0 or attached): t._state = int(needs)
@@ -426,9 +434,9 @@ class Base(Valued):
     if self._alias.packed is not None:
       raise AssignError(f"{name}: a tensor of shape {self.shape} whose value is unpacked from {self._alias.packed.numel()} bytes "
                         "cannot be written; write to a .clone(), which has its values")
-    if repeats(self._view):
-      raise AssignError(f"{name}: a tensor of shape {self.shape} that shows elements several times (expand) cannot be written; "
-                        "write to what it was expanded from, or to a .clone()")
+    if repeats((*self._alias.beneath, *self._view)):
+      raise AssignError(f"{name}: a tensor of shape {self.shape} that shows elements several times (expand, unfold) cannot be "
+                        "written; write to what it shows, or to a .clone()")
 
   def _check_names(self, name: str, value: Base) -> None:
     """Raises ShapeError where a value that is written here has another name, or (if one has names) another size, at a

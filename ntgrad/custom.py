@@ -7,7 +7,7 @@ and asks it for those of its sources.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 from weakref import ref
 
@@ -19,17 +19,16 @@ from ntgrad.codegen.uop import Ops, UOp, toposort
 from ntgrad.core import mode, no_grad
 from ntgrad.engine.buffer import Storage
 from ntgrad.tensor import Tensor
-from ntgrad.tensor.elementwise import seen_as
 from ntgrad.tensor.gradient import gradients, sources_of, walk
 
 To = Callable[[UOp], UOp]
 Pairs = list[tuple[UOp, UOp]]
 
 
-def attached(t: Tensor, call: Any, number: int) -> Tensor:
-  """A tensor whose gradient a call has."""
+def attached(t: Tensor, call: Any, number: int, needs: bool) -> Tensor:
+  """A tensor whose gradient a call has, and which requires one where ``needs`` says so."""
   out = Tensor._from_node(graph.with_gradient(t.lazydata, call, number))
-  out._state, out._names = 1, t._names
+  out._state, out._names = int(needs), t._names
   return out
 
 
@@ -37,7 +36,8 @@ def attached(t: Tensor, call: Any, number: int) -> Tensor:
 class Context:
   """What ``forward`` keeps for ``backward``: tensors by ``save_for_backward``, anything else as attributes.
 
-  ``needs_input_grad`` says of each argument whether its gradient is asked for.
+  ``needs_input_grad`` says of each argument whether its gradient is asked for: in ``forward``, whether it may be, which is so for
+  every tensor of floats, as ``gradient(x)`` takes any.
   """
   needs_input_grad: tuple[bool, ...] = ()
   _saved: tuple[Any, ...] = ()
@@ -87,19 +87,21 @@ class _Call:
       return _differentiable(self.like[x] if at is None else at)
     return tuple([tensor(x) for x in self.saved])
 
-  def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp]) -> Pairs:
+  def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp], need: Collection[UOp]) -> Pairs:
     """The gradients at the arguments that need them, from those at the results, by number."""
     name, ctx = self.function.__name__, self.ctx
     given: list[Any] = []
     for i, u in sorted(self.like.items()):
       if i in at: given.append(_differentiable(at[i]))
       else: given.append(Tensor._from_node(graph.const(0, u.dtype, u.shape)) if ctx._zeros else None)
-    before, mode.grad, ctx._get = mode.grad, True, self._tensors
+    before, mode.grad, ctx._get, might = mode.grad, True, self._tensors, ctx.needs_input_grad
+    wanted = {i for s, i in zip(sources, self.places) if s in need}
+    ctx.needs_input_grad = tuple([i in wanted for i in range(len(might))])
     try: found = self.function.backward(ctx, *given)
-    finally: mode.grad, ctx._get = before, None   # or each would keep the other
+    finally: mode.grad, ctx._get, ctx.needs_input_grad = before, None, might   # or each would keep the other
     found = tuple(found) if isinstance(found, (tuple, list)) else (found,)
-    if len(found) != len(ctx.needs_input_grad):
-      raise GradientError(f"{name}: backward gives {len(found)} gradients, forward takes {len(ctx.needs_input_grad)} arguments; "
+    if len(found) != len(might):
+      raise GradientError(f"{name}: backward gives {len(found)} gradients, forward takes {len(might)} arguments; "
                           "give one for each, None where there is none")
     out = []
     for source, i in zip(sources, self.places):
@@ -153,7 +155,8 @@ class Function:
   def apply(cls, *args: Any) -> Any:
     """What ``forward`` gives, with the gradient that ``backward`` has. Raises ArgumentError for a result that is no Tensor."""
     ctx = Context()
-    ctx.needs_input_grad = tuple([isinstance(a, Tensor) and a._state > 0 for a in args])
+    ctx.needs_input_grad = tuple([
+      isinstance(a, Tensor) and (a._state > 0 or mode.grad and a.dtype.kind == "f") for a in args])
     inner = [a.detach() if isinstance(a, Tensor) else a for a in args]
     setup: Any = getattr(cls, "setup_context", None)
     with no_grad():
@@ -179,7 +182,9 @@ def _with_gradient(cls: type[Function], ctx: Context, args: Sequence[Any], inner
                [saved(t) for t in ctx._saved])
   constant = {id(t) for t in ctx._constant}
   ctx._saved = ctx._constant = ()
-  return tuple([attached(r, call, i) if r.dtype.kind == "f" and id(r) not in constant else r for i, r in enumerate(results)])
+  needs = any([args[i]._state > 0 for i in places])
+  return tuple([attached(r, call, i, needs) if r.dtype.kind == "f" and id(r) not in constant else r
+                for i, r in enumerate(results)])
 
 
 # ---- checkpoints
@@ -197,7 +202,7 @@ class _Again:
     self.sources = (*arguments, *others)
     self.outputs: dict[int, ref[UOp]] = {}
 
-  def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp]) -> Pairs:
+  def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp], need: Collection[UOp]) -> Pairs:
     """The gradients at the sources. What they are made of is another graph of the same values, which waits for the gradients from
     above: so it is computed then, and nothing of it is kept until then."""
     first = next((g for g in at.values() if graph.const_value(g) is None), None)
@@ -222,7 +227,7 @@ class _Same:
   """The call of a node that stands for another one, whose gradient is its own."""
 
   def __init__(self, u: UOp) -> None: self.sources, self.outputs = (u,), dict[int, ref[UOp]]()
-  def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp]) -> Pairs:
+  def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp], need: Collection[UOp]) -> Pairs:
     """The gradient of the node."""
     return [(sources[0], at[0])]
   def moved(self, to: To) -> _Same:
@@ -234,7 +239,7 @@ def _after(u: UOp, other: UOp) -> UOp:
   """The same value, which cannot be computed before an element of another one is, nor be found to be the same."""
   if not (0 not in other.shape and other.device == u.device): return u
   one = graph.reshape(graph.shrink(other, [(0, 1)] * len(other.shape)), ())
-  there = graph.ne(graph.or_(seen_as(one, graph.UINTS[one.dtype.itemsize]), 1), 0)   # always so
+  there = graph.ne(graph.or_(graph.seen_as(one, graph.UINTS[one.dtype.itemsize]), 1), 0)   # always so
   return graph.where(graph.broadcast(there, u.shape), u, 0)
 
 
@@ -300,7 +305,7 @@ def checkpoint(fn: Callable[..., Any], *args: Any, use_reentrant: Any = None, pr
   out = fn(*[stand_in(a) for a in args], **{k: stand_in(v) for k, v in kwargs.items()})
   results: list[Tensor] = []
   _each(out, results.append)
-  wanted = {i: t.lazydata for i, t in enumerate(results) if t._state > 0}
+  wanted = {i: t.lazydata for i, t in enumerate(results) if t.dtype.kind == "f"}   # gradient(x) may ask for any
   if not wanted: return out
   depends, drawn = _dependent(list(wanted.values()), inside, start)
   wanted = {i: u for i, u in wanted.items() if u in depends}
@@ -311,7 +316,7 @@ def checkpoint(fn: Callable[..., Any], *args: Any, use_reentrant: Any = None, pr
 
   def result(t: Tensor) -> Tensor:
     i = next(numbers)
-    return attached(t, call, i) if i in wanted else t
+    return attached(t, call, i, t._state > 0) if i in wanted else t
 
   return _each(out, result)
 

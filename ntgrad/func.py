@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ntgrad.autograd import functional, grad as gradients, listed
-from ntgrad.checks import checked
+from ntgrad.checks import Ints, checked
 from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.core import mode
 from ntgrad.functions.settings import vmap
@@ -34,7 +34,7 @@ def _value_and_slopes(name: str, func: Fn, argnums: Any, has_aux: bool, args: tu
 
 
 @checked
-def grad(func: Fn, argnums: Any = 0, has_aux: bool = False) -> Fn:
+def grad(func: Fn, argnums: Ints = 0, has_aux: bool = False) -> Fn:
   """A function that gives the gradient of one that gives a number, with respect to an argument, or a tuple for several; with
   ``has_aux`` the function gives ``(number, anything)`` and this one ``(gradient, anything)``. Raises ArgumentError."""
   def slopes(*args: Any, **kwargs: Any) -> Any:
@@ -44,7 +44,7 @@ def grad(func: Fn, argnums: Any = 0, has_aux: bool = False) -> Fn:
 
 
 @checked
-def grad_and_value(func: Fn, argnums: Any = 0, has_aux: bool = False) -> Fn:
+def grad_and_value(func: Fn, argnums: Ints = 0, has_aux: bool = False) -> Fn:
   """A function that gives ``(gradient, value)``, with ``has_aux`` ``(gradient, (value, anything))``; see :func:`grad`."""
   def both(*args: Any, **kwargs: Any) -> Any:
     found, value, aux = _value_and_slopes("grad_and_value", func, argnums, has_aux, args, kwargs)

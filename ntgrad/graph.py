@@ -202,6 +202,38 @@ def sloped(name: str, value: UOp, *made_from: UOp) -> UOp:
   return make(Ops.SLOPED, value.dtype, (value, *made_from), name, value.shape, value.device)
 
 
+def seen_as(u: UOp, dtype: DType) -> UOp:
+  """The same bits as another dtype of the same size."""
+  return u if u.dtype is dtype else make(Ops.BITCAST, dtype, (u,), None, u.shape, u.device)
+
+
+def bits(u: UOp, dtype: DType) -> UOp:
+  """The same bits as another dtype; one of another size changes the last dimension, which divides."""
+  few, many = sorted((dtype.itemsize, u.dtype.itemsize))
+  if few == many: return seen_as(u, dtype)
+  return _narrower(u, dtype, many // few) if few == dtype.itemsize else _wider(u, dtype, many // few)
+
+
+def _places(shape: tuple[int, ...], n: int, step: int, d: DType) -> UOp:
+  """How far each of n parts of a number, in the last dimension, is shifted."""
+  return broadcast(cast(mul(iota(n), step), d), (*shape, n))
+
+
+def _narrower(u: UOp, d: DType, n: int) -> UOp:
+  whole, shape = UINTS[u.dtype.itemsize], u.shape
+  parts = broadcast(reshape(seen_as(u, whole), (*shape, 1)), (*shape, n))
+  parts = shr(parts, _places(shape, n, 8 * d.itemsize, whole))
+  parts = and_(parts, (1 << 8 * d.itemsize) - 1)
+  return seen_as(reshape(cast(parts, UINTS[d.itemsize]), (*shape[:-1], shape[-1] * n)), d)
+
+
+def _wider(u: UOp, d: DType, n: int) -> UOp:
+  whole, shape = UINTS[d.itemsize], (*u.shape[:-1], u.shape[-1] // n)
+  parts = cast(reshape(seen_as(u, UINTS[u.dtype.itemsize]), (*shape, n)), whole)
+  parts = shl(parts, _places(shape, n, 8 * u.dtype.itemsize, whole))
+  return seen_as(reshape(reduce(BinaryOps.OR, parts, (len(shape),)), shape), d)
+
+
 def contiguous(u: UOp) -> UOp:
   """Asks to be realised on its own."""
   below = u

@@ -313,7 +313,7 @@ def _modulo(a: UOp, b: UOp) -> UOp:
 
 def cdiv(a: int | Symbol, b: int | Symbol) -> Any:
   """a / b rounded up, for ints and Symbols, b > 0: how many tiles of b it takes to cover a. Raises ArgumentError."""
-  if not all(isinstance(x, Integral | Symbol) or is_sympy(x) for x in (a, b)):
+  if not all(isinstance(x, Integral | Symbol) and not isinstance(x, bool) or is_sympy(x) for x in (a, b)):
     raise ArgumentError(f"cdiv of {shown(a)} and {shown(b)}; it takes whole numbers and Symbols")
   if isinstance(a, int) and isinstance(b, int):
     if b == 0: raise ArgumentError(f"cdiv({a}, 0): divided by 0")

@@ -27,6 +27,7 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", None) is not None and "PYTHONPYCACH
 os.environ.setdefault("WORKERS", "1")  # the cores are busy with tests
 os.environ.setdefault("TUNE", "0")     # one choice of block sizes; the tuner's own tests ask for a search
 os.environ.setdefault("VERIFY", "1")   # every graph, kernel and linear program is checked
+os.environ.setdefault("POISON", "1")   # new memory has NaN and -1: what reads before it is written shows
 
 _slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 settings.register_profile(

@@ -134,6 +134,33 @@ def _extreme(name: str, sign: str, t: Type) -> str:
 for _name, _sign in (("max", ">"), ("min", "<")): helper(COMMON, name=_name)(partial(_extreme, _name, _sign))
 
 
+def _minus(t: Type, x: str) -> str:
+  """C text of -x for a signed int, which wraps."""
+  u = t.of("u" + t.base)
+  return f"({t})(0u - ({u}){x})" if t.n == 1 else u.bits(t.base, f"-{t.bits(u.base, x)}")
+
+
+# ---- shifts: C leaves those by the width or more open. Here nothing is left of a number but its sign, as in numpy
+@helper(COMMON, *SIGNED.values(), *UNSIGNED.values())
+def _shl(t: Type) -> str:
+  u, last = t.of(UNSIGNED[t.size]), 8*t.size - 1
+  if t.n == 1: shifted = f"({t})(({u if t.size >= 4 else t.of('uint')})a << (b & {last}))"
+  else: shifted = u.bits(t.base, f"{t.bits(u.base, 'a')} << ({t.bits(u.base, 'b')} & ({u})({last}))")
+  return f"static {t} shl_{t}({t} a, {t} b) {{ return {_inside(t)} ? {shifted} : ({t})(0); }}"
+
+
+@helper(COMMON, *SIGNED.values(), *UNSIGNED.values())
+def _shr(t: Type) -> str:
+  last = f"({t})({8*t.size - 1})"
+  if not t.base.startswith("u"): return f"static {t} shr_{t}({t} a, {t} b) {{ return a >> ({_inside(t)} ? b : {last}); }}"
+  return f"static {t} shr_{t}({t} a, {t} b) {{ return {_inside(t)} ? a >> (b & {last}) : ({t})(0); }}"
+
+
+def _inside(t: Type) -> str:
+  u = t.of(UNSIGNED[t.size])
+  return f"({f'({u})b' if t.n == 1 else t.bits(u.base, 'b')} < ({u})({8*t.size}))"
+
+
 # ---- division: Python's floor; x / 0 is 0 and least / -1 wraps, both of which trap on a CPU when written plainly
 @common
 def _idiv(t: Type) -> str:
@@ -149,8 +176,7 @@ static {t} idiv_{t}({t} a, {t} b) {{
 static {t} idiv_{t}({t} a, {t} b) {{
   return b == ({t})(0) ? ({t})(0) : a / (b == ({t})(0) ? ({t})(1) : b);
 }}"""
-  minus_a = f"({t})(0u - ({t.of('u' + t.base)})a)"
-  if t.n > 1: minus_a = t.bits(t.base, f"({t.of('u' + t.base)})(0) - {t.bits('u' + t.base, 'a')}")
+  minus_a = _minus(t, "a")
   return f"""
 static {t} idiv_{t}({t} a, {t} b) {{
   {t} d = (b == ({t})(0)) | (b == ({t})(-1)) ? ({t})(1) : b, q = a / d, r = a - q*d;
@@ -202,7 +228,7 @@ def _abs(t: Type) -> str:
   if t.base in ("float", "double"):
     bits, mask = ("int", "0x7fffffff") if t.base == "float" else ("long", "0x7fffffffffffffffL")
     return f"static {t} abs_{t}({t} x) {{ return {t.bits(t.base, t.bits(bits, 'x') + f' & {mask}')}; }}"
-  return f"static {t} abs_{t}({t} x) {{ return x < ({t})(0) ? ({t})(0) - x : x; }}"
+  return f"static {t} abs_{t}({t} x) {{ return x < ({t})(0) ? {_minus(t, 'x')} : x; }}"
 
 
 # ---- narrow floats: stored in 8 or 16 bits, held in float registers

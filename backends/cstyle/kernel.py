@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Sequence
 
 from ntgrad.backends.base import KernelSource, size_names
-from ntgrad.backends.cstyle.analysis import accumulator, after, analyse, factor
+from ntgrad.backends.cstyle.analysis import accumulator, after, analyse, factor, wraps
 from ntgrad.backends.cstyle.helpers import FUNCTIONS as BUILTIN, SIGNED, SIZES, Type
 from ntgrad.backends.cstyle.language import (
   ADD,
@@ -35,7 +35,7 @@ from ntgrad.backends.cstyle.language import (
 from ntgrad.codegen.dtype import DType, cast_number, dtypes
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.functions import FUNCTIONS, refusal
-from ntgrad.codegen.index import vmin
+from ntgrad.codegen.index import vmax, vmin
 from ntgrad.codegen.sizes import arguments
 from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, UnaryOps, UOp, step_of
 
@@ -92,6 +92,7 @@ class CKernel:
     self.lines: list[str] = []
     self.depth = 1
     self.text: dict[UOp, Text] = {}
+    self.modular: dict[UOp, Text] = {}   # of ints that wrap: their text as unsigned ints
     self.helpers: dict[str, str] = {}
     self.typedefs = {line: line for line in language.header}
     self.names = Counter[str]()
@@ -402,8 +403,7 @@ class CKernel:
       if u.dtype.kind == "b" and t.n == 1: return (f"!{operand}", UNARY)
       return self.wrapped(u, f"~{operand}", UNARY)
     if fn is UnaryOps.NEG:
-      wraps = t.of("u" + t.base)
-      if u in self.facts.exposed: return self.signed(t, f"{'0u' if t.n == 1 else f'({wraps})(0)'} - {self.unsigned(wraps, x)}")
+      if wraps(u): return self.signed(u, f"-{self.unsigned(x, ATOM if x in self.modular else UNARY, t.n)}", UNARY)
       return self.wrapped(u, f"-({operand})" if operand.startswith("-") else f"-{operand}", UNARY)
     if fn is UnaryOps.ABS and u.dtype.kind in "if": return self.call("abs", t, wide)
     if u.dtype.kind in "iub": return self.text[x]   # ABS and roundings of what has neither sign nor fraction
@@ -418,14 +418,18 @@ class CKernel:
     if t.n > 1 or u.dtype.kind not in "iu" or t.size >= 4: return (text, prec)
     return (f"({t})({text})", UNARY)
 
-  def unsigned(self, t: Type, x: UOp) -> str:
-    """An operand of type ``t`` as an unsigned int, whose overflow wraps."""
-    if t.n == 1: return f"({t}){self.c(x, UNARY)}"
-    return t.bits(t.base, self.wide(x, t.n))
+  def unsigned(self, x: UOp, prec: int, n: int, bare: bool = False) -> str:
+    """An int of ``n`` lanes as an operand of unsigned ints; ``bare``: beside another one, which makes it one as well."""
+    if x in self.modular and n == x.dtype.count: return self.inside(self.modular[x], prec)
+    t = self.value_type(x.dtype.scalar().vec(n))
+    if n > 1: return t.bits("u" + t.base, self.wide(x, n))
+    return self.c(x, prec) if bare else f"({t.of('u' + t.base)}){self.c(x, UNARY)}"
 
-  def signed(self, t: Type, text: str) -> Text:
-    """What was computed with unsigned ints, as type ``t``."""
-    return (f"({t})({text})", UNARY) if t.n == 1 else (t.bits(t.base, text), ATOM)
+  def signed(self, u: UOp, text: str, prec: int) -> Text:
+    """What was computed with unsigned ints, as a signed one again; where it is summed on it stays what it is."""
+    t = self.value_type(u.dtype)
+    if u in self.facts.inline: self.modular[u] = text, prec
+    return (f"({t})({text})", UNARY) if t.n == 1 else (t.of("u" + t.base).bits(t.base, text), ATOM)
 
   def logic(self, u: UOp) -> Text:
     """A function of bools, a mask of -1 and 0 where they are vectors; a < b is !a && b, a <= b is !a || b."""
@@ -443,13 +447,16 @@ class CKernel:
     whole = [self.wide(x, n) for x in u.src]
     # C's division truncates, and by zero it ends the process
     floors = fn in (BinaryOps.IDIV, BinaryOps.MOD) and not (kind in "iu" and vmin(a) >= 0 and vmin(b) > 0)
-    if floors or fn not in _INFIX: return self.call(fn.name.lower(), t, *whole)
+    far = fn in (BinaryOps.SHL, BinaryOps.SHR) and not 0 <= vmin(b) <= vmax(b) < 8*t.size
+    if floors or far or fn not in _INFIX: return self.call(fn.name.lower(), t, *whole)
     sign, prec = self.sign(_INFIX[fn][0]), _INFIX[fn][1]
-    # ushort*ushort is an int product in C
-    if u in self.facts.exposed or (fn is BinaryOps.MUL and t.base == "ushort" and n == 1):
-      wraps = t.of("uint" if t.base == "ushort" else "u" + t.base)
-      right = self.c(b, UNARY) if fn is BinaryOps.SHL and n == 1 else self.unsigned(wraps, b)
-      return self.signed(t, f"{self.unsigned(wraps, a)}{sign}{right}")
+    if wraps(u):
+      first = self.language.parenthesised and a in self.modular and a.arg is fn and fn in (BinaryOps.ADD, BinaryOps.MUL)
+      left = self.modular[a][0] if first else self.unsigned(a, prec, n)   # of a chain
+      right = self.c(b, UNARY) if fn is BinaryOps.SHL and n == 1 else self.unsigned(b, prec - 1, n, bare=True)
+      return self.signed(u, f"{left}{sign}{right if right[0] != '-' else f'({right})'}", prec)
+    if n == 1 and (fn is BinaryOps.MUL and t.base == "ushort" or fn is BinaryOps.SHL and t.size < 4):   # C has ints of these
+      return (f"({t})(({t.of('uint')}){self.c(a, UNARY)}{sign}{self.c(b, UNARY)})", UNARY)
     # bit operations beside arithmetic read better in parentheses
     most, least = (prec, prec - 1) if prec <= ADD else (ADD, ADD) if fn in COMPARE else (UNARY, UNARY)
     shifts = fn in (BinaryOps.SHL, BinaryOps.SHR)   # of these C takes no scalar beside a vector on the left

@@ -11,7 +11,7 @@ from ntgrad.codegen.blocks import FP8, NARROW
 from ntgrad.codegen.dtype import DType, cast_number, dtypes, held
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.functions import FUNCTIONS
-from ntgrad.codegen.index import Size, vmin
+from ntgrad.codegen.index import Size, vmax, vmin
 from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 
 # precedences of Python, the tightest first
@@ -230,6 +230,8 @@ class Expressions(Facts):
       name = "div" if fn is BinaryOps.IDIV else "mod"
       if kind == "f": return self.call("_float_floor_div" if name == "div" else "_float_mod", u)
       if not (vmin(a) >= 0 and vmin(b) > 0): return self.call(f"_unsigned_{name}" if kind == "u" else f"_floor_{name}", u)
+    if fn in (BinaryOps.SHL, BinaryOps.SHR) and not 0 <= vmin(b) <= vmax(b) < 8 * dtype.itemsize:
+      return self.call("_shl" if fn is BinaryOps.SHL else "_unsigned_shr" if kind == "u" else "_shr", u)
     if fn not in _INFIX: raise self.refuse(u)
     sign, prec = _INFIX[fn]
     # bit operations beside arithmetic read better in parentheses, and comparisons do not chain

@@ -69,6 +69,22 @@ def _unsigned_mod(a, b):
   # x % 0 is 0
   return tl.where(b == 0, 0, a % tl.where(b == 0, 1, b))
 
+def _shl(a, b):
+  # by the width or more, or by less than 0: nothing is left
+  n: tl.constexpr = a.dtype.primitive_bitwidth
+  inside = (b >= 0) & (b < n)
+  return tl.where(inside, a << tl.where(inside, b, 0), 0)
+
+def _shr(a, b):
+  # of a signed int its sign is left
+  n: tl.constexpr = a.dtype.primitive_bitwidth
+  return a >> tl.where((b >= 0) & (b < n), b, n - 1)
+
+def _unsigned_shr(a, b):
+  n: tl.constexpr = a.dtype.primitive_bitwidth
+  inside = b < n
+  return tl.where(inside, a >> tl.where(inside, b, 0), 0)
+
 def _float_floor_div(a, b):
   m = libdevice.fmod(a, b)
   q = tl.div_rn(a - m, b) if a.dtype.is_fp32() else (a - m) / b

@@ -14,7 +14,8 @@ def pragmas(d: DType) -> tuple[str, ...]:
 def source(name: str, how: str, d: DType) -> str:
   """The helper ``name(pointer, value)``, in which calls for the register type of ``d`` are marked with ``@``."""
   register, stored = VALUES[d.name], STORED[d.name]
-  new = "old + value" if how == "add" else f"@{how}(old, value)"
+  new = f"@{how}(old, value)"
+  if how == "add": new = "(long)((ulong)old + value)" if register == "long" else "old + value"
   if d in NARROW: new = f"@float_to_{d.short}({new})"
   if d.itemsize >= 4:
     word, swap = ("uint", "atomic_cmpxchg") if d.itemsize == 4 else ("ulong", "atom_cmpxchg")

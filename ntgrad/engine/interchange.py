@@ -211,7 +211,8 @@ def _name(x: Any) -> str: return f"{type(x).__module__}.{type(x).__qualname__}".
 
 def refused(x: Any, e: Exception) -> InterchangeError:
   """What to raise where a library does not give a tensor's memory."""
-  return InterchangeError(f"{_name(x)} does not give its memory: {type(e).__name__}: {e}")
+  said = str(e).partition("\n")[0]   # PyTorch's have a trace of C++ behind
+  return InterchangeError(f"{_name(x)} does not give its memory: {type(e).__name__}: {said}")
 
 
 def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:

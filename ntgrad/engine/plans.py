@@ -16,7 +16,7 @@ from ntgrad.backends.base import Program
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import DeviceError, NtgradError
+from ntgrad.codegen.errors import DeviceError, NtgradError, VerifyError
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.size_text import text_of
 from ntgrad.codegen.spec_graph import verify_graph
@@ -335,6 +335,9 @@ def make_plan(
   outputs = []
   for (_, t), r in zip(sinks, ready):
     outputs.append(slot(storage(r) if t is None else t))
+  written = {ss[i] for ss, item in zip(placed, items) for i in item.written}
+  for i, (_, shape, dtype) in enumerate(made, start=len(inputs)):
+    if i not in written and ix.elements(shape): raise VerifyError(f"no step of a schedule computes its {dtype} of shape {shape}")
   keep = set(outputs)
   last: dict[int, int] = {}
   for i, ss in enumerate(placed):

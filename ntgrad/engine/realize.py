@@ -7,7 +7,7 @@ from typing import Any, Collection, Iterable, Sequence
 from weakref import ref
 
 from ntgrad import origins
-from ntgrad.alias import Alias, caller, homeless, live_aliases, pending, unplaced, values, waiting, whole
+from ntgrad.alias import Alias, caller, followers, homeless, live_aliases, pending, unplaced, values, waiting, whole
 from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType
@@ -119,7 +119,7 @@ class _Wanted:
     """A tensor's value: that of its Alias, or only the part that it shows where nothing else needs more."""
     a: Alias = t._alias
     if not whole(t._view) and not a.pending and not is_view(a.node):
-      if len(a.tensors) > 1:
+      if len(a.tensors) > 1 or a.beneath or ref(a) in followers:
         part = _to_compute(t.lazydata)
         if part.device is None: self.add(a)
         elif not is_view(part): self.sinks.setdefault((part, None), [])

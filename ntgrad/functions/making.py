@@ -3,12 +3,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ntgrad.checks import checked, operand, real_number
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, shown
+from ntgrad.codegen.errors import ArgumentError
 from ntgrad.tensor import Tensor
+from ntgrad.tensor.creation import bits_of
 from ntgrad.tensor.random import Generator, default_generator
 
 
@@ -63,11 +62,7 @@ def scalar_tensor(s: float, *, dtype: Any = None, device: Any = None, requires_g
 def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, requires_grad: Any = None) -> Tensor:
   """The numbers in an object's bytes, from byte ``offset``, ``count`` of them (-1: all), copied. Raises ArgumentError,
   DTypeError."""
-  d = dtypes.of(dtype)
-  try: array = np.frombuffer(buffer, d.np, count, offset)
-  except (TypeError, ValueError, OverflowError, AttributeError) as error:
-    raise ArgumentError(f"frombuffer: {shown(buffer)} as {d.name}, count {count}, offset {offset}: {error}") from None
-  return Tensor(array.copy(), requires_grad=requires_grad)
+  return Tensor(bits_of("frombuffer", buffer, dtypes.of(dtype), count, offset).copy(), requires_grad=requires_grad)
 
 
 def _typed(name: str, dtype: Any) -> Any:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ntgrad.checks import Operand, checked, flag
+from ntgrad.checks import Operand, checked, flag, no_flag
 from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.core import axis_of
 from ntgrad.tensor import Tensor
@@ -136,7 +136,7 @@ def gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order:
   """
   if edge_order not in (1, 2): raise ArgumentError(f"gradient: edge_order {edge_order}; it takes 1 or 2")
   dims = [*builtin_range(input.ndim)] if dim is None else [axis_of("gradient", d, input.ndim) for d in _list(dim)]
-  steps = _list(1.0 if spacing is None else spacing)
+  steps = _list(1.0 if spacing is None else no_flag("gradient", "spacing", spacing))
   if len(steps) == 1 and not isinstance(spacing, (list, tuple)): steps = steps * len(dims)
   if len(steps) != len(dims): raise ArgumentError(f"gradient: {len(steps)} spacings for {len(dims)} dims; give one for each")
   return [_slope(input, d, h, edge_order) for d, h in zip(dims, steps)]

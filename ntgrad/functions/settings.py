@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from ntgrad.tensor import Tensor
 
 from .kinds import device as _device
 
+Dims = int | None | Sequence[int | None]
+
 
 # ---- functions of functions
 def compile(model: Any = None, **options: Any) -> Any:
@@ -27,7 +29,7 @@ def compile(model: Any = None, **options: Any) -> Any:
 
 
 @checked
-def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error", *,
+def vmap(func: Callable[..., Any], in_dims: Dims = 0, out_dims: Dims = 0, randomness: str = "error", *,
          chunk_size: int | None = None) -> Callable[..., Any]:
   """A function of batches from one of their entries: called once for each entry along ``in_dims`` (one for all arguments, or one
   for each; None: the same for all entries), its results stacked along ``out_dims``.

@@ -1,10 +1,12 @@
 """Activations as layers: a class each, which says its arguments and which method of Tensor it calls with them.
 
-``inplace`` is taken as PyTorch has it: no memory is saved by it here, so that the result is a tensor of its own either way.
+``inplace`` writes the result to the input, as PyTorch has it. No memory is saved by it: it is for programs that go on with the
+input.
 """
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import wraps
 from typing import Any, Callable, ClassVar, TypeVar, dataclass_transform
 
 from ntgrad.checks import checked
@@ -23,9 +25,18 @@ def layer(cls: C) -> C:
   """A layer whose arguments are the class's annotated attributes, checked as all public functions' are."""
   kind: Any = cls
   if "__call__" not in vars(kind): kind.__call__, kind.forward = kind.__call__, forward_of(kind)   # refuses under its own name
+  if "inplace" in vars(kind).get("__annotations__", ()): kind.__call__ = _written(f"nn.{kind.__name__}", kind.__call__)
   made: Any = checked(dataclass(repr=False, eq=False)(cls))
   made._said = tuple([f.name for f in fields(made) if f.name != "inplace"])
   return made
+
+
+def _written(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+  @wraps(fn)
+  def call(self: Any, input: Any) -> Any:
+    out = fn(self, input)
+    return input._in_place(name, lambda: out) if self.inplace else out
+  return call
 
 
 class _Elementwise(Module):
@@ -106,10 +117,10 @@ class Mish(_Elementwise):
 
 @layer
 class Softplus(_Elementwise):
-  """log(1 + exp(beta · x)) / beta. Beyond ``threshold`` that is x to every digit: the number has no effect here."""
+  """log(1 + exp(beta · x)) / beta; x where beta · x is above ``threshold``."""
   beta: float = 1.0
   threshold: float = 20.0
-  _calls = "softplus beta"
+  _calls = "softplus beta threshold"
 
 
 @layer

@@ -42,8 +42,7 @@ def attended(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: fl
   if mask is not None: mask = mask.pad((0, k.shape[2] - mask.shape[3]))
   if not need_weights:
     with Tensor.train(dropout_p != 0): return q.scaled_dot_product_attention(k, v, mask, dropout_p), None
-  scores = q.dot(k.transpose(-2, -1)) * (1 / math.sqrt(q.shape[-1]))
-  weights = (scores if mask is None else scores + mask).softmax(-1).dropout(dropout_p, True)
+  weights = q._attention_weights(k, mask).dropout(dropout_p, True)
   return weights.dot(v), weights
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 from typing import Any, Callable
 
-from ntgrad.checks import Ints
+from ntgrad.checks import Ints, no_flag
 from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
 from ntgrad.core import MAX_SIZE, real_number
 from ntgrad.tensor import Tensor
@@ -45,7 +45,7 @@ def last(layer: str, x: Tensor, want: int, what: str) -> None:
 def number(least: float = 0.0, below: float = math.inf, beyond: bool = False) -> Callable[[str, str, Any], float]:
   """Takes a finite number of at least ``least`` (``beyond``: greater) and below ``below``. Raises ArgumentError."""
   def check(name: str, what: str, value: Any) -> float:
-    try: x = float(value)
+    try: x = float(no_flag(name, what, value))
     except (TypeError, ValueError, OverflowError):
       raise ArgumentError(f"{name}: {what} is {shown(value)}, expected a number") from None
     if not (x > least if beyond else x >= least) or not x < below or x == -math.inf:

@@ -47,7 +47,7 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Gene
 
 
 @checked
-def constant_(tensor: Tensor, val: float) -> Tensor:
+def constant_(tensor: Tensor, val: float | bool) -> Tensor:
   """One number everywhere."""
   return _write(tensor, Tensor.full(tensor.shape, val, dtype=tensor.dtype, device=tensor.device))
 

@@ -133,7 +133,7 @@ class _Pad(Module):
 class ConstantPad1d(_Pad):
   """Pads the last dimension with ``value``."""
   padding: Ints
-  value: float
+  value: float | bool
   _rank = 1
 
 
@@ -141,7 +141,7 @@ class ConstantPad1d(_Pad):
 class ConstantPad2d(_Pad):
   """Pads the last two dimensions with ``value``."""
   padding: Ints
-  value: float
+  value: float | bool
   _rank = 2
 
 
@@ -149,7 +149,7 @@ class ConstantPad2d(_Pad):
 class ConstantPad3d(_Pad):
   """Pads the last three dimensions with ``value``."""
   padding: Ints
-  value: float
+  value: float | bool
   _rank = 3
 
 

@@ -10,6 +10,8 @@ from ntgrad.nn.common import batched_or_not, count, ints
 from ntgrad.nn.module import Module
 from ntgrad.tensor import Tensor
 
+Scale = float | Sequence[float] | None
+
 
 class _Pool(Module):
   _rank = 2
@@ -252,8 +254,8 @@ class Upsample(Module):
   ``Tensor.interpolate`` does with these. ``recompute_scale_factor`` says that the factor is the sizes' ratio."""
   _said: ClassVar[tuple[str, ...]] = ("size", "scale_factor", "mode", "align_corners")
 
-  def __init__(self, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None,
-               recompute_scale_factor: bool | None = None):
+  def __init__(self, size: Ints | None = None, scale_factor: Scale = None, mode: str = "nearest",
+               align_corners: bool | None = None, recompute_scale_factor: bool | None = None):
     if (size is None) == (scale_factor is None): raise ArgumentError("nn.Upsample: give size or scale_factor, one of them")
     self.size, self.scale_factor, self.mode, self.align_corners = size, scale_factor, mode, align_corners
     self.recompute_scale_factor = recompute_scale_factor
@@ -271,14 +273,15 @@ class Upsample(Module):
 class UpsamplingNearest2d(Upsample):
   """:class:`Upsample` with mode nearest."""
   _said: ClassVar[tuple[str, ...]] = ("size", "scale_factor")
-  def __init__(self, size: Any = None, scale_factor: Any = None): super().__init__(size, scale_factor)
+  def __init__(self, size: Ints | None = None, scale_factor: Scale = None): super().__init__(size, scale_factor)
 
 
 @checked
 class UpsamplingBilinear2d(Upsample):
   """:class:`Upsample` with mode bilinear, whose outermost elements are the input's (``align_corners``)."""
   _said: ClassVar[tuple[str, ...]] = ("size", "scale_factor")
-  def __init__(self, size: Any = None, scale_factor: Any = None): super().__init__(size, scale_factor, "bilinear", True)
+  def __init__(self, size: Ints | None = None, scale_factor: Scale = None):
+    super().__init__(size, scale_factor, "bilinear", True)
 
 
 __all__ = ["AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d",

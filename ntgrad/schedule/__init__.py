@@ -34,7 +34,7 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = ANY) -> tuple[t
   apart: set[int] = set()
   while True:
     placing, made = Placing(given, late, apart), dict[UOp, UOp]()
-    ready = prepare(placing.place(), target, made)
+    ready = placing.owned(prepare(placing.place(), target, made))
     part = Partition([u for u in dict.fromkeys(ready) if u.op is not Ops.BUFFER], target, alone)
     lowering = Lowering(part)
     nodes = given_nodes(placing, made, part)

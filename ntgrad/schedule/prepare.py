@@ -19,6 +19,7 @@ from .runs import in_runs
 from .scan import moved, split_scan
 from .shifted import find_shifted, in_one_pass, stored
 from .sort import split_sort
+from .writes import own
 
 LEAVES = 64           # nodes that are looked at for what a value is made of
 SPLIT_FROM = 32768    # elements a reduction must have before it is worth splitting
@@ -34,15 +35,29 @@ def prepare(sinks: tuple[UOp, ...], target: Target, made: dict[UOp, UOp] | None 
     return empty_reduce(u) or (split_blocks(u, target) if target.blocks else split_reduce(u, target))
   def move(old: UOp, u: UOp) -> UOp | None: return empty_source(u) or merge_movement(u)
   def after(old: UOp, u: UOp) -> UOp | None: return in_runs(u, target) if target.blocks else None
-  def contiguous(old: UOp, u: UOp) -> UOp | None: return u.src[0] if u.arg is None and u.src[0].op is Ops.CONTIGUOUS else None
+  def contiguous(old: UOp, u: UOp) -> UOp | None:
+    if is_number_now(old, u): return u.src[0] if u.arg is None else own(u.src[0], old.device, *u.arg)
+    return u.src[0] if u.arg is None and u.src[0].op is Ops.CONTIGUOUS else None
+  def copy(old: UOp, u: UOp) -> UOp | None: return u.src[0] if is_number_now(old.src[0], u.src[0]) else None   # there too
 
   return rewrite(
     sinks,
     {**dict.fromkeys((Ops.DETACH, Ops.SLOPED), lambda old, u: u.src[0]), Ops.CONTIGUOUS: contiguous, Ops.REDUCE_AXIS: reduce,
      Ops.SCAN_AXIS: lambda old, u: split_scan(u, target), Ops.SORT_AXIS: lambda old, u: split_sort(u, target),
-     Ops.AFTER: after, **dict.fromkeys(MOVEMENT, move)},
+     Ops.COPY: copy, Ops.LAUNCH: lambda old, u: with_memory(u), Ops.AFTER: after, **dict.fromkeys(MOVEMENT, move)},
     made=made,
   )
+
+
+def is_number_now(old: UOp, u: UOp) -> bool:
+  """Whether a value of memory has come to be one of numbers alone, which lies nowhere."""
+  return u.device is None and old.device is not None
+
+
+def with_memory(u: UOp) -> UOp | None:
+  """A LAUNCH whose arguments lie in memory, also those that have come to be numbers."""
+  numbers = {i: own(s, u.device, "own", u.arg[3], f"number {i}") for i, s in enumerate(u.src) if s.op is Ops.CONST}
+  return u.replace(tuple([numbers.get(i, s) for i, s in enumerate(u.src)])) if numbers else None
 
 
 def empty_source(u: UOp) -> UOp | None:

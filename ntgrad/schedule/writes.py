@@ -17,6 +17,7 @@ from collections.abc import Collection, Hashable, Sequence
 
 from ntgrad.alias import written
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.elementwise import make
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, toposort
 from ntgrad.codegen.view import pull
 
@@ -120,6 +121,12 @@ def at_index(u: UOp, base: UOp, value: UOp, index: UOp) -> UOp:
   return UOp(Ops.UPDATE, u.dtype, (base, part, index), view)
 
 
+def own(value: UOp, device: str | None, *name: Hashable) -> UOp:
+  """A value in a buffer of its own on a device, told from others by its name."""
+  arg = (*name[:3], device) if value.device is None else name
+  return make(Ops.CONTIGUOUS, value.dtype, (value,), arg, value.shape, device)
+
+
 class Placing:
   """Gives every write its memory. ``late`` writes get their values from a buffer, ``apart`` ones a copy of what they write to."""
 
@@ -163,20 +170,30 @@ class Placing:
       if is_write(u): self.new[u] = self._write(u) if past_empty(u) is u else self.new[past_empty(u)]
       else: self.new[u] = u.replace(tuple([self.new[s] for s in u.src]))
       if u in self.first: self.new[u], self.stored[u] = self._assign(self.first[u], self.new[u], self.number[u])
-    return tuple([self._sink(s, target, len(self.order) + i) for i, (s, target) in enumerate(self.sinks)])
+    return tuple([self.new[s] if target is None else self._sink(s, target, len(self.order) + i)
+                  for i, (s, target) in enumerate(self.sinks)])
 
-  def _sink(self, s: UOp, target: UOp | None, number: int) -> UOp:
-    u = self.new[s]
-    if target is None:
-      there = storage(memory_of(u)).op is Ops.BUFFER and self.asked[number - len(self.order)].op is not Ops.BUFFER
-      return self._own(u, number) if there else u
-    if s in self.inside and self.target[s] is target: return u
+  def _sink(self, s: UOp, target: UOp, number: int) -> UOp:
+    if s in self.inside and self.target[s] is target: return self.new[s]
     if self.first.get(s) is target: return self.stored[s]
-    return self._assign(target, u, number)[1]
+    return self._assign(target, self.new[s], number)[1]
+
+  def owned(self, ready: Sequence[UOp]) -> tuple[UOp, ...]:
+    """What has come of the sinks once they are rewritten. A value that lies in memory which others have gets memory of its own,
+    and so does one that is a number by now, or numbers that do not know where they belong."""
+    return tuple([self._owned(i, u) for i, u in enumerate(ready)])
+
+  def _owned(self, i: int, u: UOp) -> UOp:
+    s, target = self.sinks[i]
+    if target is not None: return u
+    number = len(self.order) + i
+    if u.device != s.device or u.op is Ops.CONST: return own(u, s.device, "own", number, "")
+    there = storage(memory_of(u)).op is Ops.BUFFER and self.asked[i].op is not Ops.BUFFER
+    return self._own(u, number) if there else u
 
   def _own(self, value: UOp, number: int, what: str = "") -> UOp:
     """A value in a buffer that nothing else sees; ``what`` tells two of one write apart."""
-    return UOp(Ops.CONTIGUOUS, value.dtype, (value,), ("own", number, what))
+    return own(value, value.device, "own", number, what)
 
   def _assign(self, target: UOp, value: UOp, number: int) -> tuple[UOp, UOp]:
     """Write a whole value: the node that others read it from, and the ASSIGN."""

@@ -75,13 +75,13 @@ class train:
 @checked
 class Tensor(Protocols, Writing, Selecting, Sampling, Attention, Losses, Linalg, Products, Pooling, Convolution, Resampling,
              Normalising, Windows, Casts, Copying, metaclass=_Modes):
-  """A lazy tensor made from a number, nested lists, a numpy array, bytes (uint8), a UOp, another Tensor, or another library's
-  tensor.
+  """A lazy tensor made from a number, nested lists, a numpy array, bytes, a UOp, another Tensor, or another library's tensor.
 
   Views (indexing, reshape, permute, ..) share its memory, and see and make its writes; everything else is a tensor of its own
   (docs/memory.md).
 
-  ``dtype`` None keeps numpy's dtype; lists and numbers give bool, int32 or float32. ``device`` None is the default one. A tensor
+  ``dtype`` None keeps numpy's dtype; lists and numbers give bool, int32 or float32. Bytes are uint8, or the bits of a dtype that
+  is given. ``device`` None is the default one. A tensor
   of another library (PyTorch, CuPy, JAX: whatever has DLPack or ``__cuda_array_interface__``) on a GPU stays there and shares its
   memory, see :meth:`from_dlpack`; one in memory of the host is copied, as a numpy array is. ``requires_grad=True`` makes it a
   leaf whose ``grad`` ``backward`` sets. Raises ShapeError for ragged lists, DTypeError for data or dtypes that ntgrad does not

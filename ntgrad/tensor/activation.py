@@ -10,7 +10,7 @@ from ntgrad.checks import checked
 from ntgrad.codegen.dtype import as_float, dtypes
 from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.codegen.uop import BinaryOps, UnaryOps
-from ntgrad.core import real_number
+from ntgrad.core import Base, real_number
 from ntgrad.tensor.elementwise import Elementwise
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -65,34 +65,36 @@ class Activation(Elementwise):
   def quick_gelu(self) -> Self:
     """x * sigmoid(1.702 x)."""
     return self * (self * 1.702).sigmoid()
-  def leaky_relu(self, neg_slope: Any = 0.01) -> Self:
+  def leaky_relu(self, neg_slope: float | Base = 0.01) -> Self:
     """x where positive, else neg_slope * x."""
     return (self > 0).where(self, self * neg_slope)
   @in_float32
-  def elu(self, alpha: Any = 1.0) -> Self:
+  def elu(self, alpha: float | Base = 1.0) -> Self:
     """x where positive, else alpha * (exp(x) - 1)."""
     positive = self > 0
     return positive.where(self, (positive.where(0, self).exp() - 1) * alpha)
   @in_float32
-  def celu(self, alpha: Any = 1.0) -> Self:
+  def celu(self, alpha: float | Base = 1.0) -> Self:
     """x where positive, else alpha * (exp(x / alpha) - 1). Raises ArgumentError for an alpha of 0."""
     if alpha.__class__ in (int, float) and not alpha: raise ArgumentError("celu: alpha = 0; it must not be 0")
     positive = self > 0
     return positive.where(self, ((positive.where(0, self) / alpha).exp() - 1) * alpha)
   @in_float32
-  def selu(self, alpha: Any = 1.6732632423543772, gamma: Any = 1.0507009873554805) -> Self:
+  def selu(self, alpha: float | Base = 1.6732632423543772, gamma: float | Base = 1.0507009873554805) -> Self:
     """gamma times elu(alpha)."""
     return self.elu(alpha) * gamma
   @in_float32
-  def softplus(self, beta: float = 1.0) -> Self:
-    """log(1 + exp(beta x)) / beta, without overflow. Raises ArgumentError for a beta of 0."""
+  def softplus(self, beta: float = 1.0, threshold: float | None = None) -> Self:
+    """log(1 + exp(beta x)) / beta, without overflow; x where beta x is above a threshold. Raises ArgumentError for a beta of
+    0."""
     if beta.__class__ in (int, float) and not beta: raise ArgumentError("softplus: beta = 0; it must not be 0")
     x = self if beta == 1 else self * beta
     y = x.abs().neg().exp()
     u = y + 1
     # what 1 + y has lost of y changes the logarithm by lost / u; as a function it is constant
     out = x.maximum(0) + (u.log() + ((y - (u - 1)) / u).detach())
-    return out if beta == 1 else out / beta
+    if beta != 1: out = out / beta
+    return out if threshold is None else (x > threshold).where(self, out)
   @in_float32
   def softsign(self) -> Self:
     """x / (1 + |x|)."""

@@ -36,28 +36,25 @@ class Attention(Functional, Drawing):
       return self._attention_named(key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if is_causal and attn_mask is not None: raise ArgumentError(f"{_NAME}: is_causal with attn_mask; give one of them")
     if enable_gqa: return self._attention_grouped(key, value, attn_mask, dropout_p, is_causal, scale)
+    return self._attention_weights(key, attn_mask, is_causal, scale).dropout(dropout_p).dot(value)
+
+  def _attention_weights(self, key: Any, mask: Any, is_causal: bool = False, scale: float | None = None) -> Self:
+    """How much of each key a query takes: what all attention, with weights and without, is made of. A query that no key is left
+    for takes nothing, and has gradients of 0."""
     if scale is None: scale = 1 / math.sqrt(self.shape[-1] or 1) if self.ndim else 1.0
     scores: Any = self.dot(key.transpose(-2, -1)) * real_number(_NAME, "scale", scale)
     if is_causal:
       make: Any = type(self)
       seen = make.ones(*scores.shape[-2:], dtype=dtypes.bool).tril()
-      weights = seen.where(scores, -math.inf).softmax(-1)   # every query sees key 0
-    elif attn_mask is not None:
-      masked = attn_mask.where(scores, -math.inf) if attn_mask.dtype is dtypes.bool else scores + attn_mask.cast(scores.dtype)
-      weights = masked._softmax_or_zeros()
-    else: weights = scores.softmax(-1)
-    return weights.dropout(dropout_p).dot(value)
-
-  def _softmax_or_zeros(self) -> Self:
-    """The softmax of the last dim, zeros where a row has only -inf."""
-    u, a, out = self._rows(_NAME, -1)
+      return seen.where(scores, -math.inf).softmax(-1)   # type: ignore[no-any-return]   # every query sees key 0
+    if mask is None: return scores.softmax(-1)           # type: ignore[no-any-return]
+    masked = mask.where(scores, -math.inf) if mask.dtype is dtypes.bool else scores + mask.cast(scores.dtype)
+    u, a, out = masked._rows(_NAME, -1)
     top = graph.detach(graph.reduce(BinaryOps.MAX, u, (a,)))
     none = graph.eq(top, -math.inf)
-    top = graph.where(none, 0.0, top)
-    e = graph.exp(graph.sub(u, graph.expand(top, u.shape)))
-    total = graph.total(e, (a,))
-    total = graph.where(none, 1.0, total)
-    return self._wrap(graph.cast(graph.div(e, graph.expand(total, e.shape)), out))
+    e = graph.exp(graph.sub(u, graph.expand(graph.where(none, 0.0, top), u.shape)))
+    total = graph.where(none, 1.0, graph.total(e, (a,)))
+    return masked._wrap(graph.cast(graph.div(e, graph.expand(total, e.shape)), out))  # type: ignore[no-any-return]
 
   def _attention_grouped(self, key: Any, value: Any, mask: Any, dropout_p: float, is_causal: bool, scale: float | None) -> Self:
     """Attention in which each head of the keys and values serves several heads of queries: these become a dim of their own."""

@@ -12,7 +12,7 @@ from weakref import ref
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.alias import Alias, View
+from ntgrad.alias import Alias, Bits, View, shown_of
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import GradientError, InterchangeError
 from ntgrad.codegen.uop import Ops
@@ -95,4 +95,11 @@ def _alias(dtype: DType, shape: tuple[int, ...], device: str | None, data: np.nd
   return Alias(graph.buffer(Buffer.from_numpy(device or Device.DEFAULT, data.view(dtype.np).reshape(shape))))
 
 
+def _stored_bits(bits: Bits) -> Any:
+  """With the Alias whose bits they are, as a view goes with its base."""
+  source = bits.source()
+  return _stored(bits) if source is None else (shown_of, (source, bits.beneath))
+
+
 copyreg.pickle(Alias, _stored)
+copyreg.pickle(Bits, _stored_bits)

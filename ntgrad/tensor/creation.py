@@ -84,6 +84,18 @@ def host_cast(a: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
   return to_narrow(a, dtype) if dtype.kind in "fe" and dtype.itemsize < 4 else a.astype(dtype.np)
 
 
+def bits_of(name: str, data: Any, dtype: DType, count: int = -1, offset: int = 0) -> np.ndarray[Any, Any]:
+  """Bytes as numbers of a dtype, from byte ``offset``, ``count`` of them (-1: all). Raises ArgumentError for too few bytes, for
+  some left over, and for what has none."""
+  try: array = np.frombuffer(data, np.uint8 if dtype.kind == "b" else dtype.np, count, offset)
+  except (TypeError, ValueError, OverflowError, AttributeError, BufferError) as e:
+    size = f"{len(data)} bytes" if isinstance(data, (bytes, bytearray)) else shown(data)
+    asked = f", count {shown(count)}, offset {shown(offset)}" if count != -1 or offset else ""
+    raise ArgumentError(f"{name}: {size} as {dtype.name} of {dtype.itemsize} bytes each{asked}: {e}") from None
+  if dtype.kind == "b" and (array > 1).any(): raise ArgumentError(f"{name}: a byte of {array.max()} as bool; bools are 0 and 1")
+  return array.astype(bool) if dtype.kind == "b" else array
+
+
 def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
   """The node of anything that a Tensor is made from. Raises DTypeError for other things."""
   if isinstance(data, (bool, int, float)) and not isinstance(data, np.generic):
@@ -95,7 +107,8 @@ def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
   if isinstance(data, UOp):
     node = data if dtype is None else graph.cast(data, dtype)
     return node if device is None or (node.device or Device.DEFAULT) == device else graph.copy(node, device)
-  if isinstance(data, (bytes, bytearray, memoryview)): array = np.frombuffer(data, np.uint8)
+  if isinstance(data, memoryview) and dtype is None and data.format not in ("B", "b", "c"): data = np.asarray(data)   # numbers
+  if isinstance(data, (bytes, bytearray, memoryview)): array, dtype = bits_of("Tensor", data, dtype or dtypes.uint8), None
   elif isinstance(data, (list, tuple, range)): array = array_of(list(data) if isinstance(data, range) else data, dtype)
   elif isinstance(data, (np.ndarray, np.generic)): array = np.asarray(data)
   elif data is None: array = np.zeros(0, dtypes.default_float.np)

@@ -15,7 +15,7 @@ from ntgrad.checks import Operand, checked, foreign, operand
 from ntgrad.codegen.dtype import DType, as_float, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DeviceError, DTypeError, ShapeError, shown
 from ntgrad.codegen.functions import FUNCTIONS, refusal
-from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base
 from ntgrad.names import aligned, fit_aligned, shape_text, text
 
@@ -86,11 +86,6 @@ def by_squaring(base: Any, n: int, times: Callable[[Any, Any], Any]) -> Any:
   return out
 
 
-
-
-def seen_as(u: UOp, dtype: DType) -> UOp:
-  """The same bits as another dtype of the same size."""
-  return u if u.dtype is dtype else graph.make(Ops.BITCAST, dtype, (u,), None, u.shape, u.device)
 
 
 @checked
@@ -246,17 +241,11 @@ class Elementwise(Base):
     return self._binary(BinaryOps.XOR, x, reverse)
   xor = bitwise_xor
   def lshift(self, x: Any, reverse: bool = False) -> Self:
-    """``self << x`` for ints. Raises ArgumentError for a number below 0 or not below the width."""
-    self._shift_range("lshift", x, reverse)
+    """``self << x`` for ints: 0 where x is the width or more, or below 0."""
     return self._binary(BinaryOps.SHL, x, reverse)
   def rshift(self, x: Any, reverse: bool = False) -> Self:
-    """``self >> x`` for ints, arithmetic on signed ones. Raises ArgumentError for a number below 0 or not below the width."""
-    self._shift_range("rshift", x, reverse)
+    """``self >> x`` for ints, arithmetic on signed ones: 0 or -1, as the sign, where x is the width or more, or below 0."""
     return self._binary(BinaryOps.SHR, x, reverse)
-  def _shift_range(self, name: str, x: Any, reverse: bool) -> None:
-    if not reverse and isinstance(x, int) and not 0 <= x < 8 * max(self.dtype.itemsize, 4 if self.dtype.kind == "b" else 1):
-      raise ArgumentError(f"{name}: a shift of {self.dtype.name} by {shown(x)}; shifts go from 0 to "
-                          f"{8 * self.dtype.itemsize - 1}")
 
   def lerp(self, end: Any, weight: Any) -> Self:
     """``self + (end - self) * weight``."""

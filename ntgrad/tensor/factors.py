@@ -8,7 +8,7 @@ Roberts and Roberts, *QR and LQ decomposition matrix backpropagation algorithms*
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Collection, Mapping, Sequence
 
 import ml_dtypes
 import numpy as np
@@ -20,9 +20,7 @@ from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.core import Base, mode
 from ntgrad.engine.buffer import Buffer, resolved
 from ntgrad.tensor import factor_kernels as kernels
-
-# (gradients of the outputs, None where nothing depends on one; inputs; outputs) -> gradients of the inputs
-Rule = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Sequence[Any]]
+from ntgrad.tensor.ruled import Rule, by_rule, ruled
 
 
 # ---- values with a rule
@@ -34,15 +32,13 @@ class Call:
   outputs: list[Buffer]
   rule: Rule
 
-  def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp]) -> list[tuple[UOp, UOp]]:
+  def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp], need: Collection[UOp]) -> list[tuple[UOp, UOp]]:
     """The gradients at the inputs from those at the outputs, by number."""
     for b in self.outputs:
       if b.stale:
         raise GradientError(f"{self.name}: its gradient needs a result of shape {b.shape}, which was overwritten by "
                             f"{b.gone or 'an assignment'}; call backward before that, or write to a .clone()")
-    outs = [_attached(self.node(i, sources)) for i in range(len(self.outputs))]
-    found = self.rule([_attached(at[i]) if i in at else None for i in range(len(outs))], [_attached(s) for s in sources], outs)
-    return [(s, g.lazydata) for s, g in zip(sources, found)]
+    return by_rule(self.rule, at, sources, [self.node(i, sources) for i in range(len(self.outputs))])
 
   def node(self, i: int, sources: Sequence[UOp]) -> UOp:
     """The node of a result, which may have been let go of since."""
@@ -52,15 +48,10 @@ class Call:
     return node
 
 
-def _attached(node: UOp) -> Any:
-  t = Base._from_node(node)
-  if mode.grad: t._state = 1
-  return t
-
-
 def with_rule(name: str, values: Sequence[Any], sources: Sequence[Any], rule: Rule) -> list[Any]:
   """Values without gradients, with those that a rule says."""
-  if not mode.grad or all([s._state <= 0 for s in sources]): return list(values)
+  if not mode.grad: return list(values)
+  if all([s._state <= 0 for s in sources]): return ruled(values, sources, rule)   # nothing is kept in memory for gradient(x)
   if any([0 in v.shape for v in values]): return [v + sum([s.sum() * 0 for s in sources]) for v in values]
   values = [v if v._alias.memory is not None and not v._view else v.contiguous() for v in values]
   values[0].realize(*values[1:])
@@ -71,8 +62,16 @@ def with_rule(name: str, values: Sequence[Any], sources: Sequence[Any], rule: Ru
 
 
 def _value(x: Any) -> Any:
-  """What a kernel reads. What is computed for it is kept where gradients may need it."""
-  return x.realize().detach().contiguous().realize()
+  """What a kernel reads. What is computed for it is kept where gradients may need it; the tensor, which nobody else has, keeps
+  the graph that they go through."""
+  return _keeping(x, lambda: x.realize().detach().contiguous().realize())
+
+
+def _keeping(x: Any, compute: Callable[[], Any]) -> Any:
+  node = x.lazydata
+  out = compute()
+  if x._state <= 0: x._node = node
+  return out
 
 
 def _new(x: Any, m: int, n: int, dtype: DType | None = None) -> Any:
@@ -355,7 +354,7 @@ def _svd_rule(grads: Any, xs: Any, outs: Any) -> Any:
 
 def pinv(a: Any, rtol: float) -> Any:
   """The pseudo-inverse (b, n, m): singular values up to ``rtol`` of the greatest count as 0."""
-  u, s, vt = svd(a.detach())
+  u, s, vt = _keeping(a, lambda: svd(a.detach()))
   top = s[:, :1] if s.shape[1] else s
   x = vt.mT @ ((s > top * rtol).where(_over(s), 0.0).unsqueeze(-1) * u.mT)
   def rule(grads: Any, xs: Any, outs: Any) -> Any:

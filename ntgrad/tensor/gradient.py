@@ -309,7 +309,7 @@ def gradients(order: Sequence[UOp], cotangents: Mapping[UOp, UOp], targets: Iter
       if g is not None: reached.setdefault(call, {})[number] = g
       sources = sources_of(n)
       if calls[call] is not n or call not in reached or not any([s in on_path for s in sources]): continue
-      parts = call.gradients(reached.pop(call), sources)
+      parts = call.gradients(reached.pop(call), sources, on_path)
     elif g is None or n not in on_path or n.op not in _RULES: continue
     else: parts = _RULES[n.op](n, g, on_path)
     for s, gs in parts:

@@ -106,8 +106,6 @@ class Movement(Base):
     sizes leave open which dim of 1 is which."""
     return self if shape == self.shape and self._names is None else self._seen((Ops.RESHAPE, shape), dims=dims)
 
-  view = reshape
-
   def flatten(self, start_dim: int | str = 0, end_dim: int | str = -1) -> Self:
     """(a, b, c) -> (a*b*c,), or only the dims from start to end. Raises AxisError."""
     s = self.shape
@@ -213,7 +211,7 @@ class Movement(Base):
     d = axis_of("unsqueeze", dim, len(s) + 1, self._names)
     return self._regrouped(s[:d] + (1,) + s[d:], (*range(d), None, *range(d, len(s))))
 
-  def pad(self, padding: int | Sequence[None | int | Sequence[int]], mode: str = "constant", value: float = 0.0) -> Self:
+  def pad(self, padding: int | Sequence[None | int | Sequence[int]], mode: str = "constant", value: float | bool = 0.0) -> Self:
     """More elements round the tensor: a (before, after) pair a dim, or flat as in torch, from the last dim. Negative cuts off.
 
     ``mode`` is "constant" (``value``), "reflect", "replicate" or "circular". Raises ShapeError, ArgumentError.
@@ -330,15 +328,15 @@ class Movement(Base):
     return self.split(max(-(-self.shape[d] // chunks), 1) if self.shape else 1, d)
 
   def unfold(self, dim: int | str, size: int, step: int) -> Self:
-    """Windows of one dim: (.., d, ..) -> (.., windows, .., size). Raises AxisError, ArgumentError."""
+    """A view of the windows of one dim: (.., d, ..) -> (.., windows, .., size); it can be written where windows share nothing.
+    Raises AxisError, ArgumentError."""
     d, s = self._dim("unfold", dim), self.shape
     if not s or not 0 < size <= s[d] or step < 1:
       raise ArgumentError(f"unfold: size {size}, step {step} on dimension {d} of shape {s}; "
                           "size goes from 1 to the dimension, step from 1")
-    t = graph.tile(self.lazydata, [(size, step, 1) if i == d else (1, 1, 1) for i in range(len(s))])
-    out = self._wrap(graph.reshape(t, t.shape[:len(s)] + (size,)))
-    if self._names is not None: out._names = (*self._names, None)
-    return out
+    n = (s[d] - size) // step + 1
+    tiles = tuple([(size, step if n > 1 else max(step, size), 1) if i == d else (1, 1, 1) for i in range(len(s))])
+    return self._seen((Ops.TILE, tiles), (Ops.RESHAPE, (*s[:d], n, *s[d + 1:], size)), dims=(*range(len(s)), None))
 
   def windows(self, size: Sequence[int], stride: Ints = 1, dilation: Ints = 1) -> Self:
     """Windows of the last dims: (.., d0, d1) -> (.., outer0, outer1, size0, size1). Raises ShapeError, ArgumentError."""

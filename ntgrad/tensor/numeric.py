@@ -6,17 +6,24 @@ from typing import Any, Self
 
 import numpy as np
 
-from ntgrad import formulas, graph
+from ntgrad import formulas, graph, origins
+from ntgrad.alias import Bits
 from ntgrad.checks import Operand, checked, operand
 from ntgrad.codegen.dtype import DType, as_float, dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
+from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
+from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.core import Base, mode
 from ntgrad.names import Names, aligned, fit_aligned
 from ntgrad.tensor.activation import Activation
 from ntgrad.tensor.creation import Creation
-from ntgrad.tensor.elementwise import Elementwise, broadcast_shape, common_device, scalar_dtype, scalar_node, seen_as
+from ntgrad.tensor.elementwise import Elementwise, broadcast_shape, common_device, scalar_dtype, scalar_node
 from ntgrad.tensor.reduction import Reduction
+
+
+def _sloped(name: str, value: UOp, *made_from: UOp) -> UOp:
+  """A formula's value with the gradient that it is known to have. Whoever asks for that may ask at any tensor, also at one that
+  requires none."""
+  return graph.sloped(name, value, *made_from) if mode.grad else value
 
 
 @checked
@@ -35,8 +42,7 @@ class Numeric(Activation, Reduction, Creation):
     u = graph.cast(u, as_float(u.dtype))
     w = graph.cast(u, graph.acc_dtype(u.dtype))
     node: UOp = getattr(formulas, name)(self._from_node(w)).lazydata
-    if self._state > 0 and mode.grad: node = graph.sloped(name, node, w)
-    return self._wrap(graph.cast(node, u.dtype))
+    return self._wrap(graph.cast(_sloped(name, node, w), u.dtype))
 
   def _formula_of(self, name: str, x: Any) -> Self:
     """One of ``formulas``, of this tensor and another one or a number."""
@@ -44,8 +50,7 @@ class Numeric(Activation, Reduction, Creation):
     wide = graph.acc_dtype(a.dtype)
     p, q = graph.cast(a, wide), graph.cast(b, wide)
     node: UOp = getattr(formulas, name)(self._from_node(p), self._from_node(q)).lazydata
-    if mode.grad and (self._state > 0 or isinstance(x, Base) and x._state > 0): node = graph.sloped(name, node, p, q)
-    return self._wrap_many(graph.cast(node, a.dtype), (x,) if isinstance(x, Base) else (), names)
+    return self._wrap_many(graph.cast(_sloped(name, node, p, q), a.dtype), (x,) if isinstance(x, Base) else (), names)
 
   def _pair(self, name: str, x: Any, floats: bool = False) -> tuple[UOp, UOp, Names | None]:
     """The nodes of both operands, broadcast and of one dtype (with ``floats`` a float one), and the names of what they give."""
@@ -207,8 +212,7 @@ class Numeric(Activation, Reduction, Creation):
     """The size of the value with the sign of the other one, zeros and NaN included; of ints float32. No slope at 0."""
     a, b, names = self._pair("copysign", other, True)
     node: UOp = formulas.signed(self._from_node(a), self._from_node(b)).lazydata
-    if mode.grad and self._state > 0 or isinstance(other, Base) and other._state > 0: node = graph.sloped("copysign", node, a, b)
-    return self._wrap_many(node, (other,) if isinstance(other, Base) else (), names)
+    return self._wrap_many(_sloped("copysign", node, a, b), (other,) if isinstance(other, Base) else (), names)
   def nextafter(self, other: Any) -> Self:
     """The float of this dtype that is next to the value on the other one's side; of ints float32. No gradient."""
     a, b, names = self._pair("nextafter", other, True)
@@ -341,48 +345,33 @@ class Numeric(Activation, Reduction, Creation):
     return (self > 0).where(self, self * w)
 
   # ---- bits
+  def view(self, *shape: Any, dtype: Any = None) -> Self:
+    """``reshape``, or, of one dtype, ``bitcast``. Raises ShapeError, ArgumentError, DTypeError."""
+    if dtype is None and len(shape) == 1 and isinstance(shape[0], DType): shape, dtype = (), shape[0]
+    if dtype is None: return self.reshape(*shape)
+    if shape: raise ArgumentError(f"view: a shape {shown(shape)} and dtype={shown(dtype)}; give one of them")
+    return self.bitcast(dtype)
+
   def bitcast(self, dtype: DType | str) -> Self:
-    """The same bits as another dtype. One of another size changes the last dimension: (.., n) of float32 is (.., 4n) of uint8
-    (the lowest byte first) and (.., n / 2) of float64. No gradient passes, but for the same dtype.
+    """A view of the same bits as another dtype. One of another size changes the last dimension: (.., n) of float32 is (.., 4n) of
+    uint8 (the lowest byte first) and (.., n / 2) of float64. No gradient passes, but for the same dtype.
 
     Raises DTypeError where one is bool and the other is not, ShapeError where the last dimension is missing or does not divide.
     """
     d, u = dtypes.of(dtype), self.lazydata
-    if d is u.dtype: return self._own()
+    if d is u.dtype: return self._seen((Ops.RESHAPE, u.shape))
     if (d.kind == "b") != (u.dtype.kind == "b"):
       raise DTypeError(f"bitcast: {u.dtype.name} as {d.name}; bool goes with bool only")
-    if d.itemsize == u.dtype.itemsize: return self._wrap(seen_as(u, d))
     few, many = sorted((d.itemsize, u.dtype.itemsize))
     n = many // few
-    if not u.shape or (few != d.itemsize and u.shape[-1] % n):
+    if n > 1 and (not u.shape or (few != d.itemsize and u.shape[-1] % n)):
       raise ShapeError(f"bitcast: shape {u.shape} of {u.dtype.name} as {d.name}; the last dimension must be there"
                        + (f", and a multiple of {n}" if u.shape else ""))
-    t = self._wrap(_narrower(u, d, n) if few == d.itemsize else _wider(u, d, n))
-    if t.shape != self.shape and t._names is not None: t._names = (*t._names[:-1], None)
-    return t
+    called = self._names if n == 1 or self._names is None else (*self._names[:-1], None)
+    return self._of_alias(Bits(origins.note(graph.bits(u, d)), self._alias, (*self._view, (Ops.BITCAST, d))), called)
 
 
 def _greatest(d: DType) -> float:
   """The greatest finite number of a float dtype."""
   import ml_dtypes
   return float(ml_dtypes.finfo(d.np).max)
-
-
-def _places(shape: tuple[int, ...], n: int, step: int, d: DType) -> UOp:
-  """How far each of n parts of a number, in the last dimension, is shifted."""
-  return graph.broadcast(graph.cast(graph.mul(graph.iota(n), step), d), (*shape, n))
-
-
-def _narrower(u: UOp, d: DType, n: int) -> UOp:
-  whole, shape = graph.UINTS[u.dtype.itemsize], u.shape
-  parts = graph.broadcast(graph.reshape(seen_as(u, whole), (*shape, 1)), (*shape, n))
-  parts = graph.shr(parts, _places(shape, n, 8 * d.itemsize, whole))
-  parts = graph.and_(parts, (1 << 8 * d.itemsize) - 1)
-  return seen_as(graph.reshape(graph.cast(parts, graph.UINTS[d.itemsize]), (*shape[:-1], shape[-1] * n)), d)
-
-
-def _wider(u: UOp, d: DType, n: int) -> UOp:
-  whole, shape = graph.UINTS[d.itemsize], (*u.shape[:-1], u.shape[-1] // n)
-  parts = graph.cast(graph.reshape(seen_as(u, graph.UINTS[u.dtype.itemsize]), (*shape, n)), whole)
-  parts = graph.shl(parts, _places(shape, n, 8 * u.dtype.itemsize, whole))
-  return seen_as(graph.reshape(graph.reduce(BinaryOps.OR, parts, (len(shape),)), shape), d)

@@ -22,7 +22,6 @@ from ntgrad.engine.buffer import Buffer, watchers
 from ntgrad.engine.device import Device
 from ntgrad.lock import alone
 from ntgrad.tensor.creation import Creation, new_shape, node_of
-from ntgrad.tensor.elementwise import seen_as
 
 
 @checked
@@ -153,7 +152,7 @@ def below(value: float, dtype: DType) -> float:
 
 def _rounded(u: UOp) -> UOp:
   """The same value through its bits, so that no compiler joins the product with a sum: the same bits on every device."""
-  return u if u.dtype.itemsize == 1 else seen_as(seen_as(u, graph.UINTS[u.dtype.itemsize]), u.dtype)
+  return u if u.dtype.itemsize == 1 else graph.seen_as(graph.seen_as(u, graph.UINTS[u.dtype.itemsize]), u.dtype)
 
 
 @checked

@@ -15,10 +15,11 @@ from ntgrad.checks import Operand, checked, of_kind
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, UOp
-from ntgrad.core import Base, mode, whole_number
+from ntgrad.core import Base, whole_number
 from ntgrad.names import Names, merged
 from ntgrad.tensor.elementwise import broadcast_shape, common_device
 from ntgrad.tensor.indexing import Indexing, added, joined_index
+from ntgrad.tensor.ruled import ruled
 from ntgrad.tensor.sorting import at_places, bits_of, places_of
 
 _REDUCE = ("sum", "prod", "mean", "amax", "amin")
@@ -154,26 +155,20 @@ class Scattering(Indexing):
       if u.dtype.kind == "b": fn = BinaryOps.OR if greatest else BinaryOps.AND
       best = graph.binary(fn, own, best)
     out = self._from_node(best)
-    return out._sharing_gradient(self, at, v, with_self) if mode.grad and (self._state > 0 or v._state > 0) else out
-
-  def _sharing_gradient(self, base: Self, at: UOp, v: Self, with_self: bool) -> Self:
-    """This result with the gradients of an extreme: each of the elements equal to it has the same share."""
-    best, dtype = self.lazydata, self.dtype
-    won = graph.eq(v.detach().lazydata, graph.gather(best, at))
-    acc = graph.acc_dtype(dtype)
-    if with_self: stays = graph.eq(base.detach().lazydata, best)
-    else: stays = graph.not_(base._hit_by(at))
-    ties = graph.scatter(graph.cast(stays, acc), (at,), graph.cast(won, acc), "add")
-    ties = graph.maximum(ties, 1.0)
-    def share(x: Any, where: UOp, by: UOp) -> UOp:
-      """Zeros that change with x."""
-      u = graph.cast(x.lazydata, acc)
-      finite = graph.lt(graph.absolute(graph.detach(u)), math.inf)
-      change = graph.div(graph.sub(u, graph.detach(u)), by)
-      return graph.where(graph.and_(where, finite), change, 0.0)
-    own = graph.add(graph.cast(best, acc), share(base, stays, ties))
-    out = graph.scatter(own, (at,), share(v, won, graph.gather(ties, at)), "add")
-    return base._wrap_many(graph.cast(out, dtype), (v,))
+    if u.dtype.kind != "f": return out
+    def rule(grads: Any, xs: Any, outs: Any) -> Any:
+      """Each of the elements that are equal to the extreme has the same share."""
+      base, value, index = [x.lazydata for x in xs]
+      found, acc = outs[0].lazydata, graph.acc_dtype(u.dtype)
+      won = graph.eq(value, graph.gather(found, index))
+      stays = graph.eq(base, found) if with_self else graph.not_(outs[0]._hit_by(index))
+      ties = graph.scatter(graph.cast(stays, acc), (index,), graph.cast(won, acc), "add")
+      share = graph.div(graph.cast(grads[0].lazydata, acc), graph.maximum(ties, 1.0))
+      def at_finite(x: Any, where: UOp, g: UOp) -> Any:
+        finite = graph.lt(graph.absolute(x.lazydata), math.inf)
+        return x._wrap(graph.cast(graph.where(graph.and_(where, finite), g, 0.0), x.dtype))
+      return at_finite(xs[0], stays, share), at_finite(xs[1], won, graph.gather(share, index)), None
+    return ruled([out], [self, v, self._from_node(at)], rule)[0]  # type: ignore[no-any-return]
 
   def scatter_(self, dim: int | str, index: Any, src: Any, reduce: str | None = None) -> Self:
     """``scatter``, written in place; see ``add_``."""

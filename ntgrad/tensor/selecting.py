@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self, Sequence
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.checks import Operand, checked, flag, of_kind
+from ntgrad.checks import Operand, checked, flag, no_flag, of_kind
 from ntgrad.codegen.dtype import as_float, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
@@ -177,7 +177,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
       common_device(name, self.lazydata, q.lazydata)
       t: Any = q
       return t.named().cast(work).clamp(0, 1)
-    try: a = np.asarray(q, np.float64)
+    try: a = np.asarray(no_flag(name, "q", q), np.float64)
     except (ValueError, TypeError, OverflowError):
       raise ArgumentError(f"{name}: q {shown(q)}; it takes numbers from 0 to 1") from None
     if a.ndim > 1: raise ShapeError(f"{name}: q of shape {a.shape}; it takes a number or one dimension of them")
@@ -330,7 +330,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     x = self.flatten() if dim is None else self
     d = 0 if dim is None else x._dim("repeat_interleave", dim)
     x = x.atleast_1d()
-    r: Any = repeats if isinstance(repeats, Base) else self._from_host(repeats)
+    r: Any = repeats if isinstance(repeats, Base) else self._from_host(no_flag("repeat_interleave", "repeats", repeats))
     n = x.shape[d]
     if r.numel(): of_kind("iu", "repeat_interleave", "repeats", r, "it takes ints")
     if r.ndim > 1 or r.numel() not in (1, n):

@@ -14,7 +14,7 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError
 from ntgrad.codegen.uop import UOp
 from ntgrad.core import whole_number
-from ntgrad.tensor.elementwise import Elementwise, seen_as
+from ntgrad.tensor.elementwise import Elementwise
 
 _PLACES = 32      # bits of a key's place in its row, where fewer do not make both together a uint32
 # bits that float32's of a smaller float need at most, from the top: sign, exponent, and its fraction
@@ -25,16 +25,16 @@ def bits_of(u: UOp) -> tuple[UOp, int]:
   """Unsigned ints that order as the values do, NaN after everything else, and how many bits they have."""
   d = u.dtype
   if d.kind == "b": return graph.cast(u, dtypes.uint32), 1
-  if d.kind == "e": return graph.cast(seen_as(u, dtypes.uint8), dtypes.uint32), 8
+  if d.kind == "e": return graph.cast(graph.seen_as(u, dtypes.uint8), dtypes.uint32), 8
   if d.kind == "u": return (u if d.itemsize == 8 else graph.cast(u, dtypes.uint32)), 8 * d.itemsize
   wide = d.itemsize == 8
   key, signed, size = (dtypes.uint64, dtypes.int64, 64) if wide else (dtypes.uint32, dtypes.int32, 32)
   if d.kind == "i":
     bits = 8 * d.itemsize
     if d.itemsize < 4: return graph.cast(graph.add(graph.cast(u, signed), 1 << bits - 1), key), bits
-    return graph.xor(seen_as(u, key), 1 << size - 1), size
+    return graph.xor(graph.seen_as(u, key), 1 << size - 1), size
   x = u if wide else graph.cast(u, dtypes.float32)
-  number = seen_as(graph.where(graph.eq(x, 0.0), 0.0, x), key)   # -0 is as great as 0
+  number = graph.seen_as(graph.where(graph.eq(x, 0.0), 0.0, x), key)   # -0 is as great as 0
   ones, top = dtypes.max(key), graph.const(1 << size - 1, key, x.shape)
   negative = graph.lt(graph.xor(number, ones), top)
   number = graph.xor(number, graph.where(negative, ones, top))

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence, Un
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.assume import same
 from ntgrad.codegen.dtype import DType, dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, ShapeError
+from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
 from ntgrad.codegen.functions import FUNCTIONS, refusal
 from ntgrad.codegen.renaming import renamed
 from ntgrad.codegen.rewrite import fold
 from ntgrad.codegen.sizes import Dim
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, prod
 from ntgrad.symbol import Symbol
 
 if TYPE_CHECKING:
@@ -111,6 +111,8 @@ class Block:
   cast = astype = to
 
   def __getitem__(self, index: Any) -> Block: return getitem(self, index)
+  def __len__(self) -> int: return operator.index(self.shape[0])
+  def __iter__(self) -> Iterator[Block]: return (self[i] for i in range(len(self)))
 
   if TYPE_CHECKING:   # give_operators puts them on
     def __add__(self, other: Any) -> Block: ...
@@ -134,10 +136,10 @@ def block(x: Any) -> Block:
   if isinstance(x, int): return Block(UOp.const(dtypes.bool, x) if isinstance(x, bool) else ix.const(x))
   if isinstance(x, Symbol): return Block(x.node)
   # as written: ``plain`` rounds it to the dtype that it meets
-  if isinstance(x, float): return Block(UOp(Ops.CONST, dtypes.float32, (), x))
+  if isinstance(x, float): return Block(UOp(Ops.CONST, dtypes.float32, (), float(x)))
   if hasattr(x, "dtype") and hasattr(x, "item") and getattr(x, "shape", None) == ():   # a numpy scalar
     return Block(UOp.const(dtypes.of(x.dtype), x.item()))
-  raise ArgumentError(f"an application computes with blocks and numbers, got {type(x).__name__} {x!r}")
+  raise ArgumentError(f"an application computes with blocks and numbers, got {type(x).__name__} {shown(x)}")
 
 
 def is_value(x: Any) -> bool:
@@ -253,6 +255,7 @@ def unary(fn: UnaryOps, x: Any, dtype: DType | None = None) -> Block:
   """``fn`` of every element; ``dtype`` is what the elements are converted to before."""
   b = block(x)
   u = plain(b.value, dtype)
+  if wrong := refusal(fn, u.dtype, fn.name.lower()): raise DTypeError(wrong)
   return Block(UOp(Ops.ALU, FUNCTIONS[fn].gives or u.dtype, (u,), fn), b.axes)
 
 
@@ -368,13 +371,9 @@ def reshape(x: Any, shape: Sequence[int]) -> Block:
   b = block(x)
   if all(isinstance(n, int) for n in (*b.dims, *shape)): want = [int(s) for s in shape]
   else: return reshape_sizes(b, shape)
-  total = 1
-  for s in b.shape: total *= s
-  known = 1
-  for s in want: known *= s if s != -1 else 1
+  total, known = prod(map(int, b.shape)), prod([s for s in want if s != -1])
   if want.count(-1) == 1 and known and total % known == 0: want[want.index(-1)] = total // known
-  size = 1
-  for s in want: size *= s
+  size = prod(want)
   if size != total or any(s < 1 for s in want):
     raise ShapeError(f"reshape: a block {b.shape} has {total} elements, {tuple(shape)} has {size}")
   kept = [a for a in b.axes if a is not None]
@@ -536,8 +535,8 @@ def operators() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def give_operators(cls: type) -> None:
-  """Put arithmetic on a class whose objects stand for blocks."""
-  for name, fn in operators(): setattr(cls, name, fn)
+  """Put arithmetic on a class whose objects stand for blocks: numpy's numbers beside them leave it to them."""
+  for name, fn in (*operators(), ("__array_ufunc__", None), ("__array__", None)): setattr(cls, name, fn)
 
 
 def _forward(fn: BinaryOps, swapped: bool) -> Callable[[Any, Any], Any]:

@@ -7,10 +7,10 @@ import struct
 import sys
 import threading
 from functools import lru_cache
-from typing import Any, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from ntgrad.backends.base import Device
-from ntgrad.codegen.errors import ArgumentError, InterchangeError
+from ntgrad.codegen.errors import ArgumentError, InterchangeError, NtgradError
 from ntgrad.codegen.uop import Ops
 from ntgrad.core import Base as Tensor
 from ntgrad.engine.buffer import Adopted, Buffer, watchers
@@ -19,6 +19,9 @@ from ntgrad.engine.dlpack import CUDA, MANAGED, DLTensor, exchange
 from ntgrad.engine.interchange import Foreign, adopt, described, not_while_captured, place_of, refused, speaks, take
 
 from .jagged import Jagged, is_meta, of_entries
+
+if TYPE_CHECKING:
+  from .signature import Signature
 
 
 class Borrowed:
@@ -30,13 +33,20 @@ class Borrowed:
   """
   __slots__ = ("args", "asked", "streams", "copies", "picked", "taken")
 
-  def __init__(self, args: Sequence[Any], plain: tuple[type, ...]):
+  def __init__(self, args: Sequence[Any], plain: tuple[type, ...], kernel: Signature | None = None):
     self.asked: set[tuple[int, int]] = set()   # functions (by identity) and devices for which the stream is known
     self.streams: dict[tuple[Device, int | None], None] = {}   # devices, and the streams that libraries work in
     self.copies: list[tuple[Buffer, Foreign]] = []
     self.picked: list[tuple[Any, Foreign]] = []   # those whose strides no view has: values of their own
     self.taken: dict[int, Any] = {}   # by identity: an argument that is given twice is one Tensor
-    self.args = [a if isinstance(a, plain) else self._tensor(a) for a in args]
+    self.args = [a if isinstance(a, plain) else self._named(i, a, kernel) for i, a in enumerate(args)]
+
+  def _named(self, i: int, a: Any, kernel: Signature | None) -> Any:
+    """``_tensor``; an error says which argument of the kernel it is."""
+    try: return self._tensor(a)
+    except NtgradError as e:
+      if kernel is None or i >= len(kernel.given): raise
+      raise type(e)(f"{kernel.name}: {kernel.names[kernel.given[i]]}: {e}") from e.__cause__
 
   def _tensor(self, a: Any) -> Any:
     """A tensor on a GPU as a Tensor; other things as they are."""

@@ -76,6 +76,7 @@ def scalar(x: Any) -> Block:
 
 def make_range(*args: Any) -> Any:
   """range, also of numbers that the kernel computes."""
+  if not 1 <= len(args) <= 3: raise ApplicationError(f"range: takes 1 to 3 numbers, got {len(args)}")
   start, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1) if len(args) == 2 else args
   if not any(map(computed, (start, stop, step))) and not any(map(is_symbol, (start, stop, step))): return range(start, stop, step)
   return Range(start, stop, step)
@@ -84,7 +85,8 @@ def make_range(*args: Any) -> Any:
 def extreme(fn: BinaryOps, native: Callable[..., Any]) -> Callable[..., Any]:
   """Python's min or max, also of blocks."""
   def call(*xs: Any) -> Any:
-    items = xs if len(xs) > 1 else tuple(xs[0])
+    items = xs if len(xs) > 1 else tuple(xs[0]) if xs else ()
+    if not items: raise ApplicationError(f"{native.__name__}: the {native.__name__} of nothing")
     if not any(map(computed, items)):
       if not any(map(is_symbol, items)): return native(items)
       return reduce(minimum if fn is BinaryOps.MIN else maximum, items)

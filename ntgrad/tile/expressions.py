@@ -5,13 +5,14 @@ import ast
 import operator
 from typing import Any, Callable, Iterable, Sequence
 
-from ntgrad.codegen.errors import ApplicationError, ArgumentError, NtgradError, did_you_mean
+from ntgrad.codegen.errors import ApplicationError, ArgumentError, NtgradError
 from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import UnaryOps
 from ntgrad.symbol import Symbol, size_of
 
 from .block import block, seen, unary
 from .control import both, computed, either, select, truth
+from .explain import as_foreign, no_attribute, no_expression, python_said
 from .place import Tile
 from .source import Closure, Code, Scope
 from .trace import Tracer
@@ -43,6 +44,7 @@ _COMPARE: dict[type, Callable[[Any, Any], Any]] = {
   ast.In: lambda a, b: a in b,
   ast.NotIn: lambda a, b: a not in b,
 }
+_CONVERSIONS: dict[int, Callable[[Any], str]] = {ord("s"): str, ord("r"): repr, ord("a"): ascii}
 _UNARY: dict[type, Callable[[Any], Any]] = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
 
 
@@ -75,9 +77,8 @@ class Expressions:
     held = self.tracer.held
     mark = len(held)
     try: got = self.evaluate(e, scope)
-    except NtgradError as x: raise self.located(x, e, scope) from None
-    except (TypeError, ValueError, AttributeError, KeyError, IndexError, ZeroDivisionError) as x:
-      raise self.located(ApplicationError(f"{type(x).__name__}: {x}"), e, scope) from x
+    except NtgradError as x: raise self.located(as_foreign(x, e, held[mark:]), e, scope) from x.__cause__
+    except Exception as x: raise self.located(python_said(x, e, held[mark:]), e, scope) from x
     del held[mark:]
     held.append(got)   # until what it is a part of has been read
     return got
@@ -121,12 +122,8 @@ class Expressions:
         return select(truth(c), self.value(e.body, scope), self.value(e.orelse, scope))
       case ast.Attribute():
         x = self.value(e.value, scope)
-        try:
-          return self.with_number(getattr(x, e.attr))
-        except AttributeError:
-          what = getattr(x, "__name__", type(x).__name__)
-          names = [n for n in dir(x) if not n.startswith("_")]
-          raise ApplicationError(f"{what} has no {e.attr!r}{did_you_mean(e.attr, names)}") from None
+        try: return self.with_number(getattr(x, e.attr))
+        except AttributeError as missing: raise no_attribute(e, x) from missing
       case ast.Subscript(): return self.value(e.value, scope)[self.value(e.slice, scope)]
       case ast.Slice(): return slice(*(None if x is None else self.value(x, scope) for x in (e.lower, e.upper, e.step)))
       case ast.Tuple(): return tuple(self.items(e.elts, scope))
@@ -139,14 +136,16 @@ class Expressions:
           if k.arg is None: kwargs.update(self.value(k.value, scope))
           else: kwargs[k.arg] = self.value(k.value, scope)
         args = self.items(e.args, scope)
-        return self.procedure(fn, e, args, kwargs, scope) if self.is_procedure(fn) else self.call(fn, args, kwargs)
+        return self.with_number(
+          self.procedure(fn, e, args, kwargs, scope) if self.is_procedure(fn) else self.call(fn, args, kwargs))
       case ast.Lambda(): return self.closure(e, scope)
       case ast.JoinedStr(): return "".join(str(self.value(v, scope)) for v in e.values)
       case ast.FormattedValue():
         x = self.value(e.value, scope)
+        if e.conversion > 0: x = _CONVERSIONS[e.conversion](x)
         return format(x, "" if e.format_spec is None else self.value(e.format_spec, scope))
       case ast.ListComp() | ast.GeneratorExp(): return list(self.comprehend(e.generators, e.elt, scope))
-    raise ApplicationError(f"an application has no {type(e).__name__} expressions")
+    raise no_expression(e)
 
   def with_number(self, x: Any) -> Any:
     """A Symbol that an application uses is the number it stands for here."""

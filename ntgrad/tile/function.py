@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Callable, Mapping, Sequence, Union
+from typing import Any, Callable, Collection, Mapping, Sequence, Union
 from weakref import ref
 
 from ntgrad import graph
@@ -37,7 +37,7 @@ class Call:
     inputs, results = ({n: other(x) for n, x in xs.items()} for xs in (self.inputs, self.results))
     return Call(self.function, inputs, results, self.given, self.differentiable, tuple(map(to, self.sources)))
 
-  def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp]) -> list[tuple[UOp, UOp]]:
+  def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp], need: Collection[UOp]) -> list[tuple[UOp, UOp]]:
     """The gradients at the inputs from those at the outputs, by number; an output that has none is one that nothing depends
     on."""
     known: dict[str, Any] = {**self.inputs, **self.results}
@@ -77,7 +77,7 @@ class Function:
     named = dict(zip(self.inputs, inputs))
     tensors = [x for x in inputs if isinstance(x, Tensor)]
     device = tensors[0].device if tensors else default_device()
-    needs = mode.grad and any(t._state > 0 for t in tensors)
+    needs = mode.grad and any([t._state > 0 for t in tensors])
     if needs and not self.backward:
       raise GradientError(
         f"{self.__name__}: an input requires a gradient; give tile.function a backward kernel, or call it under no_grad()"
@@ -86,10 +86,10 @@ class Function:
     made = {n: self.make(n, like, plain, device) for n, like in self.outputs.items()}
     everything = plain | made
     self.kernel(*[everything[self.kernel.names[i]] for i in self.kernel.given], **given)
-    if needs:
+    if mode.grad and self.backward:   # gradient(x) may ask at tensors that require none too
       sources = [n for n, x in named.items() if isinstance(x, Tensor) and x.dtype.kind == "f"]
       call = Call(self, plain, made, given, sources, tuple([named[n].lazydata for n in sources]))
-      return _one_or_all([attached(t, call, i) if t.dtype.kind == "f" else t for i, t in enumerate(made.values())])
+      return _one_or_all([attached(t, call, i, needs) if t.dtype.kind == "f" else t for i, t in enumerate(made.values())])
     return _one_or_all(list(made.values()))
 
   def make(self, name: str, like: Like, inputs: Mapping[str, Any], device: str) -> Tensor:
@@ -106,10 +106,10 @@ class Function:
     )
 
 
-def attached(t: Tensor, call: Call, number: int) -> Tensor:
-  """A tensor whose gradient a call has."""
+def attached(t: Tensor, call: Call, number: int, needs: bool) -> Tensor:
+  """A tensor whose gradient a call has, and which requires one where ``needs`` says so."""
   out = Tensor._from_node(graph.with_gradient(t.lazydata, call, number))
-  out._state = 1
+  out._state = int(needs)
   return out
 
 

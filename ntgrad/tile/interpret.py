@@ -7,7 +7,6 @@ become regions of the kernel. An error names the line.
 from __future__ import annotations
 
 import ast
-import inspect
 import operator
 import types
 from contextlib import contextmanager
@@ -23,8 +22,8 @@ from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import Ops, UOp
 
 from .block import Block, block, broadcast_shapes, dim, is_value, one, plain, to_axes
+from .calls import Calls, Returned
 from .control import (
-  NATIVE,
   Counted,
   Range,
   accumulations,
@@ -38,24 +37,10 @@ from .control import (
   together,
   truth,
 )
-from .expressions import Expressions
+from .explain import python_said
 from .place import Counter, Place, Source, Tile
-from .source import (
-  Closure,
-  Code,
-  Scope,
-  Unbound,
-  assigned,
-  assigned_names,
-  code_of,
-  hashable,
-  of_language,
-  read_of,
-  returns,
-)
+from .source import Scope, Unbound, assigned, assigned_names, code_of, read_of
 from .trace import Tracer, Variable, values_in
-
-_MOST_CALLS = 64
 
 _INPLACE: dict[type, Callable[[Any, Any], Any]] = {
   ast.Add: operator.iadd,
@@ -74,127 +59,27 @@ _INPLACE: dict[type, Callable[[Any, Any], Any]] = {
 }
 
 
-class Returned:
-  """What a function's body gave."""
-  def __init__(self, value: Any): self.value = value
-
-
-class Interpreter(Expressions):
+class Interpreter(Calls):
   """Reads functions into a kernel that a Tracer builds."""
 
   def __init__(self, tracer: Tracer, values: Mapping[str, Dim] | None = None):
+    super().__init__()
     self.tracer, self.values = tracer, dict(values or {})
-    self.depth = 0
     self.known: dict[UOp, UOp] = {}     # what the loop body that was read last keeps in variables
     self.written: set[UOp] = set()      # and what it writes
-    self.left: dict[str, Any] = {}      # the names of the function that was read last, as they are at its end
 
   # ---- functions
   def application(self, fn: types.FunctionType, tiles: Sequence[Any]) -> None:
     """Read an application whose parameters are ``tiles``."""
     code = code_of(fn)
     assert isinstance(code.tree, ast.FunctionDef)
-    names = [a.arg for a in (*code.tree.args.posonlyargs, *code.tree.args.args)]
+    names = [a.arg for a in (*code.tree.args.posonlyargs, *code.tree.args.args, *code.tree.args.kwonlyargs)]
     scope = Scope(dict(zip(names, tiles)), None, fn, code.text, fn.__name__)
     out = self.body(code.tree.body, scope)
     if out is not None and out.value is not None:
       raise ApplicationError(
         f"{fn.__name__} returns a value; an application stores: assign to one of its parameters {', '.join(names)}"
       )
-
-  def call(self, fn: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Call whatever an application calls."""
-    if isinstance(fn, Closure):
-      return self.enter(fn.code, self.bind_closure(fn, args, kwargs), fn.scope, None, getattr(fn.code.tree, "name", "lambda"))
-    if isinstance(fn, types.MethodType) and of_language(fn.__func__):
-      pass
-    elif isinstance(fn, types.MethodType) and isinstance(fn.__func__, types.FunctionType):
-      return self.call(fn.__func__, (fn.__self__, *args), kwargs)
-    fn, args, kwargs = NATIVE.get(fn, fn) if hashable(fn) else fn, tuple(args), kwargs
-    wrapped = getattr(fn, "__wrapped__", None)
-    if isinstance(fn, types.FunctionType) and not of_language(fn) and any(map(computed, (*args, *kwargs.values()))):
-      target = wrapped if isinstance(wrapped, types.FunctionType) else fn
-      try: bound = inspect.signature(target).bind(*args, **kwargs)
-      except TypeError as e: raise ApplicationError(f"{fn.__name__}: {e}") from None
-      bound.apply_defaults()
-      return self.enter(code_of(target), dict(bound.arguments), None, target, fn.__name__)
-    if not callable(fn): raise ApplicationError(f"{fn!r} is no function")
-    return fn(*args, **kwargs)
-
-  def is_procedure(self, fn: Any) -> bool:
-    if isinstance(fn, Closure): code = fn.code
-    elif isinstance(fn, types.FunctionType) and not of_language(fn) and not hasattr(fn, "__wrapped__"): code = code_of(fn)
-    else: return False
-    return isinstance(code.tree, ast.FunctionDef) and not returns(code.tree.body)
-
-  def procedure(self, fn: Any, e: ast.Call, args: list[Any], kwargs: dict[str, Any], scope: Scope) -> Any:
-    code = fn.code if isinstance(fn, Closure) else code_of(fn)
-    parameters = [a.arg for a in (*code.tree.args.posonlyargs, *code.tree.args.args)]
-    given = {} if any(isinstance(n, ast.Starred) for n in e.args) else dict(zip(parameters, e.args))
-    given |= {k.arg: k.value for k in e.keywords if k.arg is not None}
-    names = {p: n.id for p, n in given.items() if isinstance(n, ast.Name) and n.id in scope.names}
-    # a parameter of the kernel stands for itself, so that assigning it stores
-    live = {p: x for p, n in names.items() if isinstance(x := scope.names[n], Tile) and x.level is None}
-    args = [live.get(p, x) for p, x in zip(parameters, args)] + args[len(parameters):]
-    kwargs = {p: live.get(p, x) for p, x in kwargs.items()}
-    before = dict(zip(parameters, args)) | kwargs
-    if not any(map(computed, before.values())): return self.call(fn, args, kwargs)
-    self.left = {}
-    out = self.call(fn, args, kwargs)
-    for p, n in names.items():
-      if p in self.left and p not in live and self.left[p] is not before[p]: scope.names[n] = self.left[p]
-    return out
-
-  def handed(self, stmts: Sequence[ast.stmt], scope: Scope) -> list[str]:
-    """The names that statements give to functions which return nothing, and so may change."""
-    out: dict[str, None] = {}
-    for s in stmts:
-      for n in ast.walk(s):
-        if not isinstance(n, ast.Expr) or not isinstance(n.value, ast.Call) or not isinstance(n.value.func, ast.Name): continue
-        try: fn = scope.find(n.value.func.id)
-        except ApplicationError: continue
-        if not self.is_procedure(fn): continue
-        out |= {a.id: None for a in (*n.value.args, *(k.value for k in n.value.keywords)) if isinstance(a, ast.Name)}
-    return list(out)
-
-  def bind_closure(self, c: Closure, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    spec = c.code.tree.args
-    names = [a.arg for a in (*spec.posonlyargs, *spec.args)]
-    positional, named = c.defaults
-    out = dict(zip(names[len(names) - len(positional):], positional)) | named
-    if len(args) > len(names): raise ApplicationError(f"a function of {len(names)} parameters is called with {len(args)}")
-    out |= dict(zip(names, args)) | kwargs
-    missing = [n for n in (*names, *(a.arg for a in spec.kwonlyargs)) if n not in out]
-    if missing: raise ApplicationError(f"a function is called without {', '.join(missing)}")
-    return out
-
-  def enter(self, code: Code, names: dict[str, Any], around: Scope | None, fn: types.FunctionType | None, name: str) -> Any:
-    if self.depth >= _MOST_CALLS:
-      raise ApplicationError(
-        f"{name}: functions call each other {_MOST_CALLS} deep; recursion must end while the application is read"
-      )
-    scope = Scope(names, around, fn, code.text, name)
-    self.depth += 1
-    try:
-      if isinstance(code.tree, ast.Lambda): return self.value(code.tree.body, scope)
-      out = self.body(code.tree.body, scope)
-      self.left = scope.names
-      return None if out is None else out.value
-    finally: self.depth -= 1
-
-  # ---- errors
-  def located(self, e: NtgradError, node: ast.AST, scope: Scope) -> NtgradError:
-    """The error with the line it comes from, and a caret under the place."""
-    if getattr(e, "located", False): return e
-    line = getattr(node, "lineno", 0)
-    text = scope.text.line(line)
-    begin = getattr(node, "col_offset", 0)
-    end = getattr(node, "end_col_offset", None) if getattr(node, "end_lineno", line) == line else len(text)
-    mark = " " * begin + "^" * max((end or begin + 1) - begin, 1)
-    said = f"{scope.text.file}:{line}, in {scope.name}\n    {text.strip()}\n    {mark[len(text) - len(text.lstrip()):]}"
-    new = type(e)(f"{e}\n  {said}")
-    new.__dict__["located"] = True
-    return new
 
   # ---- statements
   def body(self, stmts: Sequence[ast.stmt], scope: Scope) -> Returned | None:
@@ -208,9 +93,8 @@ class Interpreter(Expressions):
         self.tracer.line = f"{Path(scope.text.file).name}:{s.lineno}: {scope.text.line(s.lineno).strip()}"
         try:
           out = self.statement(s, scope, stmts[i + 1:])
-        except NtgradError as e: raise self.located(e, s, scope) from None
-        except (TypeError, ValueError, AttributeError, KeyError, IndexError, ZeroDivisionError, AssertionError) as e:
-          raise self.located(ApplicationError(f"{type(e).__name__}: {e}"), s, scope) from e
+        except NtgradError as e: raise self.located(e, s, scope) from e.__cause__
+        except Exception as e: raise self.located(python_said(e, s, held[mark:]), s, scope) from e
         if out is not None: return out
       return None
     finally:
@@ -238,7 +122,7 @@ class Interpreter(Expressions):
         self.assign(s.target, value, scope)
       case ast.Return(): return Returned(None if s.value is None else self.value(s.value, scope))
       case ast.If(): return self.branch(s, scope, rest)
-      case ast.For(): return self.loop(s, scope)
+      case ast.For(): return self.loop(s, scope, rest)
       case ast.While(): return self.repeat(s, scope)
       case ast.FunctionDef(): scope.names[s.name] = self.closure(s, scope)
       case ast.Assert():
@@ -282,25 +166,37 @@ class Interpreter(Expressions):
         else:
           raise ApplicationError(f"{type(base).__name__} takes no assignment at an index; a parameter with levels and .source do")
       case ast.Tuple() | ast.List():
-        values = list(value)
-        if len(values) != len(target.elts): raise ApplicationError(f"{len(target.elts)} names for {len(values)} values")
+        values, names = list(value), target.elts
+        star = next((i for i, t in enumerate(names) if isinstance(t, ast.Starred)), None)
+        if star is not None and (end := len(values) - (len(names) - star - 1)) >= star: values[star:end] = [values[star:end]]
+        if len(values) != len(names): raise ApplicationError(f"{len(names)} names for {len(values)} values")
         held.append(values)
-        for t in target.elts: self.assign(t, values.pop(0), scope)
+        for t in names: self.assign(t.value if isinstance(t, ast.Starred) else t, values.pop(0), scope)
         held.pop()
       case _: raise ApplicationError(f"cannot assign to {ast.unparse(target)}")
 
   # ---- conditions
   def branch(self, s: ast.If, scope: Scope, rest: Sequence[ast.stmt]) -> Returned | None:
-    condition = self.condition(s.test, scope, "if")
+    condition = self.condition(self.value(s.test, scope), "if")
     if isinstance(condition, bool): return self.body(s.body if condition else s.orelse, scope)
+    return self.chosen(condition, s, scope, rest, lambda inner: None)
+
+  def chosen(self, condition: Block, s: ast.If | ast.For, scope: Scope, rest: Sequence[ast.stmt],
+             begin: Callable[[Scope], None]) -> Returned | None:
+    """The body of an `if`, or of a loop of one round, which begins with ``begin``, where the kernel finds a condition true; else
+    what stands under ``else``. ``rest``: the statements behind."""
+    what, unless = f"the `if` at line {s.lineno}", "on one side only"
+    where = "an `if` whose condition is known only when the kernel runs"
+    if isinstance(s, ast.For): what, unless, where = f"the loop at line {s.lineno}", "and may not run", "a loop of the kernel"
+    bodies = ((s.body, begin), (s.orelse, lambda inner: None))
     if any(isinstance(n, ast.Return) for b in (*s.body, *s.orelse) for n in ast.walk(b)):
       # the statements behind belong to whichever side has not returned
-      sides = [self.side([*b, *rest], scope) for b in (s.body, s.orelse)]
+      sides = [self.side([*b, *rest], scope, first, where) for b, first in bodies]
       (a, ra, names_a, raw_a), (b, rb, names_b, raw_b) = sides
       va, vb = (None if r is None else r.value for r in (ra, rb))
       if not a and not b and not raw_a and not raw_b: return Returned(select(condition, va, vb))
       return Returned(self.joined(condition, (a, b), {"": (va, vb)})[""])
-    (a, ra, names_a, raw_a), (b, rb, names_b, raw_b) = self.side(s.body, scope), self.side(s.orelse, scope)
+    (a, ra, names_a, raw_a), (b, rb, names_b, raw_b) = (self.side(b, scope, first, where) for b, first in bodies)
     old = scope.names
     changed = [
       n for n in dict.fromkeys((*names_a, *names_b)) if names_a.get(n) is not old.get(n) or names_b.get(n) is not old.get(n)
@@ -308,21 +204,23 @@ class Interpreter(Expressions):
     pairs: dict[str, tuple[Any, Any]] = {}
     for n in changed:
       both_have = n in names_a and n in names_b and not isinstance(names_a[n], Unbound) and not isinstance(names_b[n], Unbound)
-      if not both_have: scope.names[n] = Unbound(f"the `if` at line {s.lineno} assigns it on one side only")
+      if not both_have: scope.names[n] = Unbound(f"{what} assigns it {unless}")
       elif alike(names_a[n], names_b[n]): pairs[n] = names_a[n], names_b[n]
       else:
-        what = f"{names_a[n]!r} or {names_b[n]!r}, as the kernel decides; both must be numbers or blocks"
-        scope.names[n] = Unbound(f"the `if` at line {s.lineno} leaves it {what}")
+        either = f"{names_a[n]!r} or {names_b[n]!r}, as the kernel decides; both must be numbers or blocks"
+        scope.names[n] = Unbound(f"{what} leaves it {either}")
     if not a and not b and not raw_a and not raw_b:
       scope.names.update({n: select(condition, *v) for n, v in pairs.items()})
     else: scope.names.update(self.joined(condition, (a, b), pairs))
     return None
 
-  def side(self, stmts: Sequence[ast.stmt], scope: Scope) -> tuple[list[UOp], Returned | None, dict[str, Any], bool]:
+  def side(self, stmts: Sequence[ast.stmt], scope: Scope,
+           begin: Callable[[Scope], None], where: str) -> tuple[list[UOp], Returned | None, dict[str, Any], bool]:
     """One side of an `if`, read apart: its statements, return, names, and whether it loads from computed places."""
     before = self.tracer.raw_loads
     inner = Scope(dict(scope.names), scope.around, scope.fn, scope.text, scope.name)
-    with self.unmoved("an `if` whose condition is known only when the kernel runs"), self.tracer.region() as statements:
+    with self.unmoved(where), self.tracer.region() as statements:
+      begin(inner)
       out = self.body(stmts, inner)
     level = len(self.tracer.outer)
     for x in values_in(inner.names, out):
@@ -362,9 +260,8 @@ class Interpreter(Expressions):
     t.statements.append(UOp.unique(Ops.IF, dtypes.bool, (t.refer(condition.value), *then, *other), len(then)))
     return out
 
-  def condition(self, test: ast.expr, scope: Scope, what: str) -> Any:
+  def condition(self, got: Any, what: str) -> Any:
     """A bool that is known now, or a scalar block."""
-    got = self.value(test, scope)
     if not computed(got): return bool(got)
     b = truth(got)
     if b.value.op is Ops.CONST: return bool(b.value.arg)
@@ -375,7 +272,7 @@ class Interpreter(Expressions):
     return Block(b.value)
 
   # ---- loops
-  def loop(self, s: ast.For, scope: Scope) -> Returned | None:
+  def loop(self, s: ast.For, scope: Scope, rest: Sequence[ast.stmt]) -> Returned | None:
     if s.orelse: raise ApplicationError("a for loop of an application has no else")
     t = self.tracer
     over = self.value(s.iter, scope)
@@ -390,19 +287,23 @@ class Interpreter(Expressions):
         if out is not None: return out
       return None
     end, item = over.steps()
-    if isinstance(end, int) and end <= 0: return None
-    known = isinstance(end, int) or ix.of_sizes(end)
-    k = t.new_axis(end if known else most(end), AxisKind.LOOP)
+    if (end if isinstance(end, int) else ix.vmax(end)) <= 0: return None
     if isinstance(end, int) and end == 1:
-      self.assign(s.target, item(ix.const(0)), scope)
+      self.assign(s.target, item(ix.ZERO), scope)
       return self.body(s.body, scope)
+    self.no_jumps(s)
+    known = isinstance(end, int) or ix.of_sizes(end)
+    if not known and most(end) == 1:   # one round or none
+      out = self.chosen(Block(ix.ge(end, 1)), s, scope, rest, lambda inner: self.assign(s.target, item(ix.ZERO), inner))
+      self.counted(s, scope)
+      return out
+    k = t.new_axis(end if known else most(end), AxisKind.LOOP)
     def read(names: dict[str, Any]) -> None:
       inner = Scope(names, scope.around, scope.fn, scope.text, scope.name)
       self.assign(s.target, item(k), inner)
       if self.body(s.body, inner) is not None:
         raise ApplicationError("return inside a loop of the kernel; assign, and return after it")
 
-    self.no_jumps(s)
     carried, variables, initial, statements, updates = self.carry(s, s.body, scope, read, [k.arg[0]], assigned(s.target))
     if known and not statements and (totals := accumulations(carried, variables, initial, updates, k)) is not None:
       scope.names.update(totals)
@@ -418,9 +319,13 @@ class Interpreter(Expressions):
       t.statements.append(
         UOp.unique(Ops.FOR, dtypes.int32, (t.refer(ix.node(end)), *inner), k.arg[0])
       )
+    self.counted(s, scope)
+    return None
+
+  def counted(self, s: ast.For, scope: Scope) -> None:
+    """Behind a loop of the kernel nobody knows what its counter is."""
     for n in assigned(s.target):
       if not self.stores(n, scope): scope.names[n] = Unbound(f"it counts the loop at line {s.lineno}")
-    return None
 
   def repeat(self, s: ast.While, scope: Scope) -> Returned | None:
     if s.orelse: raise ApplicationError("a while loop of an application has no else")

@@ -33,7 +33,7 @@ from ntgrad.symbol import Symbol, evaluate
 
 from .assess import Assessment, asking, dimensions_agree, same_grids
 from .interpret import Interpreter
-from .launch import Argument, Pair, describe, launch, taken
+from .launch import Argument, Pair, described, launch, taken
 from .signature import BeyondError, Signature, constant, unbounded
 from .sizes import MOST_FORMS, Family, Form, Sizes, bucket, equal_in, form_of, names_in, sizes_text
 from .source import line_of, source_of
@@ -80,9 +80,11 @@ def make(
     with asking() as asked: arranged = arrangement(*[next(renamed) if isinstance(t, Tensor) else t for t in tensors])
   except NtgradError as e:
     raise at_line(e, arrangement) from None
-  except (AttributeError, TypeError) as e:
-    if (other := next((t for t in tensors if not isinstance(t, Tensor)), None)) is None: raise
-    raise ArgumentError(f"make: {arrangement.__name__} cannot do with {shown(other)}, which is no tensor: {e}") from e
+  except Exception as e:
+    other = next((t for t in tensors if not isinstance(t, Tensor)), None)
+    what = f" cannot do with {shown(other)}, which is no tensor" if other is not None else ""
+    said = ArgumentError(f"make: {arrangement.__name__}{what}: {type(e).__name__}: {e}").with_traceback(e.__traceback__)
+    raise at_line(said, arrangement) from e
   arranged = tuple(arranged) if isinstance(arranged, (tuple, list)) else (arranged,)
   if len(tensors) > len(names): arranged = arranged[:len(names)]
   arranged = tuple([Tensor(0, constexpr=True, value=t) if isinstance(t, (bool, int, float)) else t for t in arranged])
@@ -152,7 +154,10 @@ def parameter_names(fn: Any) -> list[str]:
   if not isinstance(fn, types.FunctionType): raise ArgumentError(f"make: an application is a Python function, got {fn!r}")
   if fn.__name__ == "<lambda>":
     raise ArgumentError("make: the application is a lambda, which cannot assign to its parameters; write it with def")
-  return list(inspect.signature(fn).parameters)
+  parameters = inspect.signature(fn).parameters
+  if several := [str(p) for p in parameters.values() if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]:
+    raise ArgumentError(f"make: {fn.__name__} takes {' and '.join(several)}; an application has a name for each parameter")
+  return list(parameters)
 
 
 def at_line(e: NtgradError, fn: Any) -> NtgradError:
@@ -210,7 +215,7 @@ class TileKernel(Signature):
     """The kernel for arguments (tensors, arrays, or ``(shape, dtype)``), compile-time values by name; all sizes are numbers."""
     args, values = self.called(arguments, given)
     args = taken(self, args)
-    found = self._specialise([describe(a) for a in args], args, values, device_of(args), numbers_only=True)
+    found = self._specialise(described(self, args), args, values, device_of(args), numbers_only=True)
     if found is None: raise ArgumentError(f"{self.name}: an argument without elements leaves nothing to run")
     return found[0]
 

@@ -85,11 +85,20 @@ def describe(a: Any) -> Argument:
   if isinstance(a, Jagged):
     return Argument(a.shape, describe(a.values).dtype, (a.dim, tuple(map(int, a.values.shape)), describe(a.offsets).dtype))
   shape, dtype = getattr(a, "shape", None), getattr(a, "dtype", None)
-  if shape is None or dtype is None: raise ArgumentError(f"a tensor, an array or a number, got {type(a).__name__}")
+  if shape is None or dtype is None: raise ArgumentError(f"{shown(a)} is no argument; it takes a tensor, an array or a number")
   if not isinstance(dtype, DType):
     try: dtype = dtypes.of(dtype)
     except NtgradError: dtype = dtypes.of(str(dtype).rpartition(".")[2].removesuffix("fn"))   # torch.float32, torch.float8_e4m3fn
   return Argument(tuple(int(n) for n in shape), dtype)
+
+
+def described(kernel: Signature, args: Sequence[Any]) -> list[Argument]:
+  """The arguments of a call. Raises ArgumentError or DTypeError with the parameter's name for what is no tensor."""
+  out = []
+  for i, a in zip(kernel.given, args):
+    try: out.append(describe(a))
+    except NtgradError as e: raise type(e)(f"{kernel.name}: {kernel.names[i]}: {e}") from None
+  return out + [describe(a) for a in args[len(kernel.given):]]
 
 
 def declared(kernel: str, name: str, dtype: DType | None, a: Any) -> Any:
@@ -123,7 +132,7 @@ def launch(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> 
       (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
     ]
     if found is None: found = sized(kernel, nodes, given)
-  except AttributeError: found = None
+  except (AttributeError, TypeError): found = None   # TypeError: a value that no key may have
   if found is not None and len(nodes) == len(args) and all([args[i]._alias.memory is nodes[i].arg for i in found.writes]):
     return run(found, args, nodes)
   if all([isinstance(a, _PLAIN) for a in args]): prepare(kernel, args, given)
@@ -175,7 +184,7 @@ def launch_borrowed(kernel: Signature, args: Sequence[Any], given: Mapping[str, 
     launch(kernel, mine, given)
     if stream: device.precede(stream)
     return
-  with of(args, _PLAIN) as mine:
+  with of(args, _PLAIN, kernel) as mine:
     if all([a is b for a, b in zip(args, mine)]): return prepare(kernel, args, given)
     others.update({type(a) for a, b in zip(args, mine) if a is not b and not isinstance(a, Jagged)})
     launch(kernel, mine, given)
@@ -218,10 +227,14 @@ _NUMBERS = {bool: dtypes.bool, int: dtypes.int32, float: dtypes.float32}
 def prepare(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> None:
   """Everything that a first call, or one with other things than tensors in memory, needs."""
   asked, args = args, taken(kernel, args)
-  devices = {t.device for a in args for t in ((a.values, a.offsets) if isinstance(a, Jagged) else (a,)) if isinstance(t, Tensor)}
+  devices: dict[str, str] = {}
+  for i, a in zip(kernel.given, args):
+    parts = (a.values, a.offsets) if isinstance(a, Jagged) else (a,)
+    devices.update({t.device: kernel.names[i] for t in parts if isinstance(t, Tensor) and t.device not in devices})
   if len(devices) > 1:
-    raise DeviceError(f"{kernel.name}: arguments on {' and '.join(sorted(devices))}; move them to one device with .to()")
-  device = devices.pop() if devices else kernel.device or default_device()
+    where = " and ".join([f"{n} is on {d}" for d, n in sorted(devices.items())])
+    raise DeviceError(f"{kernel.name}: {where}; move them to one device with .to()")
+  device = devices.popitem()[0] if devices else kernel.device or default_device()
   back: list[Callable[[], None]] = []
   tensors: list[Tensor] = []
   def settle(s: Specialised | Built) -> None:
@@ -236,7 +249,7 @@ def prepare(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) ->
   def memory(s: Specialised | Built) -> list[Buffer]:
     settle(s)
     return [memory_of(t) for t in tensors]
-  found = kernel._specialise([describe(a) for a in args], args, given, device, memory)
+  found = kernel._specialise(described(kernel, args), args, given, device, memory)
   if found is None: return   # no programs: some argument is empty
   specialised, sizes, form = found
   kernel.last = specialised

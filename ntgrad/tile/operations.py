@@ -56,6 +56,7 @@ def _shape(name: str, shape: Any) -> tuple[_b.Size, ...]:
 
 def _full(name: str, shape: Shape | int, value: Any, dtype: Any) -> Block:
   """A block of one value, for the function ``name``. Raises ShapeError under that name."""
+  if block(value).ndim: raise ShapeError(f"{name}: one value for all elements, got a block of shape {block(value).shape}")
   return Block(_b.cast(value, dtype_of(dtype)).value, [_b.axis_for(n) for n in _shape(name, shape)])
 
 

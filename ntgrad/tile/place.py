@@ -8,7 +8,7 @@ from typing import Any, Callable, Iterator, Sequence
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.errors import ApplicationError, AxisError, DTypeError, NtgradError, ShapeError
+from ntgrad.codegen.errors import ApplicationError, ArgumentError, AxisError, DTypeError, NtgradError, ShapeError
 from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.view import strides_of
@@ -153,12 +153,14 @@ class Tile(Place):
     """The element type; for a level above the innermost, the next level."""
     return Level(self._parameter, len(self._indices)).dtype
   @property
-  def source(self) -> Source: return Source(self._parameter)
+  def source(self) -> Source: return Source(self._parameter, self)
   @property
   def innermost(self) -> bool: return len(self._indices) + 1 == len(self._parameter.levels)
   @property
   def T(self) -> Block: return block(self).T
-  def __repr__(self) -> str: return f"{self._parameter.name}{list(self._indices) or ''}"
+  def __repr__(self) -> str:
+    return self._parameter.name + "".join([f"[{', '.join([str(i.arg) if i.op is Ops.CONST else '…' for i in at])}]"
+                                           for at in self._indices])
   def __bool__(self) -> bool: return bool(block(self))
   def __len__(self) -> int: return operator.index(self.shape[0])
   def __iter__(self) -> Iterator[Any]: return (self[i] for i in range(len(self)))
@@ -199,17 +201,31 @@ class Tile(Place):
     """The source index of the innermost level's element at ``axes``, and whether its tile has one there."""
     p = self._parameter
     if p.scalar: return (ix.const(0),), ix.TRUE
-    p.tiled = True
-    if p.fit is not None: p.fit()
-    p.once += self._once
     if not self.innermost:
       raise ShapeError(
         f"{self!r} has levels {p.levels[len(self._indices) :]}: index the level {self.shape} before its tiles are read or written"
       )
-    tile = [ix.const(0) if a is None else a for a in axes]
-    levels = [list(tracer().grid), *map(list, self._indices)]
-    if len(p.arrangement.levels) > 1: levels.append(tile)
-    return p.arrangement.pull(levels)
+    return self.pulled_by(axes)
+
+  def pulled_by(self, *deeper: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
+    """``pulled`` with axes for each level beneath the tile's indices."""
+    p = self._parameter
+    p.tiled = True
+    if p.fit is not None: p.fit()
+    p.once += self._once
+    levels = [list(tracer().grid), *map(list, self._indices), *[[ix.ZERO if a is None else a for a in axes] for axes in deeper]]
+    return p.arrangement.pull(levels[:len(p.arrangement.levels)])
+
+  def length(self) -> Block:
+    """How long the entry of a jagged tensor is that the tile is of, with the tile's dimensions along which the entry varies."""
+    p = self._parameter
+    above = p.levels[len(self._indices):-1]
+    axes = tuple(map(axis_for, p.levels[-1])) if above else self.axes()
+    (batch, *_), _ = self.pulled_by(*[tuple(map(axis_for, dims)) for dims in above], axes)
+    if above and batch.ranges - set(tracer().grid) - {r for level in self._indices for i in level for r in i.ranges}:
+      raise ShapeError(f"{self!r}.source.shape[{p.jagged}]: the level {self.shape} has several entries; index it first")
+    begin, end = ends_of(p, batch, ix.both(ix.ge(batch, 0), ix.lt(batch, p.arrangement.source[0])))
+    return Block(ix.sub(end, begin), [a for a in axes if a is not None and a in batch.ranges])
 
   def accessed(self, axes: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
     """``place`` for what is read or written there: with ``checks="all"`` run-time indices of levels are checked."""
@@ -231,11 +247,12 @@ class Tile(Place):
   def store(self, value: Any) -> None:
     """Write a block that broadcasts to the tile's shape, converted to the parameter's dtype."""
     t, p = tracer(), self._parameter
-    b = block(value)
+    try: b = block(value)
+    except ArgumentError as e: raise ArgumentError(f"storing into {self!r}: {e}") from None
     shape = p.levels[-1] if self.innermost else ()
     own = (None,) * (len(shape) - b.ndim) + b.axes
-    axes = [a if a is not None else axis_for(n) for a, n in zip(own[-len(shape):] if shape else (), shape)]
-    if tuple(1 if a is None else a.arg[1] for a in axes) != shape: axes = list(map(axis_for, shape))
+    axes = t.settled([a if a is not None else axis_for(n) for a, n in zip(own[-len(shape):] if shape else (), shape)])
+    if tuple(1 if a is None else a.arg[1] for a in axes) != shape: axes = tuple(map(axis_for, shape))
     u = to_axes(f"storing into {self!r}", b, axes)
     indices, valid = self.accessed(axes)
     t.store(p, indices, plain(u, p.dtype), valid)
@@ -282,19 +299,29 @@ class Tile(Place):
 
 
 class Source:
-  """The whole tensor beneath a parameter. Indexing gives a reference: read or written at computed places, by every program."""
+  """The whole tensor beneath a parameter, seen from one of its tiles. Indexing gives a reference: read or written at computed
+  places, by every program. Of a jagged tensor the jagged dimension is as long as the tile's entry."""
 
-  def __init__(self, parameter: Parameter): self._parameter = parameter
+  def __init__(self, parameter: Parameter, tile: Tile): self._parameter, self._tile = parameter, tile
   @property
-  def shape(self) -> tuple[Size, ...]: return tuple(map(seen, self._parameter.arrangement.source))
+  def shape(self) -> tuple[Any, ...]:
+    p = self._parameter
+    return tuple([self._tile.length() if p.offsets is not None and d == p.jagged else seen(n)
+                  for d, n in enumerate(p.arrangement.source)])
   @property
-  def ndim(self) -> int: return len(self.shape)
+  def ndim(self) -> int: return len(self._parameter.arrangement.source)
   @property
   def dtype(self) -> DType: return self._parameter.dtype
   def __repr__(self) -> str: return f"{self._parameter.name}.source"
+  def __iter__(self) -> Iterator[Any]: raise ApplicationError(f"{self!r} is a whole tensor, not one by one; give it indices")
   def stride(self, dim: int) -> Size:
     """Elements from one index of a dimension to the next."""
-    return seen(strides_of(self._parameter.arrangement.source)[dim])
+    p, n = self._parameter, self.ndim
+    if not isinstance(dim, int) or not -n <= dim < n: raise AxisError(f"{self!r}.stride({dim!r}): the source has {n} dimensions")
+    if p.memory is None: return seen(strides_of(p.arrangement.source)[dim])
+    if dim % n: return seen(strides_of(p.memory)[dim % n - 1])
+    raise ShapeError(f"{self!r}.stride({dim}): from one entry of a jagged tensor to the next it is not always as far; "
+                     f"{p.name}.offsets() is where a tile's elements are")
   @property
   def strides(self) -> tuple[Size, ...]: return tuple(self.stride(d) for d in range(self.ndim))
   def data_ptr(self) -> Pointer:
@@ -303,7 +330,7 @@ class Source:
   def __getitem__(self, index: Any) -> Reference:
     got = index if isinstance(index, tuple) else (index,)
     if len(got) != self.ndim:
-      raise AxisError(f"{self!r}: {len(got)} indices for a tensor of shape {self.shape}; give one a dimension")
+      raise AxisError(f"{self!r}: {len(got)} indices for a tensor of {self.ndim} dimensions; give one a dimension")
     return Reference(self._parameter, tuple(block(i) for i in got))
   def at(self, *indices: Any, inside: bool = False) -> Reference:
     """The elements at computed indices, one a dimension: ``x.source.at(i, j)`` is ``x.source[i, j]``. ``inside`` promises that
@@ -346,6 +373,7 @@ class Reference(Place):
       valid = ix.both(valid, m)
     for d, (i, size) in enumerate(zip(at, sizes)):
       tracer().check_index(self._parameter.name, d, size, i, axes, ix.TRUE if mask is None else m)
+    if self._parameter.offsets is not None and not hasattr(self, "_pointed"): at, valid = entry_of(self._parameter, at, valid)
     return at, valid, rest, axes
 
   def load(self, mask: Any = None, other: Any = None) -> Block:
@@ -405,14 +433,19 @@ class Pointer(Reference):
 
 def entry_of(p: Parameter, indices: tuple[UOp, ...], valid: UOp) -> tuple[tuple[UOp, ...], UOp]:
   """An element of a jagged tensor in memory: (batch, …, j, …) is at (…, offsets[batch] + j, …), if the entry is that long."""
-  assert p.offsets is not None
-  t, batch = tracer(), indices[0]
-  begin, end = (position(t.load(p.offsets, (ix.add(batch, k),), valid)) for k in (0, 1))
+  begin, end = ends_of(p, indices[0], valid)
   j = indices[p.jagged]
   inside = binary(BinaryOps.CMPLT, Block(plain(ix.sub(j, ix.sub(end, begin)))), 0).value
   at = list(indices[1:])
   at[p.jagged - 1] = ix.add(begin, j)
   return tuple(at), ix.both(valid, inside)
+
+
+def ends_of(p: Parameter, batch: UOp, valid: UOp) -> tuple[UOp, UOp]:
+  """Where an entry of a jagged tensor begins and ends."""
+  assert p.offsets is not None
+  begin, end = (position(tracer().load(p.offsets, (ix.add(batch, k),), valid)) for k in (0, 1))
+  return begin, end
 
 
 def unify_shape(blocks: Sequence[Block]) -> tuple[Size, ...]:

@@ -10,7 +10,7 @@ from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.codegen.assume import below, same
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, did_you_mean
+from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, did_you_mean, shown
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.size_text import shape_text
 from ntgrad.codegen.sizes import Dim
@@ -116,7 +116,8 @@ class Signature:
         free = [n for n in self.symbols if n not in values]
         near = did_you_mean(name, [*free, *self.names])
         raise ArgumentError(f"{self.name}: no compile-time value {name!r}{near}; it has {', '.join(free) or 'none'}")
-      if not isinstance(value, int): raise ArgumentError(f"{self.name}: {name} is an int, got {value!r}")
+      if not isinstance(value, int) or isinstance(value, bool):
+        raise ArgumentError(f"{self.name}: {name} is an int, got {shown(value)}")
       if values.get(name, value) != value:
         raise ShapeError(f"{self.name}: {name} is {values[name]} in {source[name]}, and {value} is given")
       values[name] = value

@@ -225,6 +225,7 @@ class Closure:
   """A function defined inside an application."""
   def __init__(self, code: Code, scope: Scope, defaults: tuple[list[Any], dict[str, Any]]):
     self.code, self.scope, self.defaults = code, scope, defaults
+  def __repr__(self) -> str: return f"{getattr(self.code.tree, 'name', 'lambda')}()"
 
 
 class Scope:

@@ -15,7 +15,7 @@ from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
-from ntgrad.checks import checked
+from ntgrad.checks import checked, no_flag
 from ntgrad.codegen.arrangement import Arrangement, full_key, key_text
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import ArgumentError, AxisError, NtgradError, ShapeError, shown
@@ -125,7 +125,7 @@ class Tensor:
     if shape is None:
       if ndim is None: raise ArgumentError("Tensor: the number of dimensions, or a shape")
       if isinstance(ndim, bool) or not isinstance(ndim, int) or ndim < 0: raise ArgumentError(f"Tensor: {ndim!r} dimensions")
-    given = (None,) * (ndim or 0) if shape is None else tuple(shape)
+    given = (None,) * (ndim or 0) if shape is None else no_flag("Tensor", "a shape", tuple(shape))
     if ndim is not None and len(given) != ndim:
       raise ArgumentError(f"Tensor: {ndim} dimensions, but a shape of {len(given)}: {given}")
     if name is not None and not (isinstance(name, str) and name.isidentifier()):

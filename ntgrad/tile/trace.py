@@ -18,10 +18,11 @@ from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.rewrite import substitute
 from ntgrad.codegen.size_text import text_of
 from ntgrad.codegen.sizes import Dim
+from ntgrad.codegen.statements import kept_sizes
 from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, prod, toposort
 from ntgrad.engine.asserts import WORD, Check
 
-from .block import Block, Size, _tracers, axis_for, binary, block, dim, plain, ranges_of, reduce
+from .block import Block, Size, _tracers, axis_for, binary, block, dim, plain, position, ranges_of, reduce
 from .place import Level, Parameter, Place, Reference, Source, Tile
 from .scheduled import finished, known
 
@@ -120,6 +121,9 @@ class Tracer:
     """Write elements; ``order``: "set" or "add", and the axes along which one comes after another."""
     self.materialize(p)
     if any([q.one is not None for q in self.parameters]): value = self.refer(value)   # what was kept, rather than reading it anew
+    if order is not None:
+      value, valid, *places = [self.now(u, p) for u in (value, valid, *at)]
+      at = tuple(places)
     p.written = True
     self.written.add(p.uop)
     self.known = self.unchanged({p.uop})
@@ -128,6 +132,13 @@ class Tracer:
     src = (p.uop, where, value) if valid is ix.TRUE else (p.uop, where, value, valid)
     self.statements.append(UOp.unique(Ops.ATOMIC if atomic else Ops.STORE, p.dtype, src, atomic or order))
     self.lines[self.line] = None
+
+  def now(self, u: UOp, p: Parameter) -> UOp:
+    """A part of a write that goes in an order; what reads the memory that is written is computed before."""
+    if p.uop not in self.sources(u): return u
+    self.keep_node(plain(u))
+    kept = self.known[plain(u)]
+    return position(kept) if u.dtype is dtypes.index else kept
 
   def materialize(self, p: Parameter) -> None:
     """Values that were read from a parameter which is about to be written keep what they were, wherever the application has them.
@@ -341,6 +352,7 @@ class Tracer:
         (UOp.unique if u.op in (Ops.STORE, Ops.ATOMIC, Ops.FOR, Ops.WHILE, Ops.IF) else UOp)(u.op, u.dtype, src, u.arg)
     params = tuple(Param(p.slot, p.shape, p.dtype, p.written) for p in self.parameters)
     kernel = Kernel(params, axes, tuple(new[s] for s in statements))
+    known(kept_sizes(kernel))
     return finished(kernel) if kernel.variables or kernel.sorts else kernel
 
 

@@ -57,6 +57,14 @@ class Call:
     kinds = [p.kind for p in inspect.signature(self.fn).parameters.values()]
     return sum([k in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for k in kinds])
 
+  def given(self, name: str) -> Any:
+    """What a parameter is given; None for nothing."""
+    if name[0] == "*": return dict(enumerate(self.args)).get(int(name[1:]))
+    names = [
+      p.name for p in inspect.signature(self.fn).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    return {**self.kwargs, **dict(zip(names, self.args))}.get(name)
+
   def with_bad(self, name: str, value: Any) -> Any:
     args, kwargs = list(self.args), dict(self.kwargs)
     names = [

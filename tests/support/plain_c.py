@@ -67,14 +67,34 @@ class CProgram(Program):
 class CDevice(NumpyDevice):
   """See the module."""
   name, identity = NAME, "plain C"
+  command = COMMAND
 
   def __init__(self) -> None: self.renderer = CRenderer()  # type: ignore[assignment]
 
   def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
     """One library of all."""
     # for kernels may be called the same
-    library = build([f"#define {s.name} kernel_{i}\n{s.source.text}" for i, s in enumerate(specs)])
+    library = build([f"#define {s.name} kernel_{i}\n{s.source.text}" for i, s in enumerate(specs)], self.command)
     return [CProgram(s, library[f"kernel_{i}"]) for i, s in enumerate(specs)]
 
 
 devices._open[NAME] = CDevice()
+
+
+class SanitizedDevice(CDevice):
+  """The same, with a compiler that optimises and adds code which says on stderr what C leaves open: ints that overflow, shifts by
+  the width, divisions by zero."""
+  name, identity = "NUMPY:13", "plain C, sanitized"
+  command = [*(c for c in COMMAND if c not in ("-O1", "-Werror")), "-O2", "-fsanitize=undefined"]
+
+
+@cache
+def has_sanitizer() -> bool:
+  """Whether the compiler has it."""
+  if not CC: return False
+  try: build(["int f(int x) { return x + 1; }\n"], SanitizedDevice.command)
+  except (AssertionError, OSError): return False
+  return True
+
+
+devices._open[SanitizedDevice.name] = SanitizedDevice()

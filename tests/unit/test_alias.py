@@ -1,7 +1,9 @@
 """Memory that tensors share, and writes to it: what is a view, what is a tensor of its own, what costs what."""
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 from collections.abc import Iterator
 from typing import Any, Callable
 
@@ -65,6 +67,12 @@ VIEWS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
   "unbind": (lambda t: t.unbind(1)[2], lambda a: a[:, 2]),
   "diagonal": (lambda t: t[:, :3].diagonal(), lambda a: a.reshape(-1)[::5][:3]),
   "detach": (lambda t: t.detach(), lambda a: a),
+  "bitcast": (lambda t: t.bitcast(t.dtype), lambda a: a),
+  "bits": (lambda t: t[1:].bitcast("int32")[:, ::2].bitcast("float32"), lambda a: a[1:, ::2]),
+  "wider bits": (lambda t: t.bitcast("float64")[1:].bitcast("float32"), lambda a: a[1:]),
+  "narrower bits": (lambda t: t.T[::2].bitcast("uint8").bitcast("float32")[1], lambda a: a[:, 2]),
+  "view of a dtype": (lambda t: t.view(ntgrad.int16).view(dtype="float32"), lambda a: a),
+  "unfold": (lambda t: t.unfold(1, 2, 2), lambda a: a.reshape(3, 2, 2)),
 }
 OWN: dict[str, Callable[[Tensor], Tensor]] = {
   "contiguous": lambda t: t.contiguous(),
@@ -86,8 +94,6 @@ OWN: dict[str, Callable[[Tensor], Tensor]] = {
   "abs": lambda t: t.abs(),
   "dropout": lambda t: t.dropout(0.5),
   "where": lambda t: Tensor.ones(3, 4, dtype="bool").where(t, 0),
-  "bitcast": lambda t: t.bitcast(t.dtype),
-  "unfold": lambda t: t.unfold(0, 3, 1)[0].T,
   "interleave": lambda t: t.repeat_interleave(1),
   "expand add": lambda t: t.expand(3, 4) * 1,
 }
@@ -139,6 +145,8 @@ def test_expanded_tensors_are_read_only_views() -> None:
     lambda: y.assign(Tensor([1.0, 2.0, 3.0])),
     lambda: y[1:].assign(0),
     lambda: y.__iadd__(1),
+    lambda: y.bitcast("int32").assign([1, 2, 3]),
+    lambda: Tensor([1.0, 2.0, 3.0]).unfold(0, 2, 1).__setitem__(0, 5),
   ):
     with pytest.raises(AssignError, match="several times"):
       write()
@@ -151,7 +159,6 @@ def test_expanded_tensors_are_read_only_views() -> None:
     Tensor([1.0, 2.0]).diag(),
     Tensor([1.0, 2.0]).meshgrid(Tensor([3.0, 4.0]))[0],
     Tensor([1.0, 2.0]).repeat_interleave(2).reshape(2, 2),
-    Tensor([1.0, 2.0, 3.0]).unfold(0, 2, 1),
     Tensor.full((2, 2), Tensor(3.0)),
     Tensor.zeros(2, 2),
   ):
@@ -159,6 +166,49 @@ def test_expanded_tensors_are_read_only_views() -> None:
     own[0, 1] = 50
     before[0, 1] = 50
     np.testing.assert_array_equal(own.numpy(), before)
+
+
+def test_bits_follow_what_is_written_to_either() -> None:
+  t = Tensor([1.0, 2.0]).realize()
+  bits = t.bitcast("uint32").realize()
+  bits.assign([0x40000000, 0x40400000])
+  assert t.tolist() == [2.0, 3.0] and bits.tolist() == [0x40000000, 0x40400000]
+  t[1] = 1.0
+  assert bits.tolist() == [0x40000000, 0x3f800000]
+  bits[Tensor([0])] = 0
+  bits += 0x800000
+  assert t.tolist() == [np.array(0x800000, np.uint32).view(np.float32).item(), 2.0]
+  w = Tensor([1.0, -2.0], requires_grad=True)
+  signs = w.bitcast("int32") >> 31
+  assert not signs.requires_grad and signs.tolist() == [0, -1]
+  view = w.bitcast("int32")
+  view ^= -2 ** 31   # as through detach()
+  assert w.tolist() == [-1.0, 2.0] and w.is_leaf
+
+
+def test_bits_of_a_tensor_that_is_gone() -> None:
+  """They are a value of their own; where others may show the same, a write is refused."""
+  bits = Tensor([1.0, 2.0]).realize().bitcast("uint32")
+  bits[0] = 7
+  assert bits.tolist() == [7, 0x40000000]
+  t = Tensor([1.0, 2.0, 3.0, 4.0]).realize()
+  a, b, c = t[:2].bitcast("uint32"), t[2:].bitcast("uint32"), t[1:3].bitcast("uint32")
+  del t
+  with pytest.raises(AssignError, match="which another bitcast shows too"): a[0] = 7
+  del c
+  a[0] = 7
+  assert a.tolist() == [7, 0x40000000] and b.tolist() == [0x40400000, 0x40800000]
+
+
+def test_bits_are_copied_with_what_they_show() -> None:
+  t = Tensor([1.0, 2.0]).realize()
+  bits = t.bitcast("int32")
+  for made in (copy.deepcopy([t, bits]), copy.deepcopy([bits, t])[::-1], pickle.loads(pickle.dumps([t, bits]))):
+    made[1][0] = 0
+    assert made[0].tolist() == [0.0, 2.0] and t.tolist() == [1.0, 2.0]
+  for alone in (copy.deepcopy(bits), pickle.loads(pickle.dumps(bits))):
+    alone[0] = 0
+    assert alone.tolist() == [0, 0x40000000] and t.tolist() == [1.0, 2.0]
 
 
 # ---- every line that went wrong

@@ -2,13 +2,16 @@
 from __future__ import annotations
 
 import math
+import struct
 from typing import Any
 
 import numpy as np
 import pytest
 
+import ntgrad
 from ntgrad import Device, Tensor, dtypes
 from ntgrad.codegen.dtype import DType, held
+from ntgrad.errors import ArgumentError
 
 INT = 2 ** 31 - 1
 
@@ -80,3 +83,29 @@ def test_norms(p: float, expected: float) -> None:
 def test_norms_of_small_floats_do_not_overflow() -> None:
   x = Tensor(np.array([300.0, -400.0], np.float16))
   assert x.norm().item() == 500 and x.norm().dtype is dtypes.float16 and abs(x.std().item() - 495) < 0.5
+
+
+BYTES = struct.pack("ffff", 0.25, 1.5, -2.0, 0.0)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+@pytest.mark.parametrize("name", ["uint8", "int8", "uint16", "float16", "bfloat16", "int32", "float32", "int64", "float64",
+                                  "uint64", "float8_e4m3"])
+def test_bytes_are_the_bits_of_a_dtype(kind: Any, name: str) -> None:
+  dtype = dtypes.of(name)
+  want = np.frombuffer(BYTES, dtype.np)
+  for t in (Tensor(kind(BYTES), dtype=name), ntgrad.frombuffer(kind(BYTES), dtype=dtype)):
+    assert t.dtype is dtype and t.numpy().tobytes() == BYTES and t.shape == want.shape
+  assert Tensor(kind(BYTES)).dtype is dtypes.uint8 and Tensor(kind(BYTES)).shape == (16,)
+  if dtype.itemsize > 1:
+    for refuse in (lambda b: Tensor(b, dtype=name), lambda b: ntgrad.frombuffer(b, dtype=name)):
+      with pytest.raises(ArgumentError, match="15 bytes|memory"): refuse(kind(BYTES[:-1]))
+  assert Tensor(kind(b""), dtype=name).shape == (0,)
+
+
+def test_bytes_of_bools_and_of_numbers_in_memory() -> None:
+  assert Tensor(b"\0\1\1", dtype="bool").tolist() == [False, True, True]
+  with pytest.raises(ArgumentError, match="a byte of 2 as bool"): Tensor(b"\0\2", dtype="bool")
+  numbers = memoryview(np.array([[0.25, 1.5]], np.float32))
+  assert Tensor(numbers).tolist() == [[0.25, 1.5]] and Tensor(numbers, dtype="int32").shape == (2,)
+  with pytest.raises(ArgumentError): Tensor(memoryview(np.arange(8, dtype=np.uint8))[::2], dtype="int32")

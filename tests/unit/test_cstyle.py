@@ -110,7 +110,8 @@ def test_what_a_language_cannot_do() -> None:
 def test_parentheses_and_no_blanks() -> None:
   """Every operation is in parentheses but the first of a chain of sums or products."""
   class Tight(Short): parenthesised = True
-  x, y, z = (load(param(i, dtypes.int32), const(0)) for i in (1, 2, 3))
+  x, y, z = (load(param(i, dtypes.uint32), const(0)) for i in (1, 2, 3))
+  i, j = (load(param(i, dtypes.int32), const(0)) for i in (1, 2))
   alu = UOp.alu
   add, sub, mul = BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL
   for value, want in (
@@ -118,12 +119,13 @@ def test_parentheses_and_no_blanks() -> None:
     (alu(add, x, alu(add, y, z)), "val0+(val1+val2)"),
     (alu(mul, alu(add, x, y), z), "(val0+val1)*val2"),
     (alu(sub, alu(sub, x, y), z), "(val0-val1)-val2"),
-    (alu(BinaryOps.SHL, x, const(3)), "val0<<3"),
+    (alu(BinaryOps.SHL, x, const(3, dtypes.uint32)), "val0<<3u"),
     (alu(BinaryOps.AND, alu(BinaryOps.AND, x, y), z), "(val0&val1)&val2"),
-    (alu(add, x, const(-3)), "val0+(-3)"),
+    (alu(add, alu(add, i, j), const(-3)), "(int)((uint)val0+val1+(-3))"),
+    (alu(mul, alu(add, i, j), j), "(int)(((uint)val0+val1)*val1)"),
   ):
     text = uops_to_cstyle(Tight(), "k", toposort([store(param(0, dtypes.int32, True), const(0), value)]))
-    assert f"data0[0] = ({want});" in text, text
+    assert f"data0[0] = {want if want.startswith('(int)') else f'({want})'};" in text, text
 
 
 def test_a_function_that_nobody_has() -> None:

@@ -96,6 +96,27 @@ def test_function_of_several() -> None:
   assert not Exp.apply(Tensor(a)).requires_grad
 
 
+def test_gradients_at_tensors_that_require_none() -> None:
+  """``gradient(x)`` may ask at any tensor; ``backward`` is told which arguments it is asked for."""
+  a, b = rand(3), rand(3) + 4
+  x, y = Tensor(a), Tensor(b)
+  p, q = MulDiv.apply(x * 2, y, 10.0)
+  assert not p.requires_grad and not q.requires_grad
+  close((p + q).sum().gradient(x)[0], 20 * (b + 1 / b), 1e-4)
+  asked: list[Any] = []
+  class Product(MulDiv):
+    @staticmethod
+    def backward(ctx: Any, product: Tensor, quotient: Tensor) -> tuple[Any, Any, None]:
+      asked.append(ctx.needs_input_grad)
+      return MulDiv.backward(ctx, product, quotient)
+  for leaf in (x, Tensor(a, requires_grad=True)): close(Product.apply(leaf, y, 1.0)[0].sum().gradient(leaf)[0], b)
+  assert asked == [(True, False, False)] * 2
+  again = checkpoint(lambda t: (t * t).exp(), x)
+  assert not again.requires_grad
+  close(again.sum().gradient(x)[0], 2 * a * np.exp(a * a), 1e-4)
+  with ntgrad.no_grad(), pytest.raises(GradientError): Exp.apply(x).sum().gradient(x)
+
+
 def test_function_used_twice() -> None:
   a = rand(4)
   x = Tensor(a, requires_grad=True)

@@ -193,3 +193,50 @@ def test_small_helpers() -> None:
   assert all_same([1, 1]) and all_same([]) and argsort([3, 1, 2]) == (1, 2, 0) and ceildiv(7, 2) == 4 and round_up(7, 4) == 8
   assert dedup([1, 2, 1]) == [1, 2] and fully_flatten([1, [2, (3,)]]) == [1, 2, 3] and ansilen(colored("ab", "red")) == 2
   assert partition([1, 2, 3], lambda x: x > 1) == ([2, 3], [1]) and merge_dicts([{"a": 1}, {"b": 2}]) == {"a": 1, "b": 2}
+
+
+ROWS = np.array([[True, True, True], [False, True, False], [False, False, True]])   # the first query sees nothing
+
+
+def _layer() -> nn.MultiheadAttention: return nn.MultiheadAttention(4, 2, batch_first=True)
+def _float_mask() -> Tensor: return Tensor(ROWS).where(-np.inf, 0.0)
+
+
+BLIND: dict[str, Callable[[Tensor], tuple[Tensor, Any]]] = {   # what each gives for x (2, 3, 4), and weights (.., 3, 3)
+  "bool mask": lambda x: (x.scaled_dot_product_attention(x, x, Tensor(~ROWS)), None),
+  "float mask": lambda x: (x.scaled_dot_product_attention(x, x, _float_mask()), None),
+  "grouped": lambda x: (x.reshape(1, 2, 3, 4).scaled_dot_product_attention(
+    x[:1].unsqueeze(0), x[:1].unsqueeze(0), Tensor(~ROWS), enable_gqa=True)[0], None),
+  "layer": lambda x: _layer()(x, x, x, attn_mask=Tensor(ROWS), need_weights=False),
+  "layer with weights": lambda x: _layer()(x, x, x, attn_mask=Tensor(ROWS)),
+  "layer with each head's weights": lambda x: _layer()(x, x, x, attn_mask=_float_mask(), average_attn_weights=False),
+  "layer with two masks": lambda x: _layer()(
+    x, x, x, key_padding_mask=Tensor([[False] * 3, [True, False, False]]), attn_mask=Tensor(ROWS)),
+  "function": lambda x: nn.functional.multi_head_attention_forward(
+    x, x, x, 4, 2, Tensor.ones(12, 4), None, None, None, False, 0.0, Tensor.eye(4), None, attn_mask=Tensor([[True] * 2] * 2)),
+  "encoder": lambda x: (nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)(x, Tensor(ROWS)), None),
+  "decoder": lambda x: (nn.TransformerDecoderLayer(4, 2, 8, batch_first=True)(x, x, Tensor(ROWS), Tensor(ROWS)), None),
+}
+
+
+@pytest.mark.parametrize("name", BLIND)
+def test_a_query_that_sees_nothing_takes_nothing(name: str) -> None:
+  x = Tensor(rand(2, 3, 4), requires_grad=True)
+  out, weights = BLIND[name](x)
+  if "coder" not in name and name != "function": assert not out[:, 0].numpy().any()
+  if weights is not None: assert not weights[..., 0, :].numpy().any() and np.isfinite(weights.numpy()).all()
+  out.square().sum().backward()
+  assert np.isfinite(out.numpy()).all() and np.isfinite(x.grad.numpy()).all()
+
+
+def test_a_softmax_of_nothing_is_nan() -> None:
+  """What a user writes out is as PyTorch has it."""
+  x = Tensor([[-np.inf, -np.inf], [1.0, 2.0]], requires_grad=True)
+  assert np.isnan(x.softmax(1).numpy()).tolist() == [[True, True], [False, False]]
+
+
+def test_attention_with_weights_and_without_is_the_same() -> None:
+  layer, x = _layer(), Tensor(rand(2, 3, 4))
+  for mask in (None, Tensor(ROWS), _float_mask()):
+    got = [layer(x, x, x, attn_mask=mask, need_weights=w)[0].numpy() for w in (True, False)]
+    np.testing.assert_allclose(*got, rtol=1e-5, atol=1e-6)

@@ -79,7 +79,7 @@ class Characters:
     if callable(tolist := getattr(numbers, "tolist", None)): numbers = tolist()
     out = []
     for n in numbers:
-      if not isinstance(n, (int, np.integer)) or not 0 <= n < len(self):
+      if not isinstance(n, (int, np.integer)) or isinstance(n, bool) or not 0 <= n < len(self):
         raise ArgumentError(f"Characters: {shown(n)} is no character's number; they are 0 to {len(self) - 1}")
       out.append(self.letters[n])
     return "".join(out)

@@ -197,8 +197,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 @checked
 def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
   """log(1 + exp(beta x)) / beta, and x where beta x is above the threshold. Raises ArgumentError for a beta of 0."""
-  soft = input.softplus(beta)
-  return ((input if beta == 1 else input * beta) > threshold).where(input.cast(soft.dtype), soft)
+  return input.softplus(beta, threshold)
 
 
 # ---- along a dimension

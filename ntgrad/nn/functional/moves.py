@@ -16,7 +16,7 @@ from ntgrad.tensor import Tensor
 
 
 @checked
-def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
+def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | bool | None = None) -> Tensor:
   """More elements round the tensor, (before, after) from the last dim on; negative cuts off.
 
   ``mode`` is "constant" (``value``, or 0), "reflect", "replicate" or "circular". Raises ShapeError, ArgumentError.
