@@ -371,7 +371,7 @@ class Indexing(Elementwise, Movement):
     if isinstance(given, np.ndarray):
       count = int(np.count_nonzero(given))
       if count > n or exact and count != n: raise ShapeError(f"{name}: {said.format(value=count)}; give as many")
-    ones = graph.cast(mask.lazydata, dtypes.int32)
+    ones = graph.cast(mask.lazydata, graph.place_dtype(mask.shape[0]))
     device = self.lazydata.device
     total = within(graph.total(ones, (0,)), n if exact else 0, n + 1, name, "", device, said=said)
     # how many there are, less those from an element on: as many as are before it

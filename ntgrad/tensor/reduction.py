@@ -117,20 +117,22 @@ class Reduction(Elementwise):
     found = reaches(u, best)
     # n - i is greatest at the first
     first = graph.reduce(BinaryOps.MAX, graph.where(found, graph.sub(n, graph.index_along(a, u.shape)), 0), (a,))
-    out = graph.sub(n, first)
+    out = graph.cast(graph.sub(n, first), graph.place_dtype(n))
     if flag("keepdim", keepdim): return self._detached(graph.reshape(out, (1,) * len(s)) if axis is None else out)
     t = self._from_node(graph.drop(out, (a,)))
     if axis is not None: t._names = without(self._names, (a,))
     return t
 
   def argmax(self, axis: int | str | None = None, keepdim: bool = False) -> Self:
-    """Where the greatest is along an axis (None: in the flattened tensor), int32; the first of equals, a NaN before all.
+    """Where the greatest is along an axis (None: in the flattened tensor), int32 (int64 among 2**31 elements or more); the first
+    of equals, a NaN before all.
 
     Raises AxisError.
     """
     return self._argextreme("argmax", BinaryOps.MAX, axis, keepdim)
   def argmin(self, axis: int | str | None = None, keepdim: bool = False) -> Self:
-    """Where the least is along an axis (None: in the flattened tensor), int32; the first of equals, a NaN before all.
+    """Where the least is along an axis (None: in the flattened tensor), int32 (int64 among 2**31 elements or more); the first of
+    equals, a NaN before all.
 
     Raises AxisError.
     """

@@ -449,8 +449,8 @@ def _run_of(fresh: UOp) -> UOp:
 
 def _searched(u: UOp, v: UOp, n: int, rows: int, right: bool) -> UOp:
   """How many of the n sorted elements of a row are less than a value, or equal."""
-  shape = v.shape
-  count = graph.const(0, dtypes.int32, shape)
+  shape, places = v.shape, graph.place_dtype(n)
+  count = graph.const(0, places, shape)
   if not n or 0 in shape: return count
   work = dtypes.int64 if rows * n >= 2 ** 31 else dtypes.int32
   flat = graph.reshape(u, (rows * n,))
@@ -464,12 +464,12 @@ def _searched(u: UOp, v: UOp, n: int, rows: int, right: bool) -> UOp:
     ways = min(_WAYS - 1, n // step)
     every = (*shape, ways)
     def spread(x: UOp) -> UOp: return graph.expand(graph.reshape(x, (*shape, 1)), every)  # noqa: B023 - used at once
-    at = graph.add(graph.mul(graph.index_along(axis, every), step), spread(count))
+    at = graph.add(graph.mul(graph.cast(graph.index_along(axis, every), places), step), spread(count))
     at = graph.add(at, step - 1)
     there = graph.lt(at, n)
     x = graph.gather(flat, graph.add(spread(start), graph.cast(graph.minimum(at, n - 1), work)))
     less = graph.and_(there, _less(x, spread(v), right))
-    found = graph.reshape(graph.total(graph.cast(less, dtypes.int32), (axis,)), shape)
+    found = graph.reshape(graph.total(graph.cast(less, places), (axis,)), shape)
     count = graph.add(count, graph.mul(found, step))
     step //= _WAYS
   return count

@@ -99,7 +99,8 @@ class Statistics(Functional, Indexing, Numeric):
     if not s or not s[a]: return Picked(self._own(), self._detached(graph.const(0, dtypes.int32, s)))
     if u.dtype.kind == "b": u = graph.cast(u, dtypes.int32)
     best = graph.scan(fn, u, a)
-    where = graph.scan(BinaryOps.MAX, graph.where(reaches(u, best), graph.index_along(a, s), 0), a)
+    at = graph.cast(graph.index_along(a, s), graph.place_dtype(s[a]))
+    where = graph.scan(BinaryOps.MAX, graph.where(reaches(u, best), at, 0), a)
     return Picked(self._wrap(graph.cast(best, self.dtype)), self._detached(where))
 
   def logcumsumexp(self, dim: int | str) -> Self:

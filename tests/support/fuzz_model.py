@@ -15,7 +15,7 @@ from ntgrad.errors import AssignError, DTypeError, GradientError, ShapeError
 
 Array = np.ndarray[Any, Any]
 DTYPES = ("float32", "float64", "int32", "int64", "int16", "uint8", "bool")
-LIMIT = {"uint8": (0, 255), "bool": (0, 1)}   # other dtypes: what float32 has exactly with room for sums
+LIMIT = {"float64": (-2.0 ** 40, 2.0 ** 40)}   # other dtypes: what float32 has exactly with room for sums
 MOST = 200                                    # elements of a value
 
 
@@ -79,10 +79,12 @@ def promote(a: Any, b: Any) -> Any:
 
 
 def fit(wide: Any, dtype: Any) -> Array:
-  """A result in its dtype; only small ones are compared."""
+  """A result in its dtype: ints wrap, of floats only small ones are compared."""
   wide, dtype = np.asarray(wide), np.dtype(dtype)
-  low, high = LIMIT.get(dtype.name, (-4000, 4000))
+  low, high = LIMIT.get(dtype.name, (-4000, 4000)) if session.exact else (-4000, 4000)
   if wide.size > MOST or wide.ndim > 5 or not np.isfinite(wide).all(): raise Undefined
+  if wide.dtype.kind in "iub" and dtype.kind in "iu": return wide.astype(dtype)
+  if dtype.kind in "ub": low, high = 0, 255 if dtype.kind == "u" else 1
   if wide.size and (wide.min() < low or wide.max() > high): raise Undefined
   if session.exact and dtype.kind == "f" and (wide * 8 != np.round(wide * 8)).any(): raise Undefined
   return np.array(np.trunc(wide) if dtype.kind in "iu" else wide).astype(dtype)
@@ -203,6 +205,18 @@ class Tensor:
     if self.dtype == np.uint8: raise Undefined
     v = self.value()
     return self._own(v.sum(dim, keepdims=keepdim), self, dtype="int32" if v.dtype in (np.int16, np.bool_) else v.dtype)
+  def prod(self, dim: Any = None, keepdim: bool = False) -> Tensor:
+    if self.dtype.kind != "f": raise Undefined
+    with np.errstate(all="ignore"): return self._own(self.value().prod(dim, keepdims=keepdim), self)
+  def any(self) -> Tensor: return self._own((self.value() != 0).any(), self, dtype="bool")
+  def all(self) -> Tensor: return self._own((self.value() != 0).all(), self, dtype="bool")
+  def cumsum(self, dim: int, dtype: str) -> Tensor: return self._scan(np.cumsum, dim, dtype)
+  def cumprod(self, dim: int, dtype: str) -> Tensor: return self._scan(np.cumprod, dim, dtype)
+  def _scan(self, fn: Any, dim: int, dtype: str) -> Tensor:
+    with np.errstate(all="ignore"): return self._own(fn(self.cast(dtype).value(), dim, dtype), self, dtype=dtype)
+  def abs(self) -> Tensor:
+    if self.dtype.kind == "b": raise Undefined
+    return self._own(np.abs(self.value()), self)
   def max(self, dim: Any = None, keepdim: bool = False) -> Tensor: return self._own(self.value().max(dim, keepdims=keepdim), self)
   def where(self, yes: Tensor, no: Any) -> Tensor:
     if self.dtype.kind != "b" or (no.dtype != yes.dtype if isinstance(no, Tensor) else yes.dtype.kind == "b"): raise Undefined
@@ -233,6 +247,18 @@ class Tensor:
   def __add__(self, other: Any) -> Tensor: return self._with(np.add, other)
   def __sub__(self, other: Any) -> Tensor: return self._with(np.subtract, other)
   def __mul__(self, other: Any) -> Tensor: return self._with(np.multiply, other)
+  def __pow__(self, n: int) -> Tensor:
+    if self.dtype.kind == "b": raise Undefined
+    return self._own(self.value() ** n, self)
+  def _ints(self, fn: Any, other: Any) -> Tensor:
+    """Of ints of one dtype, computed in it."""
+    v = np.asarray(_value(other))
+    if self.dtype.kind not in "iu" or hasattr(other, "dtype") and other.dtype != self.dtype: raise Undefined
+    with np.errstate(all="ignore"): return self._own(fn(self.value(), v.astype(self.dtype)), self, other)
+  def __floordiv__(self, other: Any) -> Tensor: return self._ints(np.floor_divide, other)
+  def __mod__(self, other: Any) -> Tensor: return self._ints(np.remainder, other)
+  def __lshift__(self, other: Any) -> Tensor: return self._ints(np.left_shift, other)
+  def __rshift__(self, other: Any) -> Tensor: return self._ints(np.right_shift, other)
 
   # ---- writes
   def _write(self, index: Array, value: Any, needs: bool, assign: bool = False) -> None:
