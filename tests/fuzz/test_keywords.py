@@ -35,7 +35,7 @@ NONE: dict[str, Any] = {
   "padding_mode": "zeros",
   "map_location": "NUMPY", "align_corners": False, "recompute_scale_factor": True, "activation": "gelu", "nonlinearity": "relu",
   "betas": (0.5, 0.75), "epochs": 2, "steps_per_epoch": 3, "jagged_dim": 0, "value": 1, "checks": True, "dims": (1,),
-  "save_path": "picture", "target": "c", "generator": lambda: ntgrad.Generator(1), "norm": lambda: nn.LayerNorm(2),
+  "save_path": "picture", "target": "c", "generator": 1, "norm": lambda: nn.LayerNorm(2),
   "memory_mask": lambda: Tensor(np.ones((3, 3), bool)).triu(1),
   **{f"{part}key_padding_mask": lambda: Tensor([[False, False, True]]) for part in ("", "src_", "tgt_", "memory_")}}
 TEXTS |= {"padding_mode": ("zeros", "border", "reflect", "circular"), "anneal_strategy": ("cos", "linear"),
@@ -132,7 +132,7 @@ def differences(name: str, make: Callable[[], Call]) -> Iterator[str]:
       def again(i: int = i, p: P = p) -> tuple[Any, dict[str, Any], list[P]]:
         fresh = make()
         values, ps = arguments(fresh)
-        if i: values[p.name] = tried[i]  # noqa: B023
+        if i: values[p.name] = ntgrad.Generator(1) if p.name == "generator" else tried[i]  # noqa: B023
         return fresh.fn, values, ps
       want = outcome(lambda: by_place(*again()))  # noqa: B023
       if i and isinstance(want, type): continue   # refused
@@ -158,21 +158,26 @@ def functions() -> dict[str, Callable[[], Call]]:
   out: dict[str, Callable[[], Call]] = {}
   def value(node: ast.AST, scope: dict[str, Any]) -> Any:
     return eval(compile(ast.Expression(node), "", "eval"), scope)  # type: ignore[arg-type]
+  ways: set[Any] = set()
   for case in name_cases.cases():
     text = re.sub(r"(?<=[(\[ ])(autograd|func)\.", r"torch.\1.", case)
     node: Any = ast.parse(f"torch.{text}", mode="eval").body
     while not isinstance(node, ast.Call) and hasattr(node, "value"): node = node.value
     if not isinstance(node, ast.Call) or isinstance(node.func, ast.Call): continue
+    how = (ast.unparse(node.func), len(node.args), *[k.arg for k in node.keywords])   # values do not matter
+    if how in ways: continue
+    ways.add(how)
     def make(node: ast.Call = node) -> Call:
       scope = {"torch": ntgrad, **{n: Tensor(a) for n, a in name_cases.inputs().items()}}
       return Call(value(node.func, scope), tuple([value(a, scope) for a in node.args]),
                   {k.arg: value(k.value, scope) for k in node.keywords if k.arg})
     out[f"ntgrad.{case}"] = make
-  done: set[Any] = set()
-  for i, c in enumerate(functional_cases.CASES):
-    how = (c.name, len(c.args), *c.kwargs)   # values do not matter here
-    if how in done: continue
-    done.add(how)
+  done: dict[str, set[str]] = {}
+  for i, c in enumerate(functional_cases.CASES):   # those that give a parameter which none before gives
+    parameters = list(inspect.signature(getattr(nn.functional, c.name)).parameters)
+    said = {*parameters[:len(c.args)], *c.kwargs}
+    if said <= done.setdefault(c.name, set()): continue
+    done[c.name] |= said
     def taken(c: Any = c) -> Call:
       def tensor(x: Any) -> Any:
         if isinstance(x, functional_cases.C): x = x.array
