@@ -7,7 +7,7 @@ from typing import Any, Collection, Iterable, Sequence
 from weakref import ref
 
 from ntgrad import origins
-from ntgrad.alias import Alias, caller, followers, homeless, live_aliases, pending, unplaced, values, waiting, whole
+from ntgrad.alias import Alias, caller, followers, follows, homeless, live_aliases, pending, unplaced, values, waiting, whole
 from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType
@@ -163,14 +163,15 @@ def compute(aliases: Iterable[Alias]) -> None:
 
 
 @alone
-def before_writing(storages: Iterable[Storage], but: Iterable[Alias] = ()) -> None:
+def before_writing(storages: Collection[Storage], but: Iterable[Alias] = ()) -> None:
   """Give every Alias (``but`` those) that shows memory which is about to be written a copy, and compute what is made of it."""
   buffers = {b.node for a in live_aliases if (b := a.memory) is not None and b.storage in storages}
   buffers |= {
     u for a in live_aliases if (u := base_of(a.node)).op is Ops.BUFFER and u.arg.storage in storages and not u.arg.stale
   }
   wanted = _Wanted()
-  for a in _readers(buffers, set(), set(but)): wanted.keep(a)
+  for a in _readers(buffers, set(), set(but)):
+    if not follows(a, storages): wanted.keep(a)
   _compute(wanted, time.perf_counter())
 
 

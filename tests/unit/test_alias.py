@@ -200,6 +200,28 @@ def test_bits_of_a_tensor_that_is_gone() -> None:
   assert a.tolist() == [7, 0x40000000] and b.tolist() == [0x40400000, 0x40800000]
 
 
+def test_bits_and_captured_functions() -> None:
+  """Bits are written in a captured function, and those outside follow its replays."""
+  state = Tensor([1.0, 2.0]).realize()
+  seen = state.bitcast("int32").realize()
+
+  @ntgrad.jit
+  def by_bits(x: Tensor) -> Tensor:
+    state.bitcast("int32").assign(x.bitcast("int32") + 1).realize()
+    return state * 1
+  @ntgrad.jit
+  def by_argument(x: Tensor) -> None: x.assign(x * 2).realize()
+  for k in range(6):
+    got = by_bits(Tensor([float(k), 2.0]).realize())
+    want = np.array([k, 2.0], np.float32).view(np.int32) + 1
+    np.testing.assert_array_equal(got.numpy().view(np.int32), want)
+    np.testing.assert_array_equal(seen.numpy(), want)
+  for _ in range(6):
+    before = state.numpy() * 2
+    by_argument(state)
+    np.testing.assert_array_equal(seen.numpy(), before.view(np.int32))
+
+
 def test_bits_are_copied_with_what_they_show() -> None:
   t = Tensor([1.0, 2.0]).realize()
   bits = t.bitcast("int32")
