@@ -29,7 +29,7 @@ from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
 from ntgrad.engine.device import default_device, get_device
 from ntgrad.lock import alone, lock
-from ntgrad.symbol import Symbol, evaluate, size_of
+from ntgrad.symbol import Symbol, evaluate
 
 from .assess import Assessment, asking, dimensions_agree, same_grids
 from .block import seen
@@ -386,7 +386,7 @@ class TileKernel(Signature):
     def at(sizes: Mapping[str, int]) -> Specialised | None:
       if any(s.name not in sizes for s in sizes_of(values.values())): return None
       here = {n: v if isinstance(v, int) else evaluate(seen(v), sizes) for n, v in values.items()}
-      shapes = [None if a is None else tuple([size_of(e, here) for e in t._source.shape]) for t, a in zip(self.tensors, full)]
+      shapes = [tuple([evaluate(e, here) for e in t._source.shape]) for t in self.tensors]
       return self.build([None if a is None else a._replace(shape=s) for a, s in zip(full, shapes)], numbers, here)
     return Specialised(
       self.name, kernel, tuple(parameters), known, mine, lines, self.output_dir, tracer.tf32, asserts, None if shared else again,
