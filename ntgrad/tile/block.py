@@ -133,7 +133,8 @@ def block(x: Any) -> Block:
   """A value of an application as a Block: what a parameter or reference holds now, a number as a constant."""
   if isinstance(x, Block): return x
   if hasattr(x, "load_block"): return x.load_block()
-  if isinstance(x, int): return Block(UOp.const(dtypes.bool, x) if isinstance(x, bool) else ix.const(x))
+  if isinstance(x, int) and -(1 << 63) <= x < 1 << 64:
+    return Block(UOp.const(dtypes.bool, x) if isinstance(x, bool) else ix.const(x))
   if isinstance(x, Symbol): return Block(x.node)
   # as written: ``plain`` rounds it to the dtype that it meets
   if isinstance(x, float): return Block(UOp(Ops.CONST, dtypes.float32, (), float(x)))
