@@ -245,6 +245,7 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
     place = aliases[0].place if aliases else ""
     buffer = buffers[slot] if target is None else target.arg.overwritten(place)
     if resolved(sink) is sink and _known_by_node(sink): buffer.is_value_of(sink)
+    if len(aliases) > 1: aliases.sort(key=_is_moved)
     for a in aliases: _settle(a, sink, None if target is None else buffer)
   if error is None: return
   origins.blame(error, [order[i] for i in left[-1].nodes] if left else (), order)
@@ -274,6 +275,13 @@ def _settle(a: Alias, sink: UOp, memory: Buffer | None) -> None:
       node = b.node
   a.settle(node, None)
   if node.op is Ops.BUFFER: a.claim()
+
+
+def _is_moved(a: Alias) -> bool:
+  """Whether more than a reshape stands between an Alias's value and what it is of. Others are settled before: they may take the
+  memory in their shape, and nobody may know it in an older one then."""
+  found = moved(a.node)
+  return len(found) > 1 or any([op is not Ops.RESHAPE for op, _, _ in found])
 
 
 def base_of(u: UOp) -> UOp:

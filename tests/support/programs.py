@@ -166,9 +166,10 @@ class Program:
     axis = self.choose(range(a.ndim))
     big = np.int32(1 << 30)
     def wrapped(x: Array) -> Array: return np.cumsum(x.astype(np.int32) * big, axis, np.int32).astype(np.int64) // (1 << 29)
+    def of_ints(x: Tensor) -> Tensor: return (x.int() * int(big)).cumsum(axis, dtype="int32").cast("int64") // (1 << 29)
     name, f, g = self.pick_from(
       ("cumsum", lambda x: x.cumsum(axis), lambda x: np.cumsum(x, axis)), None,
-      ("cumsum of ints", lambda x: ((x.int() * int(big)).cumsum(axis, dtype="int32").cast("int64") // (1 << 29)).float(), wrapped))
+      ("cumsum of ints", lambda x: of_ints(x).float(), wrapped))
     self.say(f"{name} {axis}")
     return f(t), g(a).astype(np.float32)
 

@@ -625,3 +625,14 @@ def test_detach_is_always_another_tensor() -> None:
   assert y.is_leaf and not x.is_leaf and y.tolist() == [3, 4, 6, 8]
   (y * 5).sum().backward()
   assert y.grad.tolist() == [5] * 4 and w.grad is None
+
+
+def test_results_of_other_shapes_in_one_memory() -> None:
+  """What is computed for two in one memory, in a shape that is neither's: a write to one is not seen by the other."""
+  x = Tensor(np.arange(1, 4))
+  x.unsqueeze(1).transpose(0, 1)[...] += x
+  column = x.view(3, 1)
+  first, second = ntgrad.jit(lambda: (column, x))()
+  second.fill_(0)
+  second.realize()
+  assert (first.tolist(), x.tolist(), second.tolist()) == ([[2], [4], [6]], [2, 4, 6], [0, 0, 0])
