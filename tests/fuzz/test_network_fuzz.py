@@ -20,23 +20,33 @@ from ntgrad.codegen.opts import Vectorize
 from support import network_machines
 from support.devices import missing
 from support.network_build import KINDS, grown
-from support.network_draws import FAMILIES, SIZES, Draw, draws
+from support.network_draws import BUILT, FAMILIES, SIZES, Draw, draw, draws
 from support.network_machines import MACHINES
 from support.network_program import Spec
-from support.network_run import tried
+from support.network_run import Failure, tried, wrong_values
 
 SEED, COUNT = 29, 12
 SCRIPT = Path(__file__).with_name("networks.py")
 
 
+needs_cpu = pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
+
+
 @pytest.mark.parametrize("number", range(COUNT))
 def test_networks(number: int) -> None:
   """A failure names the network, the machine and the error, and has the program."""
-  d = next(itertools.islice(draws(SEED), number, None))
-  failures, made = tried(d)
-  text = "\n\n".join(f"network {number} of seed {SEED} on {f.where}: {f.what}\n{f.code}" for f in failures[:1])
-  if failures: pytest.fail(f"{len(failures)} failures\n{text}", pytrace=False)
+  failures, made = tried(draw(SEED, number), built=False)
+  fail(number, failures)
   assert made
+
+
+@needs_cpu
+@pytest.mark.parametrize("number", range(0, COUNT, BUILT))
+def test_values(number: int) -> None: fail(number, wrong_values(draw(SEED, number)))
+
+
+def fail(number: int, failures: list[Failure]) -> None:
+  for f in failures: pytest.fail(f"network {number} of seed {SEED} on {f.where}: {f.what}\n{f.code}", pytrace=False)
 
 
 def test_draws_cover_pairs() -> None:
@@ -76,14 +86,14 @@ def test_finds_a_launch_with_other_sizes(monkeypatch: pytest.MonkeyPatch) -> Non
     assert all("sizes" in f.what for f in failures)
 
 
-@pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
+@needs_cpu
 def test_finds_a_wrong_value(monkeypatch: pytest.MonkeyPatch) -> None:
   rendered = OpenCLRenderer.render
   def wrong(self: Any, name: str, uops: Any, notes: Any = ()) -> KernelSource:
     source = rendered(self, name, uops, notes)
     return source if config.noopt else KernelSource(**{**vars(source), **{k: _less(v) for k, v in vars(source).items()}})
   monkeypatch.setattr(OpenCLRenderer, "render", wrong)
-  failures, _ = tried(small(7, "numbers", "cpu2x256"))
+  failures = wrong_values(small(7, "numbers", "cpu2x256"))
   assert [f.where for f in failures] == ["values"] and "differs by" in failures[0].what
 
 
@@ -93,13 +103,23 @@ def _less(text: Any) -> Any:
   return text.replace("1e-05f", "1.0f") if isinstance(text, str) else text
 
 
+def run(*args: str, path: str = "") -> str:
+  env = {**os.environ, "PYTHONPATH": os.pathsep.join([path, str(SCRIPT.parents[2]), str(SCRIPT.parents[1])])}
+  done = subprocess.run([sys.executable, str(SCRIPT), *args], capture_output=True, text=True, timeout=300, env=env)
+  assert done.returncode == bool(path), done.stdout + done.stderr
+  return done.stdout
+
+
+def test_crash(tmp_path: Path) -> None:
+  """A process that dies is a finding, and the networks after it are tried."""
+  text = "import os, signal\nfrom ntgrad import Tensor\ndef end(*_): os.kill(os.getpid(), signal.SIGSEGV)\nTensor.backward = end\n"
+  (tmp_path / "sitecustomize.py").write_text(text)
+  out = run("--count", "4", "--seed", "6", "--no-values", path=str(tmp_path))
+  assert "the process ended with -11" in out and "4 networks of seed 6" in out
+
+
 def test_script(tmp_path: Path) -> None:
   """The command goes on where it was ended, and shows one network as a program that runs."""
-  def run(*args: str) -> str:
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SCRIPT.parents[2]), str(SCRIPT.parents[1])])}
-    done = subprocess.run([sys.executable, str(SCRIPT), *args], capture_output=True, text=True, timeout=300, env=env)
-    assert not done.returncode, done.stdout + done.stderr
-    return done.stdout
   state = tmp_path / "state"
   assert "2 networks of seed 5" in run("--count", "2", "--seed", "5", "--no-values", "--state", str(state))
   lines = state.read_text()
