@@ -13,6 +13,8 @@ import numpy as np
 import ntgrad
 from ntgrad.errors import AssignError, DTypeError, GradientError, ShapeError
 
+from .reference import ints_first
+
 Array = np.ndarray[Any, Any]
 DTYPES = ("float32", "float64", "int32", "int64", "int16", "uint8", "bool")
 LIMIT = {"uint8": (0, 255), "bool": (0, 1)}   # other dtypes: what float32 has exactly with room for sums
@@ -135,7 +137,9 @@ class Tensor:
   # ---- views
   def __getitem__(self, index: Any) -> Tensor:
     index, plain = host_index(index)
-    return self._view(self.index[index]) if plain else self._own(self.value()[index], self)
+    if plain: return self._view(self.index[index])
+    v, rest = ints_first(self.value(), index)
+    return self._own(v[rest], self)
   def reshape(self, *shape: Any) -> Tensor:
     return self._view(self.index.reshape(shape[0] if shape and isinstance(shape[0], tuple) else shape))
   view = reshape
@@ -263,7 +267,8 @@ class Tensor:
     return v, isinstance(value, Tensor) and value.needs
 
   def __setitem__(self, index: Any, value: Any) -> None:
-    at = self.index[host_index(index)[0]]
+    base, rest = ints_first(self.index, host_index(index)[0])
+    at = base[rest]
     v, needs = self._given(value)
     while v.ndim > at.ndim and v.shape[0] == 1: v = v[0]
     if not broadcasts(v.shape, at.shape): raise ShapeError("a value of another shape")
