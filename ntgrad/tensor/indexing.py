@@ -14,8 +14,8 @@ import numpy as np
 
 from ntgrad import graph
 from ntgrad.alias import Move
-from ntgrad.checks import checked, foreign, of_kind
-from ntgrad.codegen.dtype import dtypes, promote
+from ntgrad.checks import Operand, checked, foreign, of_kind
+from ntgrad.codegen.dtype import can_cast, dtypes
 from ntgrad.codegen.errors import ArgumentError, CaptureError, DTypeError, IndexOutOfRangeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.core import MAX_DIMS, Base
@@ -337,10 +337,16 @@ class Indexing(Elementwise, Movement):
     make: Any = type(self)
     dtype = None if isinstance(value, np.ndarray) else self.dtype
     v: Any = value if isinstance(value, Indexing) else make(value, device=self.lazydata.device, dtype=dtype)
-    if v.dtype is not self.dtype and promote(v.dtype, self.dtype) is not self.dtype:
+    if not can_cast(v.dtype, self.dtype):
       raise DTypeError(f"{name}: a value of {v.dtype.name} into a tensor of {self.dtype.name}; cast it first")
     common_device(name, self.lazydata, v.lazydata)
     out: Self = v if v.dtype is self.dtype else v.cast(self.dtype)
+    return out
+
+  def masked_fill(self, mask: Operand, value: Any) -> Self:
+    """This tensor, with a number (or what broadcasts) in its dtype where the bool mask is true. Raises DTypeError,
+    ArgumentError."""
+    out: Self = mask.where(self._value("masked_fill", value), self)
     return out
 
   def _set_masked(self, index: Sequence[Any], k: int, mask: Any, value: Self) -> None:

@@ -73,11 +73,14 @@ class Memory:
 
 
 def promote(a: Any, b: Any) -> Any:
-  """ntgrad's promotion of two of ``DTYPES``: an int and a float give the float."""
-  a, b = np.dtype(a), np.dtype(b)
-  if a.kind != "f" and b.kind == "f": return b
-  if b.kind != "f" and a.kind == "f": return a
-  return np.promote_types(a, b)
+  """ntgrad's promotion of two values: an int and a float give the float, what has no dimensions counts by its category."""
+  p, q = category(a.dtype), category(b.dtype)
+  if p != q and (2 in (p, q) or (a.ndim == 0) != (b.ndim == 0)): return a.dtype if p > q else b.dtype
+  if (a.ndim == 0) != (b.ndim == 0): return a.dtype if a.ndim else b.dtype
+  return np.promote_types(a.dtype, b.dtype)
+
+
+def category(dtype: Any) -> int: return {"b": 0, "f": 2}.get(dtype.kind, 1)
 
 
 def fit(wide: Any, dtype: Any) -> Array:
@@ -204,9 +207,8 @@ class Tensor:
     return tuple(t._own(g, t) for t, g in zip((self, *others), grids))
   def roll(self, k: int, dim: int) -> Tensor: return self._own(np.roll(self.value(), k, dim), self)
   def sum(self, dim: Any = None, keepdim: bool = False) -> Tensor:
-    if self.dtype == np.uint8: raise Undefined
     v = self.value()
-    return self._own(v.sum(dim, keepdims=keepdim), self, dtype="int32" if v.dtype in (np.int16, np.bool_) else v.dtype)
+    return self._own(v.sum(dim, keepdims=keepdim), self, dtype=v.dtype if v.dtype.kind == "f" else "int64")
   def max(self, dim: Any = None, keepdim: bool = False) -> Tensor: return self._own(self.value().max(dim, keepdims=keepdim), self)
   def where(self, yes: Tensor, no: Any) -> Tensor:
     if self.dtype.kind != "b" or (no.dtype != yes.dtype if isinstance(no, Tensor) else yes.dtype.kind == "b"): raise Undefined
@@ -220,14 +222,8 @@ class Tensor:
 
   def _arithmetic(self, fn: Any, other: Any) -> tuple[Array, Any]:
     """A result's values, unrounded, and its dtype."""
-    b = (
-      other.dtype
-      if hasattr(other, "dtype")
-      else self.dtype
-      if isinstance(other, int) or self.dtype.kind == "f"
-      else np.dtype("float32")
-    )
-    dtype = promote(self.dtype, b)
+    if hasattr(other, "dtype"): dtype = promote(self, other)
+    else: dtype = self.dtype if isinstance(other, int) or self.dtype.kind == "f" else np.dtype("float32")
     if dtype.kind == "b": raise Undefined
     wide = "float64" if dtype.kind == "f" else "int64"
     with np.errstate(all="ignore"): return fn(self.value().astype(wide), np.asarray(_value(other)).astype(wide)), dtype
@@ -261,7 +257,7 @@ class Tensor:
   def _given(self, value: Any) -> tuple[Array, bool]:
     """A value written into this tensor's dtype. Raises DTypeError."""
     typed = isinstance(value, (Tensor, np.ndarray))
-    if typed and promote(value.dtype, self.dtype) != self.dtype: raise DTypeError("a value of another dtype")
+    if typed and category(value.dtype) > category(self.dtype): raise DTypeError("a value of another category")
     v = np.array(_value(value))
     if not typed and v.dtype.kind == "f" and self.dtype.kind != "f": raise Undefined
     return v, isinstance(value, Tensor) and value.needs
@@ -285,7 +281,7 @@ class Tensor:
   def _in_place(self, fn: Any, other: Any) -> Tensor:
     wide, dtype = self._arithmetic(fn, other)
     if wide.shape != self.shape: raise ShapeError("a result of another shape")
-    if dtype != self.dtype: raise DTypeError("a result of another dtype")
+    if category(dtype) > category(self.dtype): raise DTypeError("a result of another category")
     self._write(self.index, wide, self.needs or (isinstance(other, Tensor) and other.needs))
     return self
   def __iadd__(self, other: Any) -> Tensor: return self._in_place(np.add, other)
