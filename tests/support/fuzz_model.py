@@ -13,6 +13,8 @@ import numpy as np
 import ntgrad
 from ntgrad.errors import AssignError, DTypeError, GradientError, ShapeError
 
+from .reference import ints_first
+
 Array = np.ndarray[Any, Any]
 DTYPES = ("float32", "float64", "int32", "int64", "int16", "uint8", "bool")
 LIMIT = {"float64": (-2.0 ** 40, 2.0 ** 40)}   # other dtypes: what float32 has exactly with room for sums
@@ -71,11 +73,14 @@ class Memory:
 
 
 def promote(a: Any, b: Any) -> Any:
-  """ntgrad's promotion of two of ``DTYPES``: an int and a float give the float."""
-  a, b = np.dtype(a), np.dtype(b)
-  if a.kind != "f" and b.kind == "f": return b
-  if b.kind != "f" and a.kind == "f": return a
-  return np.promote_types(a, b)
+  """ntgrad's promotion of two values: an int and a float give the float, what has no dimensions counts by its category."""
+  p, q = category(a.dtype), category(b.dtype)
+  if p != q and (2 in (p, q) or (a.ndim == 0) != (b.ndim == 0)): return a.dtype if p > q else b.dtype
+  if (a.ndim == 0) != (b.ndim == 0): return a.dtype if a.ndim else b.dtype
+  return np.promote_types(a.dtype, b.dtype)
+
+
+def category(dtype: Any) -> int: return {"b": 0, "f": 2}.get(dtype.kind, 1)
 
 
 def fit(wide: Any, dtype: Any) -> Array:
@@ -137,7 +142,9 @@ class Tensor:
   # ---- views
   def __getitem__(self, index: Any) -> Tensor:
     index, plain = host_index(index)
-    return self._view(self.index[index]) if plain else self._own(self.value()[index], self)
+    if plain: return self._view(self.index[index])
+    v, rest = ints_first(self.value(), index)
+    return self._own(v[rest], self)
   def reshape(self, *shape: Any) -> Tensor:
     return self._view(self.index.reshape(shape[0] if shape and isinstance(shape[0], tuple) else shape))
   view = reshape
@@ -202,9 +209,8 @@ class Tensor:
     return tuple(t._own(g, t) for t, g in zip((self, *others), grids))
   def roll(self, k: int, dim: int) -> Tensor: return self._own(np.roll(self.value(), k, dim), self)
   def sum(self, dim: Any = None, keepdim: bool = False) -> Tensor:
-    if self.dtype == np.uint8: raise Undefined
     v = self.value()
-    return self._own(v.sum(dim, keepdims=keepdim), self, dtype="int32" if v.dtype in (np.int16, np.bool_) else v.dtype)
+    return self._own(v.sum(dim, keepdims=keepdim), self, dtype=v.dtype if v.dtype.kind == "f" else "int64")
   def prod(self, dim: Any = None, keepdim: bool = False) -> Tensor:
     if self.dtype.kind != "f": raise Undefined
     with np.errstate(all="ignore"): return self._own(self.value().prod(dim, keepdims=keepdim), self)
@@ -230,14 +236,8 @@ class Tensor:
 
   def _arithmetic(self, fn: Any, other: Any) -> tuple[Array, Any]:
     """A result's values, unrounded, and its dtype."""
-    b = (
-      other.dtype
-      if hasattr(other, "dtype")
-      else self.dtype
-      if isinstance(other, int) or self.dtype.kind == "f"
-      else np.dtype("float32")
-    )
-    dtype = promote(self.dtype, b)
+    if hasattr(other, "dtype"): dtype = promote(self, other)
+    else: dtype = self.dtype if isinstance(other, int) or self.dtype.kind == "f" else np.dtype("float32")
     if dtype.kind == "b": raise Undefined
     wide = "float64" if dtype.kind == "f" else "int64"
     with np.errstate(all="ignore"): return fn(self.value().astype(wide), np.asarray(_value(other)).astype(wide)), dtype
@@ -283,13 +283,14 @@ class Tensor:
   def _given(self, value: Any) -> tuple[Array, bool]:
     """A value written into this tensor's dtype. Raises DTypeError."""
     typed = isinstance(value, (Tensor, np.ndarray))
-    if typed and promote(value.dtype, self.dtype) != self.dtype: raise DTypeError("a value of another dtype")
+    if typed and category(value.dtype) > category(self.dtype): raise DTypeError("a value of another category")
     v = np.array(_value(value))
     if not typed and v.dtype.kind == "f" and self.dtype.kind != "f": raise Undefined
     return v, isinstance(value, Tensor) and value.needs
 
   def __setitem__(self, index: Any, value: Any) -> None:
-    at = self.index[host_index(index)[0]]
+    base, rest = ints_first(self.index, host_index(index)[0])
+    at = base[rest]
     v, needs = self._given(value)
     while v.ndim > at.ndim and v.shape[0] == 1: v = v[0]
     if not broadcasts(v.shape, at.shape): raise ShapeError("a value of another shape")
@@ -306,7 +307,7 @@ class Tensor:
   def _in_place(self, fn: Any, other: Any) -> Tensor:
     wide, dtype = self._arithmetic(fn, other)
     if wide.shape != self.shape: raise ShapeError("a result of another shape")
-    if dtype != self.dtype: raise DTypeError("a result of another dtype")
+    if category(dtype) > category(self.dtype): raise DTypeError("a result of another category")
     self._write(self.index, wide, self.needs or (isinstance(other, Tensor) and other.needs))
     return self
   def __iadd__(self, other: Any) -> Tensor: return self._in_place(np.add, other)

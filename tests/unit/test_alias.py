@@ -359,6 +359,10 @@ def test_augmented_operators_write() -> None:
   v = w
   w @= Tensor([[1.0, 2.0], [3.0, 4.0]])
   assert v.tolist() == [[1, 2], [3, 4]]
+  h, small = Tensor([1.0], dtype="float16"), Tensor([100], dtype="int8")   # results are cast within a category
+  h += Tensor([2.0], dtype="float32")
+  small += Tensor([100], dtype="int64")
+  assert (h.dtype, h.tolist(), small.dtype, small.tolist()) == ("float16", [3.0], "int8", [-56])
 
 
 def test_augmented_operators_refuse() -> None:
@@ -369,7 +373,7 @@ def test_augmented_operators_refuse() -> None:
   refused(ShapeError, lambda: x.__iadd__(Tensor(np.ones((2, 4), np.float32))), "(2, 4)", "(4,)")
   refused(DTypeError, lambda: i.__iadd__(1.5), "float", "int")
   refused(DTypeError, lambda: i.__itruediv__(2), "float", "int")
-  refused(DTypeError, lambda: Tensor([1.0], dtype="float16").__iadd__(Tensor([1.0], dtype="float32")), "float32", "float16")
+  refused(DTypeError, lambda: Tensor([True]).__iadd__(i[:1]), "int32", "bool")
   w = Tensor(A, requires_grad=True)
   refused(GradientError, lambda: w.__iadd__(1), "leaf", "no_grad")
   refused(GradientError, lambda: w[1:].mul_(2), "leaf", "no_grad")
