@@ -10,10 +10,12 @@ from typing import Sequence
 from ntgrad.backends.cstyle.language import NARROW
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.index import bounds, linear, vmin
-from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp, memoized
+from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, memoized
 
 _INLINABLE = frozenset((Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.VECTORIZE, Ops.GEP))
 WRAPS = frozenset((BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.SHL, UnaryOps.NEG))
+# operations whose low bits depend on their sources' low bits only: they do not expose an overflow in their sources
+_MODULAR = WRAPS | {BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR, UnaryOps.NOT}
 MANY = 8   # elements at constant distances from one index that are worth a pointer to it
 
 
@@ -23,6 +25,7 @@ class Facts:
   inline: set[UOp]                      # values whose text stands where they are used, instead of a variable
   reads: dict[UOp, frozenset[UOp]]      # the accumulators that the text of an inlined value names
   unrounded: set[UOp]                   # CASTs to narrow floats that need not round: every use of them rounds
+  exposed: set[UOp]                     # signed ints that may overflow where that would show, so that they must wrap
   # buffers and indices from which many elements are constant distances away. A compiler sees how far they are apart where this is
   # a pointer, and has to prove it of sums of 32 bits: it takes half as long for a convolution
   bases: set[tuple[UOp, UOp]]
@@ -30,7 +33,7 @@ class Facts:
 
 def analyse(uops: Sequence[UOp]) -> Facts:
   """The facts of a linear program."""
-  return Facts(*_find_inline(uops), _find_unrounded(uops), _find_bases(uops))
+  return Facts(*_find_inline(uops), _find_unrounded(uops), _find_exposed(uops), _find_bases(uops))
 
 
 def after(index: UOp) -> tuple[UOp, UOp] | None:
@@ -94,10 +97,35 @@ def _find_unrounded(uops: Sequence[UOp]) -> set[UOp]:
   return casts.difference(*(u.src for u in uops if u.op not in (Ops.STORE, Ops.BITCAST)))
 
 
+def _find_exposed(uops: Sequence[UOp]) -> set[UOp]:
+  """Signed sums and products of data whose overflow something could see: a comparison, a division, a widening, a float, or
+  whoever reads the memory that they are stored to. C leaves it open what comes of those, so they are written with unsigned ints.
+
+  A sum that is summed on, or stored where the kernel reads nothing, is left in plain C: of its low bits compilers keep all.
+  """
+  read = {u.src[0] for u in uops if u.op is Ops.LOAD}
+  seen: set[UOp] = set()
+  before = -1
+  while before < len(seen):  # a loop's accumulator carries the fact back from its PHI
+    before = len(seen)
+    for u in reversed(uops):
+      if u.op is Ops.PHI and u.src[0] in seen: seen.add(u)
+      seen.update(u.src if u in seen and u.op is not Ops.STORE else _exposed_sources(u, read))
+  return {u for u in seen if wraps(u)}
+
+
+def _exposed_sources(u: UOp, read: set[UOp]) -> tuple[UOp, ...]:
+  """The sources whose overflow shows even where only the low bits of ``u`` are looked at."""
+  if u.op is Ops.STORE: return u.src[1:3] if u.src[0] in read else u.src[1:2]
+  if u.op is Ops.ALU and u.arg is TernaryOps.WHERE: return u.src[:1]
+  narrows = u.op is Ops.CAST and u.dtype.kind in "iu" and u.dtype.itemsize <= u.src[0].dtype.itemsize
+  modular = u.op in (Ops.PHI, Ops.VECTORIZE, Ops.GEP) or (u.op is Ops.ALU and u.arg in _MODULAR)
+  return () if narrows or modular else u.src
+
+
 @memoized
 def wraps(u: UOp) -> bool:
-  """Whether a signed int is computed that may leave the range of its dtype. C leaves it open what comes of that, wherever the
-  value goes, so it is written with unsigned ints, which wrap. Smaller ones are computed as int."""
+  """Whether a signed int is computed that may leave the range of its dtype; smaller ones are computed as int."""
   if u.op is not Ops.ALU or u.arg not in WRAPS or u.dtype.kind != "i" or u.dtype.itemsize < 4: return False
   d = u.dtype.scalar()
   if u.arg is UnaryOps.NEG: u = UOp.alu(BinaryOps.SUB, UOp.const(d, 0), u.src[0])

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Sequence
 
 from ntgrad.backends.base import KernelSource, size_names
-from ntgrad.backends.cstyle.analysis import accumulator, after, analyse, factor, wraps
+from ntgrad.backends.cstyle.analysis import accumulator, after, analyse, factor
 from ntgrad.backends.cstyle.helpers import FUNCTIONS as BUILTIN, SIGNED, SIZES, Type
 from ntgrad.backends.cstyle.language import (
   ADD,
@@ -403,7 +403,7 @@ class CKernel:
       if u.dtype.kind == "b" and t.n == 1: return (f"!{operand}", UNARY)
       return self.wrapped(u, f"~{operand}", UNARY)
     if fn is UnaryOps.NEG:
-      if wraps(u): return self.signed(u, f"-{self.unsigned(x, ATOM if x in self.modular else UNARY, t.n)}", UNARY)
+      if u in self.facts.exposed: return self.signed(u, f"-{self.unsigned(x, ATOM if x in self.modular else UNARY, t.n)}", UNARY)
       return self.wrapped(u, f"-({operand})" if operand.startswith("-") else f"-{operand}", UNARY)
     if fn is UnaryOps.ABS and u.dtype.kind in "if": return self.call("abs", t, wide)
     if u.dtype.kind in "iub": return self.text[x]   # ABS and roundings of what has neither sign nor fraction
@@ -450,7 +450,7 @@ class CKernel:
     far = fn in (BinaryOps.SHL, BinaryOps.SHR) and not 0 <= vmin(b) <= vmax(b) < 8*t.size
     if floors or far or fn not in _INFIX: return self.call(fn.name.lower(), t, *whole)
     sign, prec = self.sign(_INFIX[fn][0]), _INFIX[fn][1]
-    if wraps(u):
+    if u in self.facts.exposed:
       first = self.language.parenthesised and a in self.modular and a.arg is fn and fn in (BinaryOps.ADD, BinaryOps.MUL)
       left = self.modular[a][0] if first else self.unsigned(a, prec, n)   # of a chain
       right = self.c(b, UNARY) if fn is BinaryOps.SHL and n == 1 else self.unsigned(b, prec - 1, n, bare=True)

@@ -22,7 +22,6 @@ from ntgrad.codegen.sizes import Dim
 from ntgrad.codegen.uop import Ops, UOp
 
 from .block import Block, block, broadcast_shapes, dim, is_value, one, plain, to_axes
-from .calls import Calls, Returned
 from .control import (
   Counted,
   Range,
@@ -38,6 +37,7 @@ from .control import (
   truth,
 )
 from .explain import python_said
+from .expressions import Calls, Returned
 from .place import Counter, Place, Source, Tile
 from .source import Scope, Unbound, assigned, assigned_names, code_of, read_of
 from .trace import Tracer, Variable, values_in

@@ -352,7 +352,7 @@ class Tracer:
         (UOp.unique if u.op in (Ops.STORE, Ops.ATOMIC, Ops.FOR, Ops.WHILE, Ops.IF) else UOp)(u.op, u.dtype, src, u.arg)
     params = tuple(Param(p.slot, p.shape, p.dtype, p.written) for p in self.parameters)
     kernel = Kernel(params, axes, tuple(new[s] for s in statements))
-    known(kept_sizes(kernel))
+    if kept := kept_sizes(kernel): known(kept)
     return finished(kernel) if kernel.variables or kernel.sorts else kernel
 
 

@@ -56,7 +56,7 @@ void roots(int64_t* restrict data0, const uint8_t* unused1, const float* restric
     for (int32_t gidx0 = 0; gidx0 < grid[0]; gidx0++) {
       int32_t alu0 = gidx1*4 + gidx0;
       float val0 = data2[alu0];
-      data0[alu0] = (int64_t)((uint64_t)(int64_t)sqrtf(max_float(val0, 0.0f)) + (-9223372036854775807LL - 1));
+      data0[alu0] = (int64_t)sqrtf(max_float(val0, 0.0f)) + (-9223372036854775807LL - 1);
     }
   }
 }

@@ -33,7 +33,7 @@ LOOP = """\
   for (int ridx0 = 0; ridx0 < 4; ridx0++) {
     int val0 = *(data1+ridx0);
     int val1 = *(data2+ridx0);
-    acc0 = (int)(((uint)val0*val1)+acc0);
+    acc0 = ((val0*val1)+acc0);
   }
   *(data0+0) = acc0;
 }
@@ -50,7 +50,7 @@ UNROLLED = """\
   int val5 = *(data2+2);
   int val6 = *(data1+3);
   int val7 = *(data2+3);
-  *(data0+0) = (int)(((uint)val0*val1)+((uint)val2*val3)+((uint)val4*val5)+((uint)val6*val7));
+  *(data0+0) = ((val0*val1)+(val2*val3)+(val4*val5)+(val6*val7));
 }
 """
 

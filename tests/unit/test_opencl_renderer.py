@@ -58,7 +58,7 @@ void dot(__global int* restrict data0, __global const int* restrict data1, __glo
   for (int i0 = 0; i0 < 4; i0++) {
     int val0 = data1[i0];
     int val1 = data2[i0];
-    acc0 = (int)((uint)val0*val1 + acc0);
+    acc0 = val0*val1 + acc0;
   }
   data0[0] = acc0;
 }
@@ -117,6 +117,7 @@ def test_parentheses() -> None:
     (bit(add(x, y), z), "(val0 + val1) & val2"),
     (bit(bit(x, y), z), "val0 & val1 & val2"),
   ):
+    if value.dtype is I32: value, want = value.cast(dtypes.int64), f"(long){want}"   # where an overflow would show
     assert body(store(param(0, value.dtype, True), const(0), value))[-1] == f"data0[0] = {want};"
 
 
@@ -193,15 +194,21 @@ def test_division_is_plain_where_ranges_allow() -> None:
   assert body(store(out, const(0), UOp.alu(BinaryOps.MOD, x, const(7))))[-1] == "data0[0] = mod_int(val0, 7);"
 
 
-def test_signed_ints_wrap_wherever_they_may_overflow() -> None:
-  """Whether or not anything is seen to look at it: C leaves it open. What fits needs nothing."""
+def test_signed_ints_wrap_where_that_shows() -> None:
+  """C leaves open what an overflow gives. A sum that is only stored is left plain: its low bits are right. What is read again, or
+  on as something else, is not; and what fits needs nothing."""
   out, x, y = param(0, I32, True), load(param(1, I32), const(0)), load(param(2, I32), const(0))
-  assert body(store(out, const(0), add(x, y)))[-1] == "data0[0] = (int)((uint)val0 + val1);"
+  assert body(store(out, const(0), add(x, y)))[-1] == "data0[0] = val0 + val1;"
   wide = param(0, dtypes.int64, True)
   assert body(store(wide, const(0), add(x, y).cast(dtypes.int64)))[-1] == "data0[0] = (long)(int)((uint)val0 + val1);"
   assert body(store(wide, const(0), add(x.cast(dtypes.int64), y.cast(dtypes.int64))))[-1] == "data0[0] = (long)val0 + (long)val1;"
   small = load(param(1, dtypes.int8), const(0)), load(param(2, dtypes.int8), const(0))
   assert body(store(param(0, dtypes.int8, True), const(0), add(*small)))[-1] == "data0[0] = (char)(val0 + val1);"
+  kept = UOp(Ops.DEFINE_LOCAL, I32, (), ("kept", 1, "private"))   # a running sum of int32 that goes on as int64
+  stored = store(kept, const(0), add(x, y))
+  read = UOp.unique(Ops.LOAD, I32, (kept, const(0)))
+  text = body(store(wide, const(0), read.cast(dtypes.int64)), stored)
+  assert text[-1] == "kept[0] = (int)((uint)val1 + val2);", text
 
 
 @pytest.mark.parametrize(
