@@ -124,7 +124,7 @@ product("a·bᵀ", left, lambda m, k, n: normal(n, k), lambda a, b: a @ b.transp
         [(2048, 2048, 2048), (2049, 2047, 2045)], [(512, 512, 512), (513, 511, 509)], **BF16)
 product("matmul fp64", left, right, lambda a, b: a @ b, lambda t, a, b: a @ b, [(1024, 1024, 1024), (1023, 1025, 1021)],
         [(384, 384, 384), (383, 385, 381)], dtype="float64")
-product("matmul int8", lambda m, k, n: signed(m, k), lambda m, k, n: signed(k, n), lambda a, b: a @ b,
+product("matmul int8", lambda m, k, n: signed(m, k), lambda m, k, n: signed(k, n), lambda a, b: a.dot(b, dtype="int32"),
         lambda t, a, b: t._int_mm(a, b), [(2048, 2048, 2048), (2056, 2040, 2072)], [(512, 512, 512), (520, 504, 536)],
         dtype="int8")
 kind("vector × matrix", PRODUCTS, lambda k, n: [normal(1, k), normal(k, n)], lambda a, b: a @ b, lambda t, a, b: a @ b,

@@ -4,7 +4,7 @@ from __future__ import annotations
 import builtins
 from ctypes import c_float
 from functools import cache, lru_cache, reduce
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 import ml_dtypes
 import numpy as np
@@ -247,6 +247,12 @@ def acc_dtype(dtype: DType) -> DType:
   return dtypes.uint32 if dtype.kind == "u" else dtypes.int32
 
 
+def sum_dtype(dtype: DType) -> DType:
+  """What sums, products and running sums are: of bools and ints int64, of uint64 and floats that dtype itself."""
+  if dtype.kind in "biu": return dtype if dtype is dtypes.uint64 else dtypes.int64
+  return dtypes.float32 if dtype.kind == "e" else dtype
+
+
 def as_float(dtype: DType) -> DType:
   """A float dtype itself, for others the default one."""
   return dtype if dtype.kind == "f" else dtypes.default_float
@@ -257,9 +263,9 @@ def promote(*ds: DType) -> DType:
   """The least dtype that holds all of ``ds``.
 
   bool < ints < floats. Two ints: the wider; equal width and mixed sign, the next wider signed one (uint64 with a
-  signed int gives float32). An int with a float gives the float. float16 with bfloat16, or two different fp8, give float32 and
-  float16. Python scalars take part by kind only (see ``Tensor``): ``int32_tensor * 0.5`` is float32, ``half_tensor * 0.5`` half.
-  float8_e8m0 with another takes part as float32.
+  signed int gives float64). An int with a float gives the float. float16 with bfloat16, or two different fp8, give float32 and
+  float16. float8_e8m0 with another takes part as float32. Tensors of shape () and Python numbers: ``promote_tensors`` and
+  ``scalar_dtype`` of ``ntgrad/tensor/elementwise.py``.
   """
   a, *rest = dict.fromkeys(ds)
   if not rest: return a
@@ -276,5 +282,22 @@ def promote(*ds: DType) -> DType:
   if a.kind == b.kind: return b
   signed, unsigned = (a, b) if a.kind == "i" else (b, a)
   if signed.itemsize > unsigned.itemsize: return signed
-  wider = {1: dtypes.int16, 2: dtypes.int32, 4: dtypes.int64, 8: dtypes.float32}
+  wider = {1: dtypes.int16, 2: dtypes.int32, 4: dtypes.int64, 8: dtypes.float64}
   return wider[unsigned.itemsize]
+
+
+_CATEGORY = {"b": 0, "i": 1, "u": 1, "f": 2, "e": 2}
+
+
+def promote_tensors(full: Sequence[DType], single: Sequence[DType]) -> DType:
+  """The dtype that tensors with dimensions, of dtypes ``full``, and such of shape (), of dtypes ``single``, have together, as in
+  PyTorch: bool < ints < floats are categories, and those of shape () count only where theirs is above that of the others."""
+  if not full or not single: return promote(*full, *single)
+  a, b = promote(*full), promote(*single)
+  if _CATEGORY[a.kind] < _CATEGORY[b.kind]: return b
+  return dtypes.float32 if a.kind == "e" and b is not a else a
+
+
+def can_cast(value: DType, to: DType) -> bool:
+  """Whether values of a dtype may be written into a tensor of another: into one of their category or above it, as in PyTorch."""
+  return value is to or to.kind != "e" and _CATEGORY[value.kind] <= _CATEGORY[to.kind]

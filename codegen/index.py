@@ -14,7 +14,6 @@ from itertools import permutations
 from typing import Callable, Iterable, Mapping, NamedTuple
 
 from .atoms import (  # handed on: what indices are made of is found here too
-  DATA as DATA,
   FALSE as FALSE,
   FAR as FAR,
   INT as INT,

@@ -142,7 +142,7 @@ class _Replay:
   def copies(self, opt: Sized, axis: Axis, n: int, twins: Sized, later: list[Opt]) -> Iterator[Opt]:
     """Lanes and copies of an axis that they may not divide."""
     kind = Vectorize if isinstance(opt, ShiftInwards) else type(opt)
-    if axis.id in self.kernel.bound and axis.kind is AxisKind.LOOP:
+    if axis.kind is AxisKind.LOOP and (axis.id in self.kernel.bound or self.kernel.in_place):
       yield Peel(axis.id, n)
       yield kind(axis.id, n)
     elif (self.kernel.bound and not self.kernel.in_place or axis.kind is not AxisKind.GRID) and not (self.kernel.free and

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Iterable
 
 from . import index as ix
+from .atoms import DATA
 from .dtype import DType, dtypes
 from .listing import UOpList
 from .target import Target
@@ -49,7 +50,7 @@ def lower_index(uops: Iterable[UOp], target: Target | None = None) -> UOpList:
     if u.op is Ops.SIZE: n = UOp(Ops.DEFINE_VAR, dtype, (), u.arg)
     else: n = src[0] if u.op is Ops.CAST and src[0].dtype is dtype else u.replace(src, dtype=dtype)
     if n.op is Ops.ALU and not is_index(u) and ix.of_launch(n) and ix.bounds(n) != ix.bounds(u):   # data, which may wrap
-      one = UOp(Ops.CAST, n.src[0].dtype, n.src[:1], ix.DATA)
+      one = UOp(Ops.CAST, n.src[0].dtype, n.src[:1], DATA)
       if one not in seen:
         seen.add(one)
         out.append(one)

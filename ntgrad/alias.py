@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from copy import deepcopy
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Collection, Iterator
 from weakref import ref
 
 from ntgrad import graph, origins
@@ -84,10 +84,10 @@ class Alias:
     """Write what a view shows, or rows of that."""
     self.write(written(self.history, view, value, index), what)
 
-  def followed(self) -> None:
-    """Those that show its bits show the newest version."""
+  def followed(self, computed: bool = False) -> None:
+    """Those that show its bits show the newest version, or (``computed``) the memory that it lies in now."""
     for r in list(followers.get(ref(self), ())):
-      if (b := r()) is not None: b.follow(self)
+      if (b := r()) is not None and not (computed and b.memory is not None): b.follow(self)
 
   def settle(self, node: UOp, memory: Any) -> None:
     """The value has been computed: it is ``node``, memory or a view of memory. Tensors that gradients go through keep the graph
@@ -107,6 +107,7 @@ class Alias:
     self.node = node
     self.memory = memory
     pending.pop(ref(self), None)
+    if followers: self.followed(True)
 
   def __deepcopy__(self, memo: Any) -> Alias:
     """The same value, of its own. Nothing is copied until one of the two is written."""
@@ -179,6 +180,12 @@ class Bits(Alias):
   def __deepcopy__(self, memo: Any) -> Alias:
     source = self.source()
     return super().__deepcopy__(memo) if source is None else shown_of(deepcopy(source, memo), self.beneath)
+
+
+def follows(a: Alias, storages: Collection[Any]) -> bool:
+  """Whether an Alias shows bits of one whose memory is among these: it goes with what is written there."""
+  source = a.source() if isinstance(a, Bits) else None
+  return source is not None and source.memory is not None and source.memory.storage in storages
 
 
 def shown_of(source: Alias, beneath: View) -> Bits:

@@ -1,7 +1,8 @@
 """The array API standard over ``Tensor`` (data-apis.org/array-api, version 2024.12): ``from ntgrad import array_api as xp``.
 
-Names, parameters and result dtypes are the standard's. There are no complex numbers; the default int is int32
-(``dtypes.default_int``). Functions whose result's shape depends on values (``nonzero``, ``unique_*``) compute at once, all
+Names, parameters and result dtypes are the standard's: arrays of shape () promote as others do, sums of ints are the default int,
+int32 (``dtypes.default_int``), or wider where the elements are. Operators are PyTorch's (docs/numbers.md). There are no complex
+numbers. Functions whose result's shape depends on values (``nonzero``, ``unique_*``) compute at once, all
 else is lazy.
 """
 from __future__ import annotations
@@ -13,8 +14,10 @@ from typing import Any, Callable, NamedTuple, Sequence
 from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.engine.device import KINDS, Device
-from ntgrad.functions.kinds import broadcast_shapes, finfo as finfo, iinfo as iinfo, result_type
+from ntgrad.functions.kinds import broadcast_shapes, finfo as finfo, iinfo as iinfo
+from ntgrad.graph import UINTS
 from ntgrad.tensor import Tensor
+from ntgrad.tensor.elementwise import scalar_dtype
 
 __array_api_version__ = "2024.12"
 
@@ -27,6 +30,32 @@ _DTYPES = (bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float
 Shape = int | Sequence[int]
 
 
+# ---- dtypes that several arrays have
+
+def result_type(*arrays_and_dtypes: Any) -> DType:
+  """The dtype that arrays and dtypes promote to, whatever their shapes; Python numbers count by their kind. Raises ArgumentError
+  for numbers alone."""
+  known = [x.dtype if isinstance(x, Tensor) else dtypes.of(x) for x in arrays_and_dtypes if not isinstance(x, (int, float))]
+  if not known: raise ArgumentError("result_type: only Python numbers; it takes at least one array or dtype")
+  out = promote(*known)
+  for x in arrays_and_dtypes:
+    if isinstance(x, (int, float)): out = scalar_dtype(x, out)
+  return out
+
+
+def _promoted(*xs: Any) -> list[Any]:
+  """Arrays in the dtype that they promote to; what is no array as it is."""
+  d = promote(*[x.dtype for x in xs if isinstance(x, Tensor)])
+  return [x.cast(d) if isinstance(x, Tensor) and x.dtype is not d else x for x in xs]
+
+
+def _summed(d: DType) -> DType:
+  """What sums of a dtype are: ints and bools at least as wide as the default int."""
+  least = dtypes.default_int.itemsize
+  if d.kind == "f" or d.kind in "iu" and d.itemsize >= least: return d
+  return UINTS[least] if d.kind == "u" else dtypes.default_int
+
+
 # ---- functions of elements: the standard's name -> the method's
 
 def _one(method: str) -> Callable[[Tensor], Tensor]:
@@ -37,6 +66,7 @@ def _one(method: str) -> Callable[[Tensor], Tensor]:
 def _two(method: str) -> Callable[[Any, Any], Tensor]:
   def function(x1: Any, x2: Any, /) -> Tensor:
     if not isinstance(x1, Tensor): x1 = Tensor(x1, dtype=_of_number(x1, x2.dtype), device=x2.device)
+    x1, x2 = _promoted(x1, x2)
     return getattr(x1, method)(x2)
   return function
 
@@ -70,8 +100,8 @@ def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
   """Values below ``min`` and above ``max`` replaced by these, in x's dtype."""
   shape = broadcast_shapes(*[t.shape for t in (x, min, max) if isinstance(t, Tensor)])
   out = x.broadcast_to(shape)
-  if min is not None: out = (out < min).where(min, out).cast(x.dtype)
-  if max is not None: out = (out > max).where(max, out).cast(x.dtype)
+  if min is not None: out = where(_two("__lt__")(out, min), min, out).cast(x.dtype)
+  if max is not None: out = where(_two("__gt__")(out, max), max, out).cast(x.dtype)
   return out.clone()
 
 
@@ -239,14 +269,16 @@ def squeeze(x: Tensor, /, axis: Any) -> Tensor:
 
 # ---- products
 
-def matmul(x1: Tensor, x2: Tensor, /) -> Tensor: return _same(x1, x2, x1.matmul(x2))
-def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor: return _same(x1, x2, x1.tensordot(x2, axes))
-def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor: return _same(x1, x2, (x1 * x2).sum(axis))
+def matmul(x1: Tensor, x2: Tensor, /) -> Tensor: return x1.matmul(x2)
 
 
-def _same(x1: Tensor, x2: Tensor, out: Tensor) -> Tensor:
-  """A product in the dtype that its factors have together (small ints are summed in int32)."""
-  return out.cast(promote(x1.dtype, x2.dtype))
+def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
+  """Summed over pairs of axes."""
+  x1, x2 = _promoted(x1, x2)
+  return x1.tensordot(x2, axes)
+
+
+def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor: return (x1 * x2).sum(axis, dtype=promote(x1.dtype, x2.dtype))
 
 
 # ---- reductions
@@ -262,7 +294,7 @@ def _reduction(method: str) -> Callable[..., Tensor]:
 
 def _sum(method: str) -> Callable[..., Tensor]:
   def function(x: Tensor, /, *, axis: Any = None, dtype: Any = None, keepdims: Any = False) -> Tensor:
-    return getattr(x if dtype is None else x.cast(dtype), method)(_axes(axis), keepdims, dtype=dtype)
+    return getattr(x, method)(_axes(axis), keepdims, dtype=_summed(x.dtype) if dtype is None else dtype)
   return function
 
 
@@ -280,15 +312,14 @@ std, var = _spread("std"), _spread("var")
 
 def count_nonzero(x: Tensor, /, *, axis: Any = None, keepdims: Any = False) -> Tensor:
   """How many elements are not 0."""
-  return (x != 0).sum(_axes(axis), keepdims) if x.dtype.kind != "b" else x.cast(dtypes.default_int).sum(_axes(axis), keepdims)
+  return x.cast(dtypes.bool).sum(_axes(axis), keepdims, dtype=dtypes.default_int)
 
 
 def _cumulative(method: str, first: int) -> Callable[..., Tensor]:
   def function(x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: Any = False) -> Tensor:
     if axis is None and x.ndim > 1: raise ArgumentError(f"cumulative: a tensor of shape {x.shape} without axis; give one")
     a = 0 if axis is None else axis
-    out: Tensor = getattr(x if dtype is None else x.cast(dtype), method)(a)
-    if dtype is not None: out = out.cast(dtype)
+    out: Tensor = getattr(x, method)(a, dtype=_summed(x.dtype) if dtype is None else dtype)
     if not include_initial: return out
     shape = list(out.shape)
     shape[a] = 1
@@ -307,10 +338,13 @@ def diff(x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = N
 
 # ---- searching, sets, sorting
 
-def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor: return condition.where(x1, x2)
+def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor: return condition.where(*_promoted(x1, x2))
 def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor: return x.index_select(axis or 0, indices)
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor: return x.take_along_dim(indices, axis)
-def isin(x1: Any, x2: Any, /, *, invert: Any = False) -> Tensor: return _tensor(x1).isin(_tensor(x2), invert=invert)
+def isin(x1: Any, x2: Any, /, *, invert: Any = False) -> Tensor:
+  """Whether each element of the first is one of the second."""
+  x1, x2 = _promoted(_tensor(x1), _tensor(x2))
+  return x1.isin(x2, invert=invert)
 def _tensor(x: Any) -> Tensor: return x if isinstance(x, Tensor) else Tensor(x)
 
 
@@ -368,7 +402,7 @@ def unique_all(x: Tensor, /) -> unique_all_result:
   values, order = flat.sort()
   new = Tensor.cat(Tensor.ones(1, dtype=dtypes.bool, device=x.device), values[1:] != values[:-1])
   starts = new.nonzero().reshape(-1)
-  number = new.cast(dtypes.int32).cumsum(0) - 1
+  number = new.cumsum(0, dtype=dtypes.int32) - 1
   inverse = Tensor.zeros(n, dtype=dtypes.int32, device=x.device).scatter(0, order, number)
   ends = Tensor.cat(starts[1:], Tensor.full((1,), n, dtype=starts.dtype, device=x.device))
   counts = (ends - starts).cast(dtypes.default_int)

@@ -11,6 +11,7 @@ from weakref import ref
 
 from ntgrad.codegen.dtype import DType, acc_dtype as acc_dtype, cast_number, dtypes
 from ntgrad.codegen.elementwise import *
+from ntgrad.codegen.errors import ShapeError
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 
 Window = tuple[int, int, int]
@@ -18,8 +19,15 @@ UINTS = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32, 8: dtypes.uint64} 
 
 
 def iota(n: int) -> UOp:
-  """int32 0 .. n-1 of shape (n,)."""
-  return make(Ops.IOTA, dtypes.int32, (), n, (n,), None)
+  """0 .. n-1 of shape (n,): int32, int64 where n does not fit that."""
+  return make(Ops.IOTA, place_dtype(n), (), n, (n,), None)
+
+
+def place_dtype(n: int) -> DType:
+  """The dtype of places among n: one that holds n, too. Raises ShapeError."""
+  if not isinstance(n, int) or n < 1 << 31: return dtypes.int32   # schedules of run-time sizes have more nowhere
+  if n < 1 << 63: return dtypes.int64
+  raise ShapeError(f"places among {n} elements: int64 holds {dtypes.max(dtypes.int64)} at most")
 
 
 def cast(u: UOp, dtype: DType) -> UOp:
@@ -102,8 +110,9 @@ def broadcast(u: UOp, shape: Shape) -> UOp:
 
 
 def index_along(axis: int, shape: Shape) -> UOp:
-  """The index along an axis, at every element of a shape."""
-  return expand(reshape(iota(shape[axis]), tuple([n if d == axis else 1 for d, n in enumerate(shape)])), shape)
+  """The index along an axis, at every element of a shape: of the same dtype for all of its axes."""
+  line = cast(iota(shape[axis]), place_dtype(max([n for n in shape if isinstance(n, int)], default=0)))
+  return expand(reshape(line, tuple([n if d == axis else 1 for d, n in enumerate(shape)])), shape)
 
 
 # ---- reductions and the rest

@@ -1,17 +1,20 @@
 """Values that the host reads without running a kernel: constants, and views of memory."""
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from ntgrad.codegen.uop import Ops, UOp
 
-_HOST = frozenset({Ops.DETACH, Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.SHRINK, Ops.FLIP})
+MOST = 1 << 28   # elements of what is expanded, which a reshape may have to copy
+_HOST = frozenset({Ops.DETACH, Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP})
 
 
 def _host_movement(u: UOp) -> bool:
-  """Movement that numpy does for nothing; of TILE steps, windows of one element."""
+  """Movement that numpy does for nothing, and can do: of TILE steps, windows of one element; EXPAND to what memory may hold."""
+  if u.op is Ops.EXPAND: return math.prod(u.shape) <= MOST
   return u.op in _HOST or (u.op is Ops.TILE and all([w[0] == 1 for w in u.arg]))
 
 

@@ -124,18 +124,15 @@ def look_through(marked: Sequence[UOp], checked: dict[UOp, Checks]) -> list[Alia
 
 
 # ---- bounds
-def bounds(u: UOp, known: dict[UOp, Interval] | None = None) -> Interval:
-  """The least and greatest that an int of the graph can be, as far as its nodes tell; else what the dtype holds.
-
-  ``known`` has what was found for other nodes, and gets what is found here. What lies more than ``_DEEP`` nodes back is taken
-  for anything that its dtype holds.
-  """
-  known = {} if known is None else known
+def bounds(u: UOp, memory: bool = True) -> Interval:
+  """The least and greatest that an int of the graph can be, as far as its nodes tell, and, with ``memory``, what lies in memory
+  now; else what the dtype holds. What lies more than ``_DEEP`` nodes back is taken for anything that its dtype holds."""
+  known: dict[UOp, Interval] = {}
   todo = [(u, 0, False)]
   while todo:
     node, deep, after_sources = todo.pop()
     if node in known: continue
-    if node.dtype.kind not in "iu" or deep >= _DEEP: known[node] = _held(node)
+    if node.dtype.kind not in "iu" or deep >= _DEEP or node.op is Ops.BUFFER and not memory: known[node] = _held(node)
     elif after_sources:
       held, found = _held(node), _bounds(node, lambda s: known.get(s) or _held(s))
       known[node] = found if found is not None and held[0] <= found[0] and found[1] <= held[1] else held
@@ -171,6 +168,7 @@ def _bounds(u: UOp, of: Callable[[UOp], Interval]) -> Interval | None:
     return min(lo for lo, _ in each), max(hi for _, hi in each)
   if u.op is Ops.REDUCE_AXIS:
     x, (fn, axes) = u.src[0], u.arg
+    if fn is BinaryOps.ADD: return _mul(*of(x), *[prod([x.shape[a] for a in axes])] * 2)
     if fn not in (BinaryOps.MAX, BinaryOps.MIN) or not prod(x.shape): return None
     if fn is BinaryOps.MAX and x.arg is TernaryOps.WHERE and _holds_somewhere(x.src[0], axes):   # argmax
       lo, hi = of(x.src[1])

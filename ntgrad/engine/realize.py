@@ -7,7 +7,7 @@ from typing import Any, Collection, Iterable, Sequence
 from weakref import ref
 
 from ntgrad import origins
-from ntgrad.alias import Alias, caller, followers, homeless, live_aliases, pending, unplaced, values, waiting, whole
+from ntgrad.alias import Alias, caller, followers, follows, homeless, live_aliases, pending, unplaced, values, waiting, whole
 from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType
@@ -163,14 +163,15 @@ def compute(aliases: Iterable[Alias]) -> None:
 
 
 @alone
-def before_writing(storages: Iterable[Storage], but: Iterable[Alias] = ()) -> None:
+def before_writing(storages: Collection[Storage], but: Iterable[Alias] = ()) -> None:
   """Give every Alias (``but`` those) that shows memory which is about to be written a copy, and compute what is made of it."""
   buffers = {b.node for a in live_aliases if (b := a.memory) is not None and b.storage in storages}
   buffers |= {
     u for a in live_aliases if (u := base_of(a.node)).op is Ops.BUFFER and u.arg.storage in storages and not u.arg.stale
   }
   wanted = _Wanted()
-  for a in _readers(buffers, set(), set(but)): wanted.keep(a)
+  for a in _readers(buffers, set(), set(but)):
+    if not follows(a, storages): wanted.keep(a)
   _compute(wanted, time.perf_counter())
 
 
@@ -244,6 +245,7 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
     place = aliases[0].place if aliases else ""
     buffer = buffers[slot] if target is None else target.arg.overwritten(place)
     if resolved(sink) is sink and _known_by_node(sink): buffer.is_value_of(sink)
+    if len(aliases) > 1: aliases.sort(key=_is_moved)
     for a in aliases: _settle(a, sink, None if target is None else buffer)
   if error is None: return
   origins.blame(error, [order[i] for i in left[-1].nodes] if left else (), order)
@@ -273,6 +275,13 @@ def _settle(a: Alias, sink: UOp, memory: Buffer | None) -> None:
       node = b.node
   a.settle(node, None)
   if node.op is Ops.BUFFER: a.claim()
+
+
+def _is_moved(a: Alias) -> bool:
+  """Whether more than a reshape stands between an Alias's value and what it is of. Others are settled before: they may take the
+  memory in their shape, and nobody may know it in an older one then."""
+  found = moved(a.node)
+  return len(found) > 1 or any([op is not Ops.RESHAPE for op, _, _ in found])
 
 
 def base_of(u: UOp) -> UOp:

@@ -202,7 +202,8 @@ class SizedProgram(Variants):
     """What a launch gives: for each size how many units it has."""
     out = []
     for s, n, unit in zip(self.sizes, sizes, units):
-      lower, upper = (s.lower if unit == 1 else max((s.lower or 0) // unit, 1)), s.upper
+      least = -(-(s.lower or 0) // unit)   # 0 is a multiple of everything
+      lower, upper = (s.lower if unit == 1 else least), s.upper
       if not wide: upper = WIDE if upper is None else min(upper, WIDE)   # shows that sums do not overflow
       if upper is not None: upper //= unit
       out.append(s._replace(unit=unit, lower=lower, upper=upper, hint=n // unit, wide=wide))

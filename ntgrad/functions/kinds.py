@@ -7,11 +7,11 @@ from typing import Any
 import ml_dtypes
 
 from ntgrad.checks import Ints, checked, whole_number
-from ntgrad.codegen.dtype import DType, dtypes, promote
+from ntgrad.codegen.dtype import DType, can_cast as _can_cast, dtypes, promote, promote_tensors
 from ntgrad.codegen.errors import ArgumentError, DTypeError, shown
 from ntgrad.engine.device import Device, DeviceName
 from ntgrad.tensor import Tensor
-from ntgrad.tensor.elementwise import broadcast_shape
+from ntgrad.tensor.elementwise import broadcast_shape, scalar_dtype
 
 e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
 dtype = DType
@@ -57,19 +57,20 @@ def promote_types(type1: Any, type2: Any) -> DType:
 
 
 def result_type(*tensors: Any) -> DType:
-  """The dtype that tensors and dtypes have together; Python numbers count by their kind. Raises ArgumentError for numbers alone,
-  DTypeError."""
-  known = [_dtype(x) for x in tensors if not isinstance(x, (int, float))]
-  if not known: raise ArgumentError("result_type: only Python numbers; it takes at least one tensor or dtype")
-  out = known[0]
-  for d in known[1:]: out = promote(out, d)
-  return dtypes.default_float if out.kind != "f" and any([isinstance(x, float) for x in tensors]) else out
+  """The dtype that operands have together: of tensors with dimensions and dtypes; of tensors of shape () and then of Python
+  numbers where their category is above that. Raises ArgumentError for nothing, DTypeError."""
+  if not tensors: raise ArgumentError("result_type: no arguments; it takes tensors, dtypes and numbers")
+  single = [x.dtype for x in tensors if isinstance(x, Tensor) and not x.shape]
+  full = [_dtype(x) for x in tensors if not isinstance(x, (int, float)) and not (isinstance(x, Tensor) and not x.shape)]
+  out = promote_tensors(full, single) if full or single else dtypes.bool
+  for x in tensors:
+    if isinstance(x, (int, float)): out = scalar_dtype(x, out)
+  return out
 
 
 def can_cast(from_: Any, to: Any) -> bool:
   """Whether a dtype may become another in a write: not floats ints, nor anything but bools bools. Raises DTypeError."""
-  a, b = [{"b": 0, "u": 1, "i": 1}.get(dtypes.of(d).kind, 2) for d in (from_, to)]
-  return a <= b
+  return _can_cast(dtypes.of(from_), dtypes.of(to))
 
 
 # ---- devices, shapes

@@ -27,9 +27,9 @@ def pow(input: Any, exponent: Any) -> Tensor:
 
 
 @checked
-def rsub(input: Tensor, other: Operand, *, alpha: float = 1) -> Tensor:
+def rsub(input: Tensor, other: Any, *, alpha: float = 1) -> Tensor:
   """``other - alpha * input``. Raises ShapeError."""
-  return other.sub(input, alpha=alpha)
+  return (input if alpha == 1 else input * alpha).sub(other, True)
 
 
 @checked

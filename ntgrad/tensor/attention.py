@@ -46,15 +46,15 @@ class Attention(Functional, Drawing):
     if is_causal:
       make: Any = type(self)
       seen = make.ones(*scores.shape[-2:], dtype=dtypes.bool).tril()
-      return seen.where(scores, -math.inf).softmax(-1)   # type: ignore[no-any-return]   # every query sees key 0
-    if mask is None: return scores.softmax(-1)           # type: ignore[no-any-return]
+      return seen.where(scores, -math.inf).softmax(-1)   # every query sees key 0
+    if mask is None: return scores.softmax(-1)
     masked = mask.where(scores, -math.inf) if mask.dtype is dtypes.bool else scores + mask.cast(scores.dtype)
     u, a, out = masked._rows(_NAME, -1)
     top = graph.detach(graph.reduce(BinaryOps.MAX, u, (a,)))
     none = graph.eq(top, -math.inf)
     e = graph.exp(graph.sub(u, graph.expand(graph.where(none, 0.0, top), u.shape)))
     total = graph.where(none, 1.0, graph.total(e, (a,)))
-    return masked._wrap(graph.cast(graph.div(e, graph.expand(total, e.shape)), out))  # type: ignore[no-any-return]
+    return masked._wrap(graph.cast(graph.div(e, graph.expand(total, e.shape)), out))
 
   def _attention_grouped(self, key: Any, value: Any, mask: Any, dropout_p: float, is_causal: bool, scale: float | None) -> Self:
     """Attention in which each head of the keys and values serves several heads of queries: these become a dim of their own."""

@@ -225,7 +225,7 @@ class ClassLosses(Activation, Reduction, Movement):
     Y = self._target(name, target, n, -1)
     index = self._from_node(self._classes(name, Y, self.shape, n, -1))
     x: Any = self.named().cast(graph.acc_dtype(self._float()))
-    counts: Any = (index < 0).cumsum(-1) < 1
+    counts: Any = (index < 0).cumsum(-1, dtype="int32") < 1
     mine = (counts.unsqueeze(-1) & (index.unsqueeze(-1) == self._from_node(graph.iota(n)))).detach()   # (.., target, class)
     others = mine.any(-2).logical_not().unsqueeze(-2)
     scores = mine.where(x.unsqueeze(-2), 0.0).sum(-1, keepdim=True)

@@ -218,7 +218,7 @@ class Drawing(Sorting, Random, Numeric):
       running = w.cumsum(1)
       last = running.shrink(((0, w.shape[0]), (n - 1, n)))
       drawn: Any = make.rand(w.shape[0], num_samples, 1, generator=generator, device=self.device, dtype=dtypes.float32)
-      out = (drawn >= (running / last).unsqueeze(1)).sum(2).minimum(n - 1)
+      out = (drawn >= (running / last).unsqueeze(1)).sum(2, dtype=dtypes.int32).minimum(n - 1)
     else:
       waits: Any = make.exponential(*w.shape, generator=generator, device=self.device, dtype=dtypes.float32)
       out = (waits / w).topk(num_samples, 1, False)[1]

@@ -1,7 +1,8 @@
 """Elementwise operations of ``Tensor``: arithmetic, comparison, bits, functions, with numpy's broadcasting.
 
-Promotion is ``ntgrad.codegen.dtype.promote``; Python numbers take part by kind only, so ``int32 * 0.5`` is float32 and
-``float16 * 0.5`` is float16. Functions such as ``exp`` give float32 for ints and bools.
+Promotion is PyTorch's (docs/numbers.md): tensors of shape () take part by their category where others have dimensions, Python
+numbers beside any tensor, so ``int32 * 0.5`` is float32 and ``float16 * 0.5`` float16. Functions such as ``exp`` give float32 for
+ints and bools.
 """
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from typing import Any, Callable, Self
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.checks import Operand, checked, foreign, operand
-from ntgrad.codegen.dtype import DType, as_float, dtypes, promote
+from ntgrad.checks import checked, foreign, operand
+from ntgrad.codegen.dtype import DType, as_float, can_cast, dtypes, promote, promote_tensors
 from ntgrad.codegen.errors import ArgumentError, DeviceError, DTypeError, ShapeError, shown
 from ntgrad.codegen.functions import FUNCTIONS, refusal
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
@@ -46,6 +47,11 @@ def common_device(name: str, *nodes: UOp) -> None:
     if d is None: continue
     if first is None: first = d
     elif d != first: raise DeviceError(f"{name}: tensors on {first} and on {d}; move them to one device with .to()")
+
+
+def common_dtype(*nodes: UOp) -> DType:
+  """The dtype that operands have together."""
+  return promote_tensors([u.dtype for u in nodes if u.shape], [u.dtype for u in nodes if not u.shape])
 
 
 def scalar_dtype(value: Any, dtype: DType) -> DType:
@@ -113,7 +119,7 @@ class Elementwise(Base):
           fit_aligned(name.lower(), (self, x))
           raise
         if da is not db:
-          d = promote(da, db)
+          d = common_dtype(a, b)
           a, b = graph.cast(a, d), graph.cast(b, d)
         a, b = graph.broadcast(a, shape), graph.broadcast(b, shape)
       elif da is not db:
@@ -149,15 +155,13 @@ class Elementwise(Base):
   def sub(self, x: Any, reverse: bool = False, *, alpha: float = 1) -> Self:
     """``self - alpha * x``; bools are refused (DTypeError)."""
     return self._binary(BinaryOps.SUB, x if alpha == 1 else self._times(x, alpha), reverse)
+  def _in_one_dtype(self, *others: Any) -> Any:
+    """This tensor and others, in the dtype that all of them have together."""
+    d = common_dtype(self.lazydata, *[t.lazydata for t in others])
+    return [t if t.dtype is d else t.cast(d) for t in (self, *others)]
   def _times(self, x: Any, factor: float) -> Any:
     t: Any = x if isinstance(x, (Base, *_NUMBERS)) else operand("alpha", x, self)
     return t * factor
-  def addcmul(self, tensor1: Operand, tensor2: Operand, *, value: float = 1) -> Self:
-    """``self + value * tensor1 * tensor2``."""
-    return self.add(tensor1 * tensor2, alpha=value)
-  def addcdiv(self, tensor1: Operand, tensor2: Operand, *, value: float = 1) -> Self:
-    """``self + value * tensor1 / tensor2``."""
-    return self.add(tensor1.div(tensor2), alpha=value)
   def mul(self, x: Any, reverse: bool = False) -> Self:
     """``self * x``."""
     return self._binary(BinaryOps.MUL, x, reverse)
@@ -262,7 +266,7 @@ class Elementwise(Base):
     c, u, v = self.lazydata, a.lazydata, b.lazydata
     common_device("where", c, u, v)
     if u.dtype is not v.dtype:
-      d = promote(u.dtype, v.dtype)
+      d = common_dtype(u, v)
       u, v = graph.cast(u, d), graph.cast(v, d)
     if not c.shape == u.shape == v.shape:
       try: shape = broadcast_shape("where", c.shape, u.shape, v.shape)
@@ -282,14 +286,10 @@ class Elementwise(Base):
     if isinstance(no, Base): return yes, no
     return yes, make(no, dtype=scalar_dtype(no, yes.dtype) if isinstance(no, _SCALARS) else None)
 
-  def masked_fill(self, mask: Any, value: Any) -> Self:
-    """``value`` where the bool mask is true, else this tensor."""
-    if not isinstance(mask, Base): mask = self._from_host(mask)
-    return mask.where(value, self)
-
   # ---- writing: the result goes to this tensor's memory, where all that share it see it
   def _in_place(self, name: str, make: Callable[[], Base]) -> Self:
-    """Write a result of this shape, in a dtype that this one holds. Raises ShapeError, DTypeError, AssignError, GradientError."""
+    """Write a result of this shape and of a dtype that may be cast to this one. Raises ShapeError, DTypeError, AssignError,
+    GradientError."""
     self._check_writable(name)
     result, shape, dtype = make(), self.shape, self.dtype
     if result.shape != shape:
@@ -297,7 +297,7 @@ class Elementwise(Base):
         f"{name}: a result of shape {text(result)} does not fit into a tensor of shape {text(self)}, which is written in place; "
         "write it without assignment (a = a + b)"
       )
-    if promote(result.dtype, dtype) is not dtype:
+    if not can_cast(result.dtype, dtype):
       raise DTypeError(
         f"{name}: a result of {result.dtype.name} does not fit into a tensor of {dtype.name}, which is written in place; "
         "cast the operand, or write it without assignment (a = a + b)"
@@ -483,8 +483,8 @@ class Elementwise(Base):
     """Whether the value is neither infinite nor NaN."""
     return self.abs() < math.inf if self.dtype.kind == "f" else self == self
   def square(self) -> Self:
-    """``self * self``."""
-    return self._binary(BinaryOps.MUL, self)
+    """``self * self``; of bools ints, as ``** 2`` has them."""
+    return self._binary(BinaryOps.MUL, self) if self.dtype.kind != "b" else self.pow(2)
   def clamp(self, min_: Any = None, max_: Any = None, *, min: Any = None, max: Any = None) -> Self:
     """Not below the least nor above the greatest value; the gradient passes where the value stays as it is, the limits included.
 
@@ -492,7 +492,9 @@ class Elementwise(Base):
     """
     lo, hi = (min if min_ is None else min_), (max if max_ is None else max_)
     if lo is None and hi is None: raise ArgumentError("clamp: neither a least nor a greatest value given; give one of them")
-    out = self if lo is None else self._within("clamp", lo, True)
+    out = self
+    if isinstance(lo, Base) and isinstance(hi, Base): out, lo, hi = self._in_one_dtype(lo, hi)
+    if lo is not None: out = out._within("clamp", lo, True)
     return out if hi is None else out._within("clamp", hi, False)
   def _within(self, name: str, limit: Any, least: bool) -> Self:
     """This value, or the limit where it is beyond that."""

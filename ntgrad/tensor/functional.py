@@ -5,21 +5,20 @@ from typing import Any, Callable, Self, Sequence
 
 from ntgrad import graph
 from ntgrad.checks import Operand, checked
-from ntgrad.codegen.dtype import dtypes, promote
+from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ShapeError
 from ntgrad.codegen.uop import UOp
 from ntgrad.names import Names, Places, fit, merged, text
-from ntgrad.tensor.elementwise import Elementwise, broadcast_shape, common_device
+from ntgrad.tensor.elementwise import Elementwise, broadcast_shape, common_device, common_dtype
 from ntgrad.tensor.movement import Movement
 
 
-def _product(name: str, a: UOp, b: UOp) -> tuple[UOp, UOp, Any]:
-  """Both factors in the dtype that their product is summed in, and the dtype of the result."""
+def _product(name: str, a: UOp, b: UOp, dtype: DType | None = None) -> tuple[UOp, UOp, DType]:
+  """Both factors in the dtype that their product is summed in, and the dtype of the result: ``dtype``, or their common one."""
   if a.device != b.device: common_device(name, a, b)
   out = a.dtype if a.dtype is b.dtype else promote(a.dtype, b.dtype)
-  acc = graph.acc_dtype(out)
-  if out.kind != "f": out = acc
-  return graph.cast(a, acc), graph.cast(b, acc), out
+  acc = graph.acc_dtype(out if dtype is None else promote(out, dtype))
+  return graph.cast(a, acc), graph.cast(b, acc), dtype or (acc if out.kind == "e" else out)
 
 
 def names_of_product(name: str, tensors: Sequence[Any], places: Sequence[Places], ndim: int) -> Names | None:
@@ -49,7 +48,8 @@ class Functional(Elementwise, Movement):
   def dot(self, w: Any, dtype: Any = None) -> Self:
     """The matrix product: 1-d with 1-d is the inner product; dims before the last two broadcast. Raises ShapeError.
 
-    (.., m, k) @ (.., k, n) -> (.., m, n). float16, bfloat16 and fp8 accumulate in float32; small ints in int32.
+    (.., m, k) @ (.., k, n) -> (.., m, n), in the dtype that both have together, or ``dtype``. float16, bfloat16 and fp8 are added
+    up in float32, small ints and bools in int32; int sums that the dtype does not hold wrap.
     """
     if not isinstance(w, Functional): w = self._from_host(w)
     x, y = self.lazydata, w.lazydata
@@ -61,10 +61,8 @@ class Functional(Elementwise, Movement):
       fit("matmul", (self, w), *_product_places(nx, ny), "factor")
       raise ShapeError(f"matmul: shapes {text(self)} and {text(w)}; the last dimension of the first ({k}) must equal "
                        f"the {'second to last' if ny > 1 else 'only'} dimension of the second ({sy[-2 if ny > 1 else 0]})")
-    if x.dtype.kind == "b" and y.dtype.kind == "b": x = graph.cast(x, dtypes.default_int)
-    a, b, out = _product("matmul", x, y)
+    a, b, out = _product("matmul", x, y, None if dtype is None else dtypes.of(dtype))
     called = None if self._names is w._names is None else names_of_product("matmul", (self, w), *_product_places(nx, ny))
-    if dtype is not None: out = dtypes.of(dtype)
     if nx == 1 and ny == 1:
       total = graph.drop(graph.total(graph.mul(a, b), (0,)), (0,))
       return self._wrap_many(graph.cast(total, out), (w,), called)
@@ -142,4 +140,4 @@ class Functional(Elementwise, Movement):
       raise ShapeError(f"{name}: a tensor of shape {self.shape} beside a product of shape {product.shape}; it must broadcast to "
                        "that")
     out: Self = _times(product, alpha)
-    return out.cast(promote(self.dtype, out.dtype)) if beta == 0 else _times(self, beta) + out
+    return out.cast(common_dtype(self.lazydata, out.lazydata)) if beta == 0 else _times(self, beta) + out

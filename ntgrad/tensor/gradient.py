@@ -216,7 +216,7 @@ def _winners(index: Sequence[UOp], rows: tuple[int, ...]) -> tuple[UOp, UOp]:
   """For each row the number of the last index that names it, -1 for none; and for each index whether it is that last one."""
   shape = index[0].shape
   numbers = graph.reshape(graph.iota(math.prod(shape)), shape)
-  winner = graph.scatter(graph.const(-1, dtypes.int32, rows), index, numbers, "set")
+  winner = graph.scatter(graph.const(-1, numbers.dtype, rows), index, numbers, "set")
   return winner, graph.eq(graph.gather(winner, *index), numbers)
 
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from ntgrad import graph
 from ntgrad.alias import Move
-from ntgrad.checks import checked, foreign, of_kind
-from ntgrad.codegen.dtype import dtypes, promote
+from ntgrad.checks import Operand, checked, foreign, of_kind
+from ntgrad.codegen.dtype import can_cast, dtypes
 from ntgrad.codegen.errors import ArgumentError, CaptureError, DTypeError, IndexOutOfRangeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.core import MAX_DIMS, Base
@@ -118,12 +118,14 @@ def _sliced(item: slice, size: int) -> tuple[int, int, int]:
 
 
 def _order(items: Sequence[Any], arrays: Sequence[int], ints: Sequence[int]) -> tuple[list[int], int]:
-  """The items beside integer tensors and ints, and how many of them come before the index's dimensions, as numpy has it: those
-  before the first of the two where these stand side by side, else none."""
-  rest = [k for k in range(len(items)) if k not in arrays and k not in ints]
-  chosen = sorted([*arrays, *ints])
-  together = chosen[-1] - chosen[0] + 1 == len(chosen)
-  return rest, len([k for k in rest if k < chosen[0]]) if together else 0
+  """The items beside integer tensors and ints, and how many of them come before the index's dimensions, as in PyTorch: ints and
+  tensors of shape () take their dimension away first; of what is left those before the first tensor where tensors stand side by
+  side, else none."""
+  single = {*ints, *[k for k in arrays if isinstance(items[k], UOp) and not items[k].shape]}
+  left = [k for k in range(len(items)) if k not in single]
+  rest = [k for k in left if k not in arrays]
+  at = [n for n, k in enumerate(left) if k in arrays]
+  return rest, at[0] if at and at[-1] - at[0] + 1 == len(at) else 0
 
 
 def added(base: UOp, index: Sequence[UOp], value: UOp) -> UOp:
@@ -211,8 +213,8 @@ class Indexing(Elementwise, Movement):
     return tuple([np.flatnonzero(host_values(name, masks[k], advice)) if k in masks else i for k, i in enumerate(index)])
 
   def __getitem__(self, index: Any) -> Self:
-    """Parts, as in numpy: ints, slices with steps, None, Ellipsis, integer tensors and lists (which broadcast together), and bool
-    masks of as many dims as they have.
+    """Parts, as in PyTorch: ints, slices with steps, None, Ellipsis, integer tensors and lists (which broadcast together), and
+    bool masks of as many dims as they have. Ints take their dimension away before tensors, lists and masks are looked at.
 
     Without tensors and lists a view, else a tensor of its own.
     Ints and lists outside the dim raise IndexOutOfRangeError. So does an index tensor where the host next waits for the device,
@@ -261,7 +263,7 @@ class Indexing(Elementwise, Movement):
     return moves
 
   def _gathered(self, u: UOp, items: Sequence[Any], arrays: list[int], ints: list[int]) -> Self:
-    """Integer tensors at the dims ``arrays``; ints at ``ints`` take part as index arrays of shape (), as in numpy."""
+    """Integer tensors at the dims ``arrays``; ints at ``ints`` have taken their dimension away, but for one of 1."""
     indices = [items[k] for k in arrays]
     if len(indices) == 1: common = indices[0].shape
     else:
@@ -335,21 +337,24 @@ class Indexing(Elementwise, Movement):
     make: Any = type(self)
     dtype = None if isinstance(value, np.ndarray) else self.dtype
     v: Any = value if isinstance(value, Indexing) else make(value, device=self.lazydata.device, dtype=dtype)
-    if v.dtype is not self.dtype and promote(v.dtype, self.dtype) is not self.dtype:
+    if not can_cast(v.dtype, self.dtype):
       raise DTypeError(f"{name}: a value of {v.dtype.name} into a tensor of {self.dtype.name}; cast it first")
     common_device(name, self.lazydata, v.lazydata)
     out: Self = v if v.dtype is self.dtype else v.cast(self.dtype)
     return out
 
+  def masked_fill(self, mask: Operand, value: Any) -> Self:
+    """This tensor, with a number (or what broadcasts) in its dtype where the bool mask is true. Raises DTypeError,
+    ArgumentError."""
+    out: Self = mask.where(self._value("masked_fill", value), self)
+    return out
+
   def _set_masked(self, index: Sequence[Any], k: int, mask: Any, value: Self) -> None:
     """Replace what a mask of one dimension, item ``k`` of an index without index tensors, chooses."""
     whole = tuple([slice(None) if i == k else item for i, item in enumerate(index)])
-    items, ints = self._parse("setitem", whole)
-    rest, front = _order(items, [k], ints)
+    _, ints = self._parse("setitem", whole)
     part = self[whole]
-    at = len([i for i in range(k) if i not in ints])   # the mask's dimension, and where the result has it
-    if at != front: part = part.permute(at, *[d for d in range(part.ndim) if d != at])
-    behind = len(rest) - front   # dimensions after the mask's
+    behind = part.ndim - 1 - len([i for i in range(k) if i not in ints])   # dimensions after the mask's
     v: Any = value
     while v.ndim > part.ndim and v.shape[0] == 1: v = v.squeeze(0)
     m = self._from_host(mask)
@@ -371,7 +376,7 @@ class Indexing(Elementwise, Movement):
     if isinstance(given, np.ndarray):
       count = int(np.count_nonzero(given))
       if count > n or exact and count != n: raise ShapeError(f"{name}: {said.format(value=count)}; give as many")
-    ones = graph.cast(mask.lazydata, dtypes.int32)
+    ones = graph.cast(mask.lazydata, graph.place_dtype(mask.shape[0]))
     device = self.lazydata.device
     total = within(graph.total(ones, (0,)), n if exact else 0, n + 1, name, "", device, said=said)
     # how many there are, less those from an element on: as many as are before it
@@ -402,7 +407,7 @@ class Indexing(Elementwise, Movement):
     indices = [i if isinstance(i, UOp) else graph.const(0, dtypes.int32) for k, i in enumerate(items) if k in arrays or k in ints]
     axes = sorted([*arrays, *ints])
     common = broadcast_shape("setitem", *[i.shape for i in indices])
-    rest, front = _order(s, arrays, ints)
+    rest, front = _order(items, arrays, ints)
     sizes = [s[k] for k in axes]
     n = len(common)
     v = self._fit(value.lazydata, (*[s[k] for k in rest[:front]], *common, *[s[k] for k in rest[front:]]))

@@ -294,7 +294,7 @@ class Linalg(Functional, Reduction, Creation):
     return self.eigh(UPLO).eigenvalues
 
   def matrix_rank(self, tol: float | None = None) -> Self:
-    """How many singular values are greater than ``tol`` (None: max(m, n) times the dtype's eps times the greatest one), int32:
+    """How many singular values are greater than ``tol`` (None: max(m, n) times the dtype's eps times the greatest one), int64:
     (.., m, n) -> (..). Raises ShapeError, ArgumentError."""
     self._matrices("matrix_rank", False)
     relative = self._tolerance("matrix_rank", "tol", tol, _dtype(self))
@@ -353,4 +353,4 @@ def _shaped(x: Any, batch: tuple[int, ...], dtype: DType, vector: bool = False) 
   return x.reshape(*batch, *(x.shape[1:-1] if vector else x.shape[1:])).cast(dtype)
 
 
-def _count(s: Any, relative: float) -> Any: return (s > s[..., :1] * relative).sum(-1) if s.shape[-1] else s.sum(-1).cast("int32")
+def _count(s: Any, relative: float) -> Any: return (s > s[..., :1] * relative).sum(-1) if s.shape[-1] else s.sum(-1).cast("int64")

@@ -9,14 +9,21 @@ import numpy as np
 from ntgrad import formulas, graph, origins
 from ntgrad.alias import Bits
 from ntgrad.checks import Operand, checked, operand
-from ntgrad.codegen.dtype import DType, as_float, dtypes, promote
+from ntgrad.codegen.dtype import DType, as_float, dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.core import Base, mode
 from ntgrad.names import Names, aligned, fit_aligned
 from ntgrad.tensor.activation import Activation
 from ntgrad.tensor.creation import Creation
-from ntgrad.tensor.elementwise import Elementwise, broadcast_shape, common_device, scalar_dtype, scalar_node
+from ntgrad.tensor.elementwise import (
+  Elementwise,
+  broadcast_shape,
+  common_device,
+  common_dtype,
+  scalar_dtype,
+  scalar_node,
+)
 from ntgrad.tensor.reduction import Reduction
 
 
@@ -61,7 +68,7 @@ class Numeric(Activation, Reduction, Creation):
     except ShapeError:
       fit_aligned(name, (self, t))
       raise
-    d = promote(a.dtype, b.dtype)
+    d = a.dtype if a.dtype is b.dtype else common_dtype(a, b)
     if floats: d = as_float(d)
     a, b = [graph.broadcast(graph.cast(u, d), shape) for u in (a, b)]
     return a, b, aligned(name, (self, t))
@@ -239,8 +246,11 @@ class Numeric(Activation, Reduction, Creation):
     if self.dtype.kind in "fe": out = self.isnan().where(t, out)
     return t.isnan().where(self, out) if t.dtype.kind in "fe" else out
   def ldexp(self, other: Operand) -> Self:
-    """``self * 2**other``; ints give float32."""
-    return self._in_floats() * other.exp2()
+    """``self * 2**other``, a float: with ints as ``other`` of this dtype."""
+    if other.dtype.kind == "f": return self * other.exp2()
+    x = self._in_floats()
+    wide = graph.acc_dtype(x.dtype)
+    return (x.cast(wide) * other.cast(wide).exp2()).cast(x.dtype)
   def heaviside(self, values: Any) -> Self:
     """0 beneath 0, 1 above it, ``values`` at 0; NaN stays. Without gradient."""
     u, v, names = self._pair("heaviside", values)
@@ -272,6 +282,16 @@ class Numeric(Activation, Reduction, Creation):
     left = a % b
     if u.dtype.kind == "i": left = (left.ne(0) & (a < 0).ne(b < 0)).where(left - b, left)
     return left._called(names)
+  def addcmul(self, tensor1: Operand, tensor2: Operand, *, value: float = 1) -> Self:
+    """``self + value * tensor1 * tensor2``."""
+    x, y, z = self._in_one_dtype(tensor1, tensor2)
+    out: Self = x.add(y * z, alpha=value)
+    return out
+  def addcdiv(self, tensor1: Operand, tensor2: Operand, *, value: float = 1) -> Self:
+    """``self + value * tensor1 / tensor2``."""
+    x, y, z = self._in_one_dtype(tensor1, tensor2)
+    out: Self = x.add(y.div(z), alpha=value)
+    return out
   def true_divide(self, other: Any) -> Self:
     """``self / other``: ints give float32."""
     return self.div(other)
@@ -347,7 +367,7 @@ class Numeric(Activation, Reduction, Creation):
   # ---- bits
   def view(self, *shape: Any, dtype: Any = None) -> Self:
     """``reshape``, or, of one dtype, ``bitcast``. Raises ShapeError, ArgumentError, DTypeError."""
-    if dtype is None and len(shape) == 1 and isinstance(shape[0], DType): shape, dtype = (), shape[0]
+    if dtype is None and len(shape) == 1 and isinstance(shape[0], DType): return self.bitcast(shape[0])
     if dtype is None: return self.reshape(*shape)
     if shape: raise ArgumentError(f"view: a shape {shown(shape)} and dtype={shown(dtype)}; give one of them")
     return self.bitcast(dtype)

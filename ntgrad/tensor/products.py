@@ -9,18 +9,19 @@ import numpy as np
 
 from ntgrad import graph
 from ntgrad.checks import Operand, checked
-from ntgrad.codegen.dtype import as_float, promote
+from ntgrad.codegen.dtype import as_float, dtypes, promote, sum_dtype
 from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
+from ntgrad.codegen.uop import BinaryOps
 from ntgrad.core import axis_of
 from ntgrad.names import text
 from ntgrad.tensor import contraction
 from ntgrad.tensor.creation import Creation
-from ntgrad.tensor.elementwise import broadcast_shape, common_device
+from ntgrad.tensor.elementwise import broadcast_shape, common_device, common_dtype
 from ntgrad.tensor.functional import Functional, names_of_product
 from ntgrad.tensor.indexing import Indexing
 from ntgrad.tensor.movement import several
 from ntgrad.tensor.pattern import Pattern
-from ntgrad.tensor.reduction import Reduction
+from ntgrad.tensor.reduction import Reduction, fits_int32
 
 
 def _takes(name: str, tensors: Sequence[Any], dims: Sequence[int], fit: str) -> None:
@@ -190,8 +191,8 @@ class Products(Functional, Indexing, Reduction, Creation):
     a list, or each with a list of numbers from 0 to 51: ``einsum(a, [0, 1], b, [1, 2], [0, 2])``.
 
     Three and more tensors are multiplied two at a time, up to six in the order with the fewest multiplications. Small floats are
-    added up in float32, and rounded once, at the end; ints that are summed have the dtype that their sum has. Raises
-    ArgumentError for a formula that is none, ShapeError for tensors that do not fit it.
+    added up in float32, and rounded once, at the end; ints as ``@`` has them, or, of one tensor, as ``sum``. Raises ArgumentError
+    for a formula that is none, ShapeError for tensors that do not fit it.
     """
     words, given = contraction.written(formula, operands)
     xs = several("einsum", given)
@@ -204,10 +205,13 @@ class Products(Functional, Indexing, Reduction, Creation):
     every = [*output, *[c for c in sizes if c not in output]]
     places = [[every.index(c) if labels.count(c) == 1 else None for c in labels] for labels in terms]
     called = names_of_product(name, xs, places, len(output))
-    out = promote(*[x.dtype for x in xs])
-    acc = graph.acc_dtype(out) if len(every) > len(output) else out
-    if out.kind != "f": out = acc
-    elif len(xs) > 1: acc = graph.acc_dtype(out)
+    out = common_dtype(*[x.lazydata for x in xs])
+    summed = len(every) > len(output)
+    if out.kind == "e": out = graph.acc_dtype(out)
+    acc = graph.acc_dtype(out) if summed or len(xs) > 1 else out
+    if summed and len(xs) == 1:
+      n, out = math.prod([sizes[c] for c in every[len(output):]]), sum_dtype(out)
+      acc = dtypes.int32 if out.kind in "iu" and fits_int32(BinaryOps.ADD, xs[0].lazydata, n) else graph.acc_dtype(out)
     done = [contraction.ready(graph.cast(x.lazydata, acc), labels, sizes) for x, labels in zip(xs, terms)]
     live = set(range(len(done)))
     for i, j in contraction.order([labels for _, labels in done], output, sizes):

@@ -9,7 +9,7 @@ import numpy as np
 
 from ntgrad import graph
 from ntgrad.checks import Ints, checked, of_kind
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.dtype import dtypes, sum_dtype
 from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps
 from ntgrad.core import axis_of, shape_of, whole_number
@@ -164,20 +164,19 @@ class Rearranging(Indexing):
 
   # ---- made
   def vander(self, N: int | None = None, increasing: bool = False) -> Self:
-    """(n,) -> (n, N): the powers of each element, the highest first or ``increasing`` from 0 on. Raises ShapeError,
-    ArgumentError."""
+    """(n,) -> (n, N): the powers of each element, the highest first or ``increasing`` from 0 on; of ints int64. Raises
+    ShapeError, ArgumentError."""
     if self.ndim != 1: raise ShapeError(f"vander: shape {self.shape}; it takes one dimension")
     n = self.shape[0]
     columns = new_shape("vander", (n, n if N is None else N))[1]
-    x = self.named() if self.dtype.kind != "b" else self.named().cast(dtypes.default_int)
-    u = x.lazydata
-    acc = graph.acc_dtype(u.dtype) if u.dtype.kind == "f" else u.dtype
+    u, out = self.lazydata, sum_dtype(self.dtype)
+    acc = graph.acc_dtype(out)
     shape = (n, columns)
     times = graph.expand(graph.reshape(graph.cast(u, acc), (n, 1)), shape)
     first = graph.eq(graph.index_along(1, shape), 0 if increasing else columns - 1)
     powers = graph.where(first, 1, times)
     if n and columns: powers = graph.scan(BinaryOps.MUL, powers, 1, not increasing)
-    return x._wrap(graph.cast(powers, u.dtype))
+    return self.named()._wrap(graph.cast(powers, out))
 
   def diag_embed(self, offset: int = 0, dim1: int | str = -2, dim2: int | str = -1) -> Self:
     """(.., n) -> (.., m, m) with the last dim on a diagonal (``offset`` above the main one, m = n + |offset|), zeros elsewhere;

@@ -1,19 +1,21 @@
 """Reductions of ``Tensor``: sums, extremes, statistics, softmax, running sums.
 
-Sums of bools and small ints are int32 (uint32 for unsigned ones); float16, bfloat16 and fp8 sums accumulate in float32.
+Sums of ints and bools are int64 (``sum_dtype``), and are added up in int32 where no sum can be greater; float16, bfloat16 and fp8
+sums accumulate in float32.
 A reduction keeps its dims as 1 in the graph and drops them last, so that what is computed per row stays in the row's kernel.
 """
 from __future__ import annotations
 
 import math
-from typing import Any, Self, Sequence, Union, overload
+from typing import Any, Callable, Self, Sequence, Union, overload
 
 from ntgrad import graph
 from ntgrad.checks import checked, flag
-from ntgrad.codegen.dtype import DType, as_float, dtypes
+from ntgrad.codegen.dtype import DType, as_float, dtypes, sum_dtype
 from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.codegen.uop import BinaryOps, UOp
 from ntgrad.core import real_number
+from ntgrad.engine.bounds import bounds
 from ntgrad.names import without
 from ntgrad.tensor.elementwise import Elementwise
 from ntgrad.tensor.sorting import Picked, at_places
@@ -35,11 +37,39 @@ def reaches(u: UOp, best: UOp) -> UOp:
   return graph.or_(same, graph.isnan(u)) if u.dtype.kind == "f" else same
 
 
-def sum_node(u: UOp, axes: Sequence[int]) -> UOp:
-  """Sum with dims kept, accumulated in ``graph.acc_dtype`` and (floats) cast back."""
-  acc = graph.acc_dtype(u.dtype)
-  out = graph.total(graph.cast(u, acc), axes)
-  return graph.cast(out, u.dtype) if u.dtype.kind == "f" else out
+def fits_int32(fn: BinaryOps, u: UOp, n: int) -> bool:
+  """Whether int32 holds what n ints (or bools) of a node add up to, or multiply to (ADD, MUL)."""
+  d = u.dtype
+  if d.kind not in "iub": return False
+  def fits(lo: float, hi: float) -> bool:
+    most = max(-lo, hi)
+    return most * n < 2 ** 31 if fn is BinaryOps.ADD else most <= 1 or n <= int(math.log(2 ** 31 - 1, most))
+  return fits(dtypes.min(d), dtypes.max(d)) or d.kind != "b" and fits(*bounds(u, memory=False))   # the cheap answer first
+
+
+def combined(fn: BinaryOps, u: UOp, n: int, dtype: DType | None, how: Callable[[UOp], UOp]) -> UOp:
+  """Sums or products (ADD, MUL) of n elements each, which ``how`` makes, of elements cast to ``dtype`` or else to ``sum_dtype``.
+  Ints are added up in int32 where that holds what comes out, small floats in float32."""
+  out = sum_dtype(u.dtype) if dtype is None else dtype
+  if out.kind in "iu" and out.itemsize == 8 and fits_int32(fn, u, n): acc = dtypes.int32
+  else:
+    acc = graph.acc_dtype(out)
+    if dtype is not None: u = graph.cast(u, dtype)
+  return graph.cast(how(graph.cast(u, acc)), out)
+
+
+def reduced(fn: BinaryOps, u: UOp, axes: Sequence[int], dtype: DType | None = None) -> UOp:
+  """The sum or the product (ADD, MUL) along axes, which stay as dims of 1; see ``combined``."""
+  d = u.dtype
+  if dtype is None and d.kind == "f":   # as ``combined`` has it, without its questions
+    return graph.cast(graph.reduce(fn, graph.cast(u, graph.acc_dtype(d)), axes), d)
+  return combined(fn, u, count(u, axes), dtype, lambda x: graph.reduce(fn, x, axes))
+
+
+def scanned(fn: BinaryOps, u: UOp, axis: int, dtype: DType | str | None = None) -> UOp:
+  """Running sums or products (ADD, MUL) along an axis; see ``combined``."""
+  n, d = u.shape[axis] if u.shape else 1, None if dtype is None else dtypes.of(dtype)
+  return combined(fn, u, n, d, lambda x: graph.scan(fn, x, axis) if u.shape else x)
 
 
 @checked
@@ -54,19 +84,14 @@ class Reduction(Elementwise):
     return t
 
   def sum(self, axis: Axis = None, keepdim: bool = False, dtype: DType | str | None = None) -> Self:
-    """The sum along axes (None: all); ``dtype`` is what it accumulates in and gives. Raises AxisError."""
-    u = self.lazydata
+    """The sum along axes (None: all), of ints and bools int64; with ``dtype`` elements are cast first. Raises AxisError."""
     axes = self._dims("sum", axis)
-    if dtype is not None: return self._finish(graph.total(graph.cast(u, dtypes.of(dtype)), axes), axes, keepdim)
-    return self._finish(sum_node(u, axes), axes, keepdim)
+    return self._finish(reduced(BinaryOps.ADD, self.lazydata, axes, None if dtype is None else dtypes.of(dtype)), axes, keepdim)
 
   def prod(self, axis: Axis = None, keepdim: bool = False, dtype: DType | str | None = None) -> Self:
-    """The product along axes (None: all). Raises AxisError."""
-    u = self.lazydata
+    """The product along axes (None: all), of ints and bools int64; with ``dtype`` elements are cast first. Raises AxisError."""
     axes = self._dims("prod", axis)
-    acc = dtypes.of(dtype) if dtype is not None else graph.acc_dtype(u.dtype)
-    out = graph.reduce(BinaryOps.MUL, graph.cast(u, acc), axes)
-    return self._finish(graph.cast(out, u.dtype) if dtype is None and u.dtype.kind == "f" else out, axes, keepdim)
+    return self._finish(reduced(BinaryOps.MUL, self.lazydata, axes, None if dtype is None else dtypes.of(dtype)), axes, keepdim)
 
   def _extreme(self, name: str, fn: BinaryOps, axis: Axis, keepdim: bool) -> Self:
     u = self.lazydata
@@ -117,20 +142,22 @@ class Reduction(Elementwise):
     found = reaches(u, best)
     # n - i is greatest at the first
     first = graph.reduce(BinaryOps.MAX, graph.where(found, graph.sub(n, graph.index_along(a, u.shape)), 0), (a,))
-    out = graph.sub(n, first)
+    out = graph.cast(graph.sub(n, first), graph.place_dtype(n))
     if flag("keepdim", keepdim): return self._detached(graph.reshape(out, (1,) * len(s)) if axis is None else out)
     t = self._from_node(graph.drop(out, (a,)))
     if axis is not None: t._names = without(self._names, (a,))
     return t
 
   def argmax(self, axis: int | str | None = None, keepdim: bool = False) -> Self:
-    """Where the greatest is along an axis (None: in the flattened tensor), int32; the first of equals, a NaN before all.
+    """Where the greatest is along an axis (None: in the flattened tensor), int32 (int64 among 2**31 elements or more); the first
+    of equals, a NaN before all.
 
     Raises AxisError.
     """
     return self._argextreme("argmax", BinaryOps.MAX, axis, keepdim)
   def argmin(self, axis: int | str | None = None, keepdim: bool = False) -> Self:
-    """Where the least is along an axis (None: in the flattened tensor), int32; the first of equals, a NaN before all.
+    """Where the least is along an axis (None: in the flattened tensor), int32 (int64 among 2**31 elements or more); the first of
+    equals, a NaN before all.
 
     Raises AxisError.
     """
@@ -261,10 +288,5 @@ class Reduction(Elementwise):
     return self._finish(graph.cast(graph.add(graph.log(total), top), x.dtype), axes, keepdim)
 
   def cumsum(self, axis: int | str = 0, *, dtype: DType | str | None = None) -> Self:
-    """Running sums along an axis; with ``dtype`` elements are cast first. Raises AxisError."""
-    a = self._dim("cumsum", axis)
-    if dtype is not None: return self.cast(dtype).cumsum(a)
-    u = self.lazydata
-    u = graph.cast(u, graph.acc_dtype(u.dtype)) if u.dtype.kind != "f" else u
-    if not u.shape or not u.shape[a]: return self._wrap(u)
-    return self._wrap(graph.cast(graph.scan(BinaryOps.ADD, graph.cast(u, graph.acc_dtype(u.dtype)), a), u.dtype))
+    """Running sums along an axis, of ints and bools int64; with ``dtype`` elements are cast first. Raises AxisError."""
+    return self._wrap(scanned(BinaryOps.ADD, self.lazydata, self._dim("cumsum", axis), dtype))

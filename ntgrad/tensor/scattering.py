@@ -168,7 +168,7 @@ class Scattering(Indexing):
         finite = graph.lt(graph.absolute(x.lazydata), math.inf)
         return x._wrap(graph.cast(graph.where(graph.and_(where, finite), g, 0.0), x.dtype))
       return at_finite(xs[0], stays, share), at_finite(xs[1], won, graph.gather(share, index)), None
-    return ruled([out], [self, v, self._from_node(at)], rule)[0]  # type: ignore[no-any-return]
+    return ruled([out], [self, v, self._from_node(at)], rule)[0]
 
   def scatter_(self, dim: int | str, index: Any, src: Any, reduce: str | None = None) -> Self:
     """``scatter``, written in place; see ``add_``."""

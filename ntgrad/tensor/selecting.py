@@ -18,10 +18,10 @@ from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base, whole_number
 from ntgrad.names import without
 from ntgrad.tensor.creation import Creation, new_shape
-from ntgrad.tensor.elementwise import common_device
+from ntgrad.tensor.elementwise import common_device, common_dtype
 from ntgrad.tensor.indexing import added, host_values
 from ntgrad.tensor.rearranging import Rearranging
-from ntgrad.tensor.reduction import Reduction
+from ntgrad.tensor.reduction import Reduction, combined
 from ntgrad.tensor.sorting import Picked, Sorting, at_places
 
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
@@ -111,7 +111,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
 
   def _count_of_numbers(self, d: int) -> Any:
     """How many along a dim are not NaN, with a dim of 1."""
-    return self.detach().isnan().logical_not().sum(d, keepdim=True)
+    return self.detach().isnan().logical_not().sum(d, keepdim=True, dtype=dtypes.int32)
 
   def mode(self, dim: int | str = -1, keepdim: bool = False) -> Picked:
     """``(values, indices)``: what occurs most often along a dim, the least of several, and where it stands last. Raises
@@ -253,7 +253,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     if not m: found: Any = x._detached(graph.const(False, dtypes.bool, self.shape))
     elif m <= _FEW: found = (x.unsqueeze(-1) == t).any(-1)
     else:
-      d = promote(self.dtype, t.dtype)
+      d = common_dtype(self.lazydata, test_elements.lazydata)
       x, (t, _) = x.cast(d), t.cast(d).sort(0)
       found = t[t.searchsorted(x.named()).minimum(m - 1)] == x
     return found.logical_not() if invert else found
@@ -303,7 +303,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     if not size or not self.ndim or not self.numel():
       nothing: Self = make.full((size, self.ndim), fill_value, dtype=dtypes.int32, device=self.device)
       return nothing
-    counts = self.named().cast(dtypes.bool).reshape(-1).cast(dtypes.int32).cumsum(0)
+    counts = self.named().cast(dtypes.bool).reshape(-1).cumsum(0, dtype=dtypes.int32)
     at = counts.searchsorted(make.arange(1, size + 1, device=self.device).cast(dtypes.int32))
     columns, step = [], self.numel()
     for n in self.shape:
@@ -341,7 +341,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     if output_size is not None:
       whole_number("repeat_interleave", "output_size", output_size, 0)
       if not n: return x._along(d, self._from_host(np.zeros(0, np.int32)))
-      ends, at = r.cumsum(0), make.arange(output_size)
+      ends, at = r.cumsum(0, dtype=graph.acc_dtype(r.dtype)), make.arange(output_size)
       place = ends.searchsorted(at.to(ends.device) if ends.lazydata.device else at, right=True)
       return x._along(d, place.minimum(n - 1))
     counts = host_values("repeat_interleave", r, "give output_size=, their sum")
@@ -349,7 +349,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     return x._along(d, np.repeat(np.arange(n, dtype=np.int32), counts))
 
   def bincount(self, weights: Operand | None = None, minlength: int = 0) -> Self:
-    """How often each of 0, 1, .. occurs in a 1-d tensor of ints, int32, or the sum of its ``weights``: (n,) -> (greatest + 1,),
+    """How often each of 0, 1, .. occurs in a 1-d tensor of ints, int64, or the sum of its ``weights``: (n,) -> (greatest + 1,),
     at least ``minlength``. The greatest is computed at once, and raises CaptureError while a jit records.
 
     Raises ShapeError, DTypeError, ArgumentError for a negative element.
@@ -369,10 +369,11 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
 
   def _counts_of(self, index: UOp, size: int, weights: Any) -> Self:
     """How often each index occurs, or the sums of weights; those out of range do not count."""
-    if weights is None: one = graph.const(1, dtypes.int32, index.shape)
-    else: one = weights.lazydata if weights.dtype.kind == "f" else graph.cast(weights.lazydata, graph.acc_dtype(weights.dtype))
-    none = graph.const(0, one.dtype, (size,))
-    node = added(none, (index,), one) if size and index.shape[0] else none
+    one = graph.const(1, dtypes.int32, index.shape) if weights is None else weights.lazydata
+    def add_up(x: UOp) -> UOp:
+      none = graph.const(0, x.dtype, (size,))
+      return added(none, (index,), x) if size and index.shape[0] else none
+    node = combined(BinaryOps.ADD, one, index.shape[0], None, add_up)
     t: Self = self._from_node(node) if weights is None else weights._wrap(node)
     return t._called(None)
 
@@ -390,7 +391,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
 
   def histc(self, bins: int = 100, min: float = 0, max: float = 0) -> Self:
     """How many elements are in each of ``bins`` equal parts from min to max, the last with its upper end, in this dtype (ints and
-    bools: int32); elements outside and NaN count nowhere. Where both are equal, from the least to the greatest element.
+    bools: int64); elements outside and NaN count nowhere. Where both are equal, from the least to the greatest element.
 
     Raises ArgumentError.
     """
@@ -449,8 +450,8 @@ def _run_of(fresh: UOp) -> UOp:
 
 def _searched(u: UOp, v: UOp, n: int, rows: int, right: bool) -> UOp:
   """How many of the n sorted elements of a row are less than a value, or equal."""
-  shape = v.shape
-  count = graph.const(0, dtypes.int32, shape)
+  shape, places = v.shape, graph.place_dtype(n)
+  count = graph.const(0, places, shape)
   if not n or 0 in shape: return count
   work = dtypes.int64 if rows * n >= 2 ** 31 else dtypes.int32
   flat = graph.reshape(u, (rows * n,))
@@ -464,12 +465,12 @@ def _searched(u: UOp, v: UOp, n: int, rows: int, right: bool) -> UOp:
     ways = min(_WAYS - 1, n // step)
     every = (*shape, ways)
     def spread(x: UOp) -> UOp: return graph.expand(graph.reshape(x, (*shape, 1)), every)  # noqa: B023 - used at once
-    at = graph.add(graph.mul(graph.index_along(axis, every), step), spread(count))
+    at = graph.add(graph.mul(graph.cast(graph.index_along(axis, every), places), step), spread(count))
     at = graph.add(at, step - 1)
     there = graph.lt(at, n)
     x = graph.gather(flat, graph.add(spread(start), graph.cast(graph.minimum(at, n - 1), work)))
     less = graph.and_(there, _less(x, spread(v), right))
-    found = graph.reshape(graph.total(graph.cast(less, dtypes.int32), (axis,)), shape)
+    found = graph.reshape(graph.total(graph.cast(less, places), (axis,)), shape)
     count = graph.add(count, graph.mul(found, step))
     step //= _WAYS
   return count

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 from ntgrad import graph
 from ntgrad.checks import checked, flag
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError
+from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.codegen.uop import UOp
 from ntgrad.core import whole_number
 from ntgrad.tensor.elementwise import Elementwise
@@ -88,6 +88,9 @@ class Sorting(Elementwise):
     if u.shape and keep < u.shape[dim] and not math.prod(u.shape):
       u = graph.shrink(u, [(0, keep if a == dim else n) for a, n in enumerate(u.shape)])
     if not u.shape or not math.prod(u.shape): return u, graph.const(0, dtypes.int32, u.shape)
+    if u.shape[dim] > dtypes.max(dtypes.int32):
+      raise ShapeError(f"sorting {u.shape[dim]} elements along dim {dim}: int32 has places of {dtypes.max(dtypes.int32)} at most"
+                       "; sort parts of it")
     key, bits = bits_of(graph.detach(u))
     if descending: key = graph.xor(key, (1 << bits) - 1)
     places = places_of(key, dim, bits, keep)

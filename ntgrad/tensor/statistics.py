@@ -12,7 +12,7 @@ from ntgrad.codegen.uop import BinaryOps
 from ntgrad.tensor.functional import Functional
 from ntgrad.tensor.indexing import Indexing
 from ntgrad.tensor.numeric import Numeric
-from ntgrad.tensor.reduction import Axis, reaches
+from ntgrad.tensor.reduction import Axis, reaches, scanned
 from ntgrad.tensor.sorting import Picked
 
 _CHUNK = 32   # logcumsumexp: elements of a row that are looked at together
@@ -51,7 +51,7 @@ class Statistics(Functional, Indexing, Numeric):
     return (total / self.isnan().logical_not().cast(wide).sum(dim, keepdim)).cast(self.dtype)
   def _numbers(self) -> Self: return self.isnan().where(0, self) if self.dtype.kind in "fe" else self
   def count_nonzero(self, dim: Axis = None) -> Self:
-    """How many along dims (None: all) are not 0, int32; NaN is not. Raises AxisError."""
+    """How many along dims (None: all) are not 0, int64; NaN is not. Raises AxisError."""
     return self.ne(0).sum(dim)
 
   def trace(self) -> Self:
@@ -78,13 +78,8 @@ class Statistics(Functional, Indexing, Numeric):
 
   # ---- scans
   def cumprod(self, dim: int | str = 0, *, dtype: DType | str | None = None) -> Self:
-    """Running products along a dim; ``dtype`` is what they are computed in and given as. Raises AxisError."""
-    a = self._dim("cumprod", dim)
-    u = self.lazydata if dtype is None else graph.cast(self.lazydata, dtypes.of(dtype))
-    out = u.dtype if u.dtype.kind == "f" or dtype is not None else graph.acc_dtype(u.dtype)
-    if not u.shape or not u.shape[a]: return self._wrap(graph.cast(u, out))
-    wide = graph.acc_dtype(out)
-    return self._wrap(graph.cast(graph.scan(BinaryOps.MUL, graph.cast(u, wide), a), out))
+    """Running products along a dim, of ints and bools int64; with ``dtype`` elements are cast first. Raises AxisError."""
+    return self._wrap(scanned(BinaryOps.MUL, self.lazydata, self._dim("cumprod", dim), dtype))
 
   def cummax(self, dim: int | str = 0) -> Picked:
     """The greatest so far along a dim and where it is (of equal ones the last), int32; a NaN stays. Raises AxisError."""
@@ -99,7 +94,8 @@ class Statistics(Functional, Indexing, Numeric):
     if not s or not s[a]: return Picked(self._own(), self._detached(graph.const(0, dtypes.int32, s)))
     if u.dtype.kind == "b": u = graph.cast(u, dtypes.int32)
     best = graph.scan(fn, u, a)
-    where = graph.scan(BinaryOps.MAX, graph.where(reaches(u, best), graph.index_along(a, s), 0), a)
+    at = graph.cast(graph.index_along(a, s), graph.place_dtype(s[a]))
+    where = graph.scan(BinaryOps.MAX, graph.where(reaches(u, best), at, 0), a)
     return Picked(self._wrap(graph.cast(best, self.dtype)), self._detached(where))
 
   def logcumsumexp(self, dim: int | str) -> Self:

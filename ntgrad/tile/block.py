@@ -133,7 +133,8 @@ def block(x: Any) -> Block:
   """A value of an application as a Block: what a parameter or reference holds now, a number as a constant."""
   if isinstance(x, Block): return x
   if hasattr(x, "load_block"): return x.load_block()
-  if isinstance(x, int): return Block(UOp.const(dtypes.bool, x) if isinstance(x, bool) else ix.const(x))
+  if isinstance(x, int) and -(1 << 63) <= x < 1 << 64:
+    return Block(UOp.const(dtypes.bool, x) if isinstance(x, bool) else ix.const(x))
   if isinstance(x, Symbol): return Block(x.node)
   # as written: ``plain`` rounds it to the dtype that it meets
   if isinstance(x, float): return Block(UOp(Ops.CONST, dtypes.float32, (), float(x)))
@@ -343,7 +344,7 @@ def axis_number(name: str, axis: Any, ndim: int) -> int:
 def permute(x: Any, order: Sequence[int]) -> Block:
   """The dimensions in another order."""
   b = block(x)
-  got = tuple(axis_number("permute", a, b.ndim) for a in order)
+  got = tuple(axis_number("permute", a, b.ndim) for a in (order if isinstance(order, (list, tuple, range)) else [order]))
   if sorted(got) != list(range(b.ndim)):
     raise AxisError(f"permute: {tuple(order)} is no order of the {b.ndim} dimensions of a block {b.shape}")
   return Block(b.value, [b.axes[a] for a in got])
@@ -478,12 +479,12 @@ def gathered(b: Block, at: Sequence[UOp], axes: Sequence[Axis], inside: UOp) -> 
 def reduce(fn: BinaryOps, x: Any, axis: int | Sequence[int] | None, keep_dims: bool = False, name: str = "reduce") -> Block:
   """Combine along an axis, several, or all (None)."""
   b = block(x)
-  ids = range(b.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
+  ids = range(b.ndim) if axis is None else axis if isinstance(axis, (list, tuple, range)) else [axis]
   gone = {axis_number(name, a, b.ndim) for a in ids}
-  axes = [b.axes[d] for d in sorted(gone)]
-  bound = [a for a in axes if a is not None]
+  bound = [a for d in sorted(gone) if (a := b.axes[d]) is not None]
   out = [None if d in gone else a for d, a in enumerate(b.axes) if keep_dims or d not in gone]
   value = plain(b.value)
+  if wrong := refusal(fn, value.dtype, name): raise DTypeError(wrong)
   if not bound: return Block(value, out)
   present = [a for a in bound if a in value.ranges]
   if len(present) < len(bound):   # along an axis that the value does not depend on

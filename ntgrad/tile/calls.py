@@ -97,8 +97,9 @@ class Calls(Expressions):
     spec, (positional, named) = c.code.tree.args, c.defaults
     first = [*spec.posonlyargs, *spec.args]
     default = dict(zip([a.arg for a in first[len(first) - len(positional):]], positional)) | named
-    kinds = [(spec.posonlyargs, _P.POSITIONAL_ONLY), (spec.args, _P.POSITIONAL_OR_KEYWORD), ([spec.vararg], _P.VAR_POSITIONAL),
-             (spec.kwonlyargs, _P.KEYWORD_ONLY), ([spec.kwarg], _P.VAR_KEYWORD)]
+    kinds: list[tuple[Sequence[ast.arg | None], Any]] = [
+      (spec.posonlyargs, _P.POSITIONAL_ONLY), (spec.args, _P.POSITIONAL_OR_KEYWORD), ([spec.vararg], _P.VAR_POSITIONAL),
+      (spec.kwonlyargs, _P.KEYWORD_ONLY), ([spec.kwarg], _P.VAR_KEYWORD)]
     all_ = [_P(a.arg, kind, default=default.get(a.arg, _P.empty)) for args_, kind in kinds for a in args_ if a is not None]
     try: bound = inspect.Signature(all_).bind(*args, **kwargs)
     except TypeError as e: raise ApplicationError(f"{getattr(c.code.tree, 'name', 'lambda')}: {e}") from None

@@ -23,7 +23,7 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ApplicationError, ArgumentError, DeviceError, NtgradError, ShapeError, shown
 from ntgrad.codegen.listing import UOpList
 from ntgrad.codegen.recent import Recent
-from ntgrad.codegen.sizes import Dim
+from ntgrad.codegen.sizes import Dim, sizes_of
 from ntgrad.codegen.uop import UOp
 from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
@@ -32,6 +32,7 @@ from ntgrad.lock import alone, lock
 from ntgrad.symbol import Symbol, evaluate
 
 from .assess import Assessment, asking, dimensions_agree, same_grids
+from .block import seen
 from .interpret import Interpreter
 from .launch import Argument, Pair, described, launch, taken
 from .signature import BeyondError, Signature, constant, unbounded
@@ -382,8 +383,14 @@ class TileKernel(Signature):
         with assuming() as asked: self.build(full, numbers, values)
         if not conditions.keys() <= asked.keys(): return None
       return found
+    def at(sizes: Mapping[str, int]) -> Specialised | None:
+      if any(s.name not in sizes for s in sizes_of(values.values())): return None
+      here = {n: v if isinstance(v, int) else evaluate(seen(v), sizes) for n, v in values.items()}
+      shapes = [tuple([evaluate(e, here) for e in t._source.shape]) for t in self.tensors]
+      return self.build([None if a is None else a._replace(shape=s) for a, s in zip(full, shapes)], numbers, here)
     return Specialised(
-      self.name, kernel, tuple(parameters), known, mine, lines, self.output_dir, tracer.tf32, asserts, None if shared else again
+      self.name, kernel, tuple(parameters), known, mine, lines, self.output_dir, tracer.tf32, asserts, None if shared else again,
+      at if kernel.sizes else None
     )
 
   # ---- calling

@@ -58,6 +58,7 @@ class Launcher:
   sharing: tuple[tuple[int, int], ...]
   checks: Checks | None = None
   together: Callable[..., Launcher] | None = None
+  static: Callable[..., Launcher | None] | None = None   # gives that of the kernel that has numbers for its sizes
 
   def with_sizes(self, sizes: tuple[int, ...]) -> Launcher:
     """The launcher for certain run-time sizes."""
@@ -65,7 +66,8 @@ class Launcher:
     program, given = s.program.variant(sizes)  # type: ignore[union-attr]
     step = Step(program, s.slots, s.writes, (), s.device, s.offsets, given)
     alone = None if self.together is None else partial(self.together, sizes=sizes)
-    return Launcher(self.kernel, step, self.writes, self.names, self.sharing, self.checks, alone)
+    static = None if self.static is None else partial(self.static, sizes)
+    return Launcher(self.kernel, step, self.writes, self.names, self.sharing, self.checks, alone, static)
 
   @cached_property
   def program(self) -> Program:
@@ -360,7 +362,8 @@ def launcher_of(s: Specialised, device: str, aligns: tuple[int, ...] = (), share
     names, checks = tuple(p.name for p in s.parameters), s.checks(device)
     step = Step(program, tuple(range(len(names))), s.writes, (), device, (0,) * len(aligns))
     noted = None if checks is None else checks[0]
-    found = s.launchers[key] = Launcher(s.name, step, s.writes, names, s.sharing, noted, partial(launcher_of, s, device, aligns))
+    found = s.launchers[key] = Launcher(s.name, step, s.writes, names, s.sharing, noted,
+                                         partial(launcher_of, s, device, aligns), partial(s.static, device, aligns))
   return found.with_sizes(sizes) if sizes else found
 
 
@@ -494,6 +497,9 @@ def together(launcher: Launcher, storages: Sequence[Storage]) -> Launcher:
       if same and (w, i) in launcher.sharing and launcher.together is not None:
         shared.append((w, i))
         continue
+      # what must be kept has a number of elements
+      if same and launcher.static is not None and launcher.step.sizes and (numbers := launcher.static()) is not None:
+        return together(numbers, storages)
       a, b = launcher.names[w], launcher.names[i]
       what = "are the same memory" if same else "overlap in memory"
       raise ArgumentError(

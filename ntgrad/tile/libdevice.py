@@ -5,7 +5,7 @@ import math
 from typing import Any, Callable
 
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import DTypeError
+from ntgrad.codegen.errors import ArgumentError, DTypeError
 from ntgrad.codegen.uop import UnaryOps
 
 from . import block as _b, operations as _o, spellings as _s
@@ -41,6 +41,7 @@ for _name, _fn in _b.operators():
 def _formula(name: str) -> Callable[..., Block]:
   """One of ``ntgrad.formulas``, of floats: small ones are computed in float32, ints are float32."""
   def fn(*xs: Any) -> Block:
+    if not xs: raise ArgumentError(f"{name}: takes blocks and numbers, got none")
     d = _b.common_dtype(*xs)
     if d.kind != "f": d = dtypes.default_float
     wide = d if d.itemsize >= 4 or name in _BITS else dtypes.float32

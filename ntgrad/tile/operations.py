@@ -45,7 +45,7 @@ Shape = Sequence[_b.Size]
 
 
 def _shape(name: str, shape: Any) -> tuple[_b.Size, ...]:
-  got = (shape,) if isinstance(shape, int | Symbol) else tuple(shape)
+  got = tuple(shape) if isinstance(shape, (list, tuple, str)) else (shape,)
   try: fits = builtins.all(isinstance(s, int | Symbol) and s > 0 for s in got)
   except ArgumentError: fits = False   # a Symbol that has no value here
   if not fits: raise ShapeError(f"{name}: a block has the shape {got}; it takes positive ints, such as those of x.shape")

@@ -50,6 +50,8 @@ class Specialised:
   tf32: bool = False                          # a product asks for it
   asserts: tuple[Check, ...] = ()             # what it checks while it runs
   again: Callable[[Sequence[Pair]], Specialised | None] | None = field(default=None, compare=False)   # for pairs that are one
+  # of one for many sizes: the kernel that has numbers for them
+  numbers: Callable[[Mapping[str, int]], Specialised | None] | None = field(default=None, compare=False)
   launchers: Recent[Any, Any] = field(default_factory=lambda: Recent(64), compare=False)   # by device and settings
 
   @property
@@ -68,6 +70,14 @@ class Specialised:
   def launcher(self, device: str, aligns: tuple[int, ...] = (), sizes: tuple[int, ...] = ()) -> Launcher:
     """The kernel compiled for a device. See ``launcher_of``."""
     return launcher_of(self, device, aligns, (), sizes)
+
+  def static(self, device: str, aligns: tuple[int, ...], sizes: tuple[int, ...]) -> Launcher | None:
+    """The launcher of the kernel that has numbers for these sizes; None where there is none."""
+    if self.numbers is None or self.asserts: return None   # what it notes of asserts is in memory of its own
+    found = self.launchers["static", sizes]
+    if found is None:
+      found = self.launchers["static", sizes] = self.numbers(dict(zip([s.name for s in self.sizes], sizes))) or NEVER
+    return None if found is NEVER else launcher_of(found, device, aligns)
 
   @cached_property
   def sharing(self) -> tuple[tuple[int, int], ...]:

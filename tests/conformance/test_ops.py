@@ -55,7 +55,7 @@ def several(x: Any) -> list[Any]: return list(x) if isinstance(x, (tuple, list))
 
 
 def reference(row: Row, arrays: list[Array]) -> list[Array]:
-  if row.out == "acc": arrays = [a.astype(np.int64) if a.dtype.kind in "iu" and a.dtype.itemsize < 4 else a for a in arrays]
+  if row.out == "sum": arrays = [a.astype(np.int64) if a.dtype.kind in "biu" and a.dtype != np.uint64 else a for a in arrays]
   with np.errstate(all="ignore"): return [np.asarray(x) for x in several(row.ref(*[wide(a) for a in arrays]))]
 
 

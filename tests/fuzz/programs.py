@@ -24,7 +24,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 for folder in (ROOT, ROOT / "tests"):
   if str(folder) not in sys.path: sys.path.insert(0, str(folder))
-for setting, value in (("TUNE", "0"), ("VERIFY", "1"), ("WORKERS", "1")): os.environ.setdefault(setting, value)
+for setting, value in (("TUNE", "0"), ("VERIFY", "1"), ("POISON", "1"), ("WORKERS", "1")): os.environ.setdefault(setting, value)
 
 SECONDS = 20    # of a processor that a program may take: other work on the machine does not count
 SHORTEN = 12    # seconds for finding a shorter one

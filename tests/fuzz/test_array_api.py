@@ -233,6 +233,22 @@ def test_dtypes(x: np.ndarray[Any, Any], to: str) -> None:
     assert xp.isdtype(to, kind) == strict.isdtype(getattr(strict, to), kind)
 
 
+@pytest.mark.parametrize("kinds, name", [*CASES_TWO, ("fib", "where"), ("fib", "concat"), ("fi", "clip"), ("fib", "result_type")])
+def test_arrays_without_dimensions_promote_as_others(kinds: str, name: str) -> None:
+  every = [n for k in kinds for n in {"f": FLOATS, "i": INTS, "b": ("bool",)}[k]]
+  for a, b in [(a, b) for a in every for b in every if promotes(np.dtype(a), np.dtype(b))]:
+    x, y = xp.ones((2,), dtype=a), xp.ones((), dtype=b)
+    if name == "concat": got = xp.concat([x, y], axis=None)
+    elif name == "where": got = xp.where(xp.ones((2,), dtype="bool"), x, y)
+    elif name == "clip": got = xp.clip(x, min=y)
+    else: got = getattr(xp, name)(x, y)
+    d = got if name == "result_type" else got.dtype
+    want = np.result_type(np.dtype(a), np.dtype(b)).name
+    if name == "clip": want = a
+    elif name == "isin" or "equal" in name or name in ("less", "greater"): want = "bool"
+    assert d.name == want, (a, b)
+
+
 def test_the_namespace_of_a_tensor() -> None:
   x = Tensor([1.0, 2.0])
   assert x.__array_namespace__() is xp and x.__array_namespace__(api_version="2022.12") is xp

@@ -18,8 +18,9 @@ import pytest
 import ntgrad
 from ntgrad import Tensor, array_api as xp, nn
 from ntgrad.errors import NtgradError
-from support import calls_made, functional_cases, name_cases
+from support import calls_made, calls_names, calls_numeric, functional_cases, name_cases
 
+from . import test_arguments as good
 from .test_arguments import GOOD, Call, Model, _small  # noqa: F401
 
 TEXTS = {"reduction": ("mean", "sum", "none"), "dtype": ("float32", "float64"), "approximate": ("none", "tanh"),
@@ -35,7 +36,7 @@ NONE: dict[str, Any] = {
   "padding_mode": "zeros",
   "map_location": "NUMPY", "align_corners": False, "recompute_scale_factor": True, "activation": "gelu", "nonlinearity": "relu",
   "betas": (0.5, 0.75), "epochs": 2, "steps_per_epoch": 3, "jagged_dim": 0, "value": 1, "checks": True, "dims": (1,),
-  "save_path": "picture", "target": "c", "generator": lambda: ntgrad.Generator(1), "norm": lambda: nn.LayerNorm(2),
+  "save_path": "picture", "target": "c", "generator": 1, "norm": lambda: nn.LayerNorm(2),
   "memory_mask": lambda: Tensor(np.ones((3, 3), bool)).triu(1),
   **{f"{part}key_padding_mask": lambda: Tensor([[False, False, True]]) for part in ("", "src_", "tgt_", "memory_")}}
 TEXTS |= {"padding_mode": ("zeros", "border", "reflect", "circular"), "anneal_strategy": ("cos", "linear"),
@@ -127,30 +128,32 @@ def differences(name: str, make: Callable[[], Call]) -> Iterator[str]:
     behind = [given[q.name] for q in parameters if q.kind is P.VAR_POSITIONAL]
     if not several and p.kind is not P.KEYWORD_ONLY and any(behind): continue
     names = [n for n in (p.name, *[a for a, of in also.items() if of == p.name and a != p.name])]
-    tried = [value, *(changed(p.name, value) if not several else [value[::-1]])]
-    for i in range(len(tried)):
-      def again(i: int = i, p: P = p) -> tuple[Any, dict[str, Any], list[P]]:
+    if p.kind is p.POSITIONAL_ONLY or (several and not value): continue
+    # what the call gives; for what it leaves out the first of other values that is taken
+    others = [] if several or p.default is p.empty or value is not p.default else changed(p.name, value)
+    for other in [*others, value]:
+      def again(p: P = p, other: Any = other, own: bool = other is value) -> tuple[Any, dict[str, Any], list[P]]:
         fresh = make()
         values, ps = arguments(fresh)
-        if i: values[p.name] = tried[i]  # noqa: B023
+        if not own: values[p.name] = ntgrad.Generator(1) if p.name == "generator" else other
         return fresh.fn, values, ps
       want = outcome(lambda: by_place(*again()))  # noqa: B023
-      if i and isinstance(want, type): continue   # refused
-      if p.kind is p.POSITIONAL_ONLY or (several and not value): continue
+      if other is not value and isinstance(want, type): continue   # refused
       for at in names:
         got = outcome(lambda: by_place(*again(), p.name, at))  # noqa: B023
-        if got != want: yield f"{at}={tried[i]!r}: {str(got)[:300]}, by place {str(want)[:300]}"
-      if i or p.kind is p.KEYWORD_ONLY: continue
-      for at in names[not several:]:   # both ways at once
-        def twice(at: str = at) -> Any:
-          fn, values, ps = again()  # noqa: B023
-          args = [v for q in ps if q.kind not in (P.KEYWORD_ONLY, P.VAR_KEYWORD)
-                  for v in (values[q.name] if q.kind is P.VAR_POSITIONAL else [values[q.name]])]
-          return fn(*args, **{q.name: values[q.name] for q in ps if q.kind is P.KEYWORD_ONLY}, **{at: values[p.name]})  # noqa: B023
-        if p.default is not p.empty and value is p.default: continue   # as if it were left out
-        try: refused = isinstance(outcome(twice), type)
-        except TypeError: refused = True   # Python's own refusal
-        if not refused: yield f"{at} is taken twice"
+        if got != want: yield f"{at}={other!r}: {str(got)[:300]}, by place {str(want)[:300]}"
+      break
+    if p.kind is p.KEYWORD_ONLY or (p.default is not p.empty and value is p.default): continue   # as if it were left out
+    for at in names[not several:]:   # both ways at once
+      def twice(p: P = p, at: str = at) -> Any:
+        fresh = make()
+        values, ps = arguments(fresh)
+        args = [v for q in ps if q.kind not in (P.KEYWORD_ONLY, P.VAR_KEYWORD)
+                for v in (values[q.name] if q.kind is P.VAR_POSITIONAL else [values[q.name]])]
+        return fresh.fn(*args, **{q.name: values[q.name] for q in ps if q.kind is P.KEYWORD_ONLY}, **{at: values[p.name]})
+      try: refused = isinstance(outcome(twice), type)
+      except TypeError: refused = True   # Python's own refusal
+      if not refused: yield f"{at} is taken twice"
 
 
 def functions() -> dict[str, Callable[[], Call]]:
@@ -158,21 +161,26 @@ def functions() -> dict[str, Callable[[], Call]]:
   out: dict[str, Callable[[], Call]] = {}
   def value(node: ast.AST, scope: dict[str, Any]) -> Any:
     return eval(compile(ast.Expression(node), "", "eval"), scope)  # type: ignore[arg-type]
+  ways: set[Any] = set()
   for case in name_cases.cases():
     text = re.sub(r"(?<=[(\[ ])(autograd|func)\.", r"torch.\1.", case)
     node: Any = ast.parse(f"torch.{text}", mode="eval").body
     while not isinstance(node, ast.Call) and hasattr(node, "value"): node = node.value
     if not isinstance(node, ast.Call) or isinstance(node.func, ast.Call): continue
+    how = (ast.unparse(node.func), len(node.args), *[k.arg for k in node.keywords])   # values do not matter
+    if how in ways: continue
+    ways.add(how)
     def make(node: ast.Call = node) -> Call:
       scope = {"torch": ntgrad, **{n: Tensor(a) for n, a in name_cases.inputs().items()}}
       return Call(value(node.func, scope), tuple([value(a, scope) for a in node.args]),
                   {k.arg: value(k.value, scope) for k in node.keywords if k.arg})
     out[f"ntgrad.{case}"] = make
-  done: set[Any] = set()
-  for i, c in enumerate(functional_cases.CASES):
-    how = (c.name, len(c.args), *c.kwargs)   # values do not matter here
-    if how in done: continue
-    done.add(how)
+  done: dict[str, set[str]] = {}
+  for i, c in enumerate(functional_cases.CASES):   # those that give a parameter which none before gives
+    parameters = list(inspect.signature(getattr(nn.functional, c.name)).parameters)
+    said = {*parameters[:len(c.args)], *c.kwargs}
+    if said <= done.setdefault(c.name, set()): continue
+    done[c.name] |= said
     def taken(c: Any = c) -> Call:
       def tensor(x: Any) -> Any:
         if isinstance(x, functional_cases.C): x = x.array
@@ -184,6 +192,18 @@ def functions() -> dict[str, Callable[[], Call]]:
 
 
 def call(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Call: return Call(fn, args, kwargs)
+
+
+# tensors whose elements are told apart
+def f(*shape: int) -> Tensor: return Tensor((_counted(shape) / (np.prod(shape, dtype=int) + 1)).astype(np.float32))
+def i(*shape: int) -> Tensor: return Tensor((_counted(shape) % 2).astype(np.int32))
+def b(*shape: int) -> Tensor: return Tensor(_counted(shape) % 2 == 0)
+def _counted(shape: Any) -> Any: return np.arange(1, np.prod(shape, dtype=int) + 1).reshape(shape)
+
+
+@pytest.fixture(autouse=True)
+def _told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+  for name, fn in (("f", f), ("i", i), ("b", b)): monkeypatch.setattr(good, name, fn)
 
 
 def table(n: int = 4) -> Tensor: return Tensor(np.arange(2.0 * n).reshape(n, 2))
@@ -199,7 +219,9 @@ MORE: dict[str, Callable[[], Call]] = {   # what the good calls leave out
   "F.gumbel_softmax": lambda: call(nn.functional.gumbel_softmax, table(), 0.5, True),
   "ntgrad.min of two": lambda: call(ntgrad.min, table(), other=table() * 0.5 + 1),
 }
-CALLS = {**GOOD, **MORE, **functions(), **calls_made.of_methods(call, GOOD), **calls_made.standard(call)}
+NUMERIC = {f"Tensor.{n}": made for n, made in calls_numeric.calls(call, f, i, b).items()}
+METHODS = {**GOOD, **NUMERIC, **calls_names.calls(call, f, i, b)}
+CALLS = {**METHODS, **MORE, **functions(), **calls_made.of_methods(call, METHODS), **calls_made.standard(call)}
 
 
 @pytest.mark.parametrize("name", CALLS)

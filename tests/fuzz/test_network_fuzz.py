@@ -112,7 +112,8 @@ def run(*args: str, path: str = "") -> str:
 
 def test_crash(tmp_path: Path) -> None:
   """A process that dies is a finding, and the networks after it are tried."""
-  text = "import os, signal\nfrom ntgrad import Tensor\ndef f(*_): os.kill(os.getpid(), signal.SIGSEGV)\nTensor.backward = f\n"
+  text = "import os, signal\nfrom ntgrad import Tensor\n"
+  text += "def end(*_): os.kill(os.getpid(), signal.SIGSEGV)\nTensor.backward = end\n"
   (tmp_path / "sitecustomize.py").write_text(text)
   out = run("--count", "4", "--seed", "6", "--no-values", path=str(tmp_path))
   assert "the process ended with -11" in out and "4 networks of seed 6" in out

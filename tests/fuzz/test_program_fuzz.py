@@ -89,7 +89,7 @@ def test_model_refuses(text: str, error: type[Exception]) -> None:
 
 
 def test_model_has_no_rule() -> None:
-  for text in ("x[0] = 1e9", "x = x * 0.3", "x.expand(1, 2, 3)[0:0] = x * 1000 * 1000"):
+  for text in ("x[0] = 1e9", "x = x * 0.3", "x = x.cast('float32') * 1000 * 1000"):
     with pytest.raises(Undefined): values(A, text)
 
 

@@ -12,13 +12,15 @@ from ntgrad import config, tile
 from ntgrad.tile import language as tl
 from support.tile_python import defined
 
-# of x, y (4, 8) floats, i (4, 8) ints, b (4, 8) bools; all parameters by place, values that are not the defaults where one can see it
+# of x, y (4, 8) floats, i (4, 8) ints, b (4, 8) bools; all parameters by place, with other values than the defaults if it shows
 _CALLS = """
-add(i, i, False) | sub(i, i, False) | mul(i, i, False) | all(b, 1, True) | any(b, 1, True) | arange(2, 6) | argmax(i, 1, False, True)
-argmin(i, 1, False, True) | bitcast(x, "int32") | cast(x, "int32", None, True) | cat(x, y, False, 1) | cdiv(i, 3)
+add(i, i, False) | sub(i, i, False) | mul(i, i, False) | all(b, 1, True) | any(b, 1, True) | arange(2, 6)
+argmax(i, 1, False, True) | argmin(i, 1, False, True)
+bitcast(x, "int32") | cast(x, "int32", None, True) | cat(x, y, False, 1) | cdiv(i, 3)
 clamp(x, -0.5, 0.5, None) | cummax(x, 1, True, 4) | cummin(x, 1, True, 4) | cumprod(i, 1, True, "int64", 4)
 cumsum(i, 1, True, "int64", 4) | dot(x, tl.trans(y), tl.ones((4, 4)), "ieee", False, None, "float32") | expand_dims(x, 1)
-fdiv(x, y, True, False) | flip(x, 0) | fma(x, y, x) | full((2, 3), 5, "int32") | gather(x, i % 4, 0) | histogram(tl.ravel(i), 8, None)
+fdiv(x, y, True, False) | flip(x, 0) | fma(x, y, x) | full((2, 3), 5, "int32") | gather(x, i % 4, 0)
+histogram(tl.ravel(i), 8, None)
 interleave(x, y) | join(x, y) | max(x, 1, True, False, True) | min(x, 1, True, False, True) | maximum(x, y, None)
 minimum(x, y, None) | ones((2, 3), "int32") | zeros((2, 3), "int32") | pow(x * x + 1, y) | prod(x, 1, True) | rand(5, i, 7)
 randint(5, i, 7) | randn(5, i, 7) | ravel(x, False) | reduce_or(i, 1, True) | softmax(x, 1, False, True) | sort(x, 0, True)

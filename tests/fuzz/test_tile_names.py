@@ -8,9 +8,10 @@ import random
 
 import pytest
 
+from support.plain_c import NAME as C, needs_cc
 from support.tile_python import ROWS, check_names, defined
 
-PROGRAMS = {"NUMPY": 100, "CPU": 10}
+PROGRAMS = {"NUMPY": 100, "CPU": 10, C: 20}
 LOCALS = ("a", "b", "c")
 STEPS = 9             # statements at most, those inside others counted
 
@@ -22,7 +23,7 @@ class Writer:
   def __init__(self, seed: int):
     self.rng = random.Random(seed)
     self.lines: list[str] = []
-    self.left = STEPS
+    self.left = self.rng.randrange(1, STEPS + 1)
     self.counters: list[str] = []
     self.named = False            # whether row is
 
@@ -52,12 +53,13 @@ class Writer:
 
   def value(self) -> str:
     """An expression for a tile."""
-    kind = self.rng.randrange(9)
+    kind = self.rng.randrange(10)
     one, two = (self.row() if self.rng.random() < 0.3 else self.name() for _ in range(2))
     if kind < 3: return one
     if kind < 6: return f"bounded({one} {self.rng.choice('+-')} {two})"
     if kind == 6: return f"tl.where({one} > {two}, {two}, {one})"
     if kind == 7: return f"bounded(tl.cumsum({one}, 0))"
+    if kind == 8: return f"tl.flip({one}, 0)"
     return f"bounded({one} + put({self.rng.choice(('z', 'row'))}, {self.rng.randrange(ROWS)}, {two}) - {self.name()})"
 
   def target(self) -> str: return self.row() if self.rng.random() < 0.3 else self.name()
@@ -102,7 +104,7 @@ class Writer:
       case _: self.line(depth, f"{self.name()} = {self.value()}")
 
 
-@pytest.mark.parametrize("device", PROGRAMS)
+@pytest.mark.parametrize("device", ["NUMPY", "CPU", pytest.param(C, marks=needs_cc)])
 def test_programs(device: str) -> None:
   for seed in range(PROGRAMS[device]):
     text = Writer(seed).text()

@@ -132,6 +132,8 @@ class Generator:
     if not self.exact and not shape: return f"np.array({self.rng.choice([-0.5, 0.25, 1.5])})"
     if not self.exact: return f"np.linspace({self.rng.choice([-1, 0.2])}, {self.rng.choice([1, 0.7])}, {n}){turned}"
     if not shape: return f"np.array({first % 2 if dtype == 'bool' else first}, dtype=np.{dtype})".replace("np.bool)", "np.bool_)")
+    if dtype[0] == "i" and self.chance(0.15):   # sums and products of these wrap
+      return f"(np.arange({n}) + {(np.iinfo(dtype).max >> self.rng.choice([0, 1])) - n}).astype(np.{dtype}){turned}"
     if dtype == "bool": return f"(np.arange({n}) % {self.rng.choice([2, 3])} == 0){turned}"
     return f"np.arange({first}, {first + n}, dtype=np.{dtype}){turned}"
 
@@ -218,6 +220,7 @@ class Generator:
     """An expression for a tensor of its own made from another."""
     t, r = self.ask(text), self.rng
     if t is None: return None
+    if self.chance(0.3): return self.numbers(text, t)
     if self.chance(0.45): return self.arithmetic(text)
     if self.chance(0.35): return f"{text}.{r.choice(['contiguous', 'clone'])}()"
     kinds = ["to", "cast", "Tensor", "repeat", "sum", "where", "stack"]
@@ -241,6 +244,36 @@ class Generator:
     if kind == "rows": return f"{text}[{[r.randrange(t.shape[0]) for _ in range(r.choice([1, 2, 3]))]}]"
     if kind == "meshgrid": return f"{text}.meshgrid(Tensor([1, 2]))[0]" if t.ndim == 1 else None
     return f"{text}.roll({r.choice([0, 1, -1])}, {d})"
+
+  def numbers(self, text: str, t: Any) -> str:
+    """Results of no dimension, running sums, what folds, ints that wrap: it is their values that go wrong."""
+    r, d = self.rng, self.axis(t) if t.ndim else 0
+    kind = r.choice(["total", *(["scan"] * 2 if t.ndim else []), *(["fold", "ints", "ints"] if self.exact else [])])
+    if kind == "scan": return self.scanned(text, t, d)
+    if kind == "fold": return self.folded(text, t)
+    if kind == "total": return f"{text}.{'sum' if not self.exact else r.choice(['sum', 'max', 'any', 'all', 'prod'])}()"
+    how = r.choice(["//", "%", "<<", ">>", "abs"])
+    if how == "abs": return f"{text}.abs(){self.read_on()}"
+    other = (self.other(t) or text) if self.chance(0.5) else r.choice(["1", "3", "31", "40"])
+    return f"({text} {how} {other}){self.read_on()}"
+
+  def read_on(self) -> str:
+    """What makes more of ints than their low bits: a compiler that takes overflow for impossible gives the exact result there."""
+    return self.rng.choice(["", "", ".cast('int64')", ".cast('float64')", ".abs()", " // 2", " > 0"])
+
+  def scanned(self, text: str, t: Any, d: int) -> str:
+    """Running sums and products, mostly read on."""
+    how = self.rng.choice(["cumsum", "cumsum", "cumprod"]) if self.exact else "cumsum"
+    dtype = str(t.dtype) if t.dtype.kind == "f" else self.rng.choice(["int32", "int64"])
+    return f"{text}.{how}({d}, dtype='{dtype}'){self.read_on() if t.dtype.kind != 'f' else ''}"
+
+  def folded(self, text: str, t: Any) -> str:
+    """What is a number, or another tensor, once a schedule has looked at it."""
+    none = f"{text}.flatten()[0:0]"
+    one = self.rng.choice([f"{none}.sum()", f"{none}.prod()", f"{none}.any()", f"{none}.all()", f"{text} ** 0"])
+    if self.chance(0.5): return one
+    yes, no = self.rng.sample([text, self.other(t) or f"{text} * 2"], 2)
+    return f"{none}.{self.rng.choice(['any', 'all'])}().where({yes}, {no})"
 
   def arithmetic(self, text: str) -> str:
     t, r = self.ask(text), self.rng

@@ -13,9 +13,11 @@ import numpy as np
 import ntgrad
 from ntgrad.errors import AssignError, DTypeError, GradientError, ShapeError
 
+from .reference import ints_first
+
 Array = np.ndarray[Any, Any]
 DTYPES = ("float32", "float64", "int32", "int64", "int16", "uint8", "bool")
-LIMIT = {"uint8": (0, 255), "bool": (0, 1)}   # other dtypes: what float32 has exactly with room for sums
+LIMIT = {"float64": (-2.0 ** 40, 2.0 ** 40)}   # other dtypes: what float32 has exactly with room for sums
 MOST = 200                                    # elements of a value
 
 
@@ -71,18 +73,23 @@ class Memory:
 
 
 def promote(a: Any, b: Any) -> Any:
-  """ntgrad's promotion of two of ``DTYPES``: an int and a float give the float."""
-  a, b = np.dtype(a), np.dtype(b)
-  if a.kind != "f" and b.kind == "f": return b
-  if b.kind != "f" and a.kind == "f": return a
-  return np.promote_types(a, b)
+  """ntgrad's promotion of two values: an int and a float give the float, what has no dimensions counts by its category."""
+  p, q = category(a.dtype), category(b.dtype)
+  if p != q and (2 in (p, q) or (a.ndim == 0) != (b.ndim == 0)): return a.dtype if p > q else b.dtype
+  if (a.ndim == 0) != (b.ndim == 0): return a.dtype if a.ndim else b.dtype
+  return np.promote_types(a.dtype, b.dtype)
+
+
+def category(dtype: Any) -> int: return {"b": 0, "f": 2}.get(dtype.kind, 1)
 
 
 def fit(wide: Any, dtype: Any) -> Array:
-  """A result in its dtype; only small ones are compared."""
+  """A result in its dtype: ints wrap, of floats only small ones are compared."""
   wide, dtype = np.asarray(wide), np.dtype(dtype)
-  low, high = LIMIT.get(dtype.name, (-4000, 4000))
+  low, high = LIMIT.get(dtype.name, (-4000, 4000)) if session.exact else (-4000, 4000)
   if wide.size > MOST or wide.ndim > 5 or not np.isfinite(wide).all(): raise Undefined
+  if wide.dtype.kind in "iub" and dtype.kind in "iu": return wide.astype(dtype)
+  if dtype.kind in "ub": low, high = 0, 255 if dtype.kind == "u" else 1
   if wide.size and (wide.min() < low or wide.max() > high): raise Undefined
   if session.exact and dtype.kind == "f" and (wide * 8 != np.round(wide * 8)).any(): raise Undefined
   return np.array(np.trunc(wide) if dtype.kind in "iu" else wide).astype(dtype)
@@ -135,7 +142,9 @@ class Tensor:
   # ---- views
   def __getitem__(self, index: Any) -> Tensor:
     index, plain = host_index(index)
-    return self._view(self.index[index]) if plain else self._own(self.value()[index], self)
+    if plain: return self._view(self.index[index])
+    v, rest = ints_first(self.value(), index)
+    return self._own(v[rest], self)
   def reshape(self, *shape: Any) -> Tensor:
     return self._view(self.index.reshape(shape[0] if shape and isinstance(shape[0], tuple) else shape))
   view = reshape
@@ -200,9 +209,20 @@ class Tensor:
     return tuple(t._own(g, t) for t, g in zip((self, *others), grids))
   def roll(self, k: int, dim: int) -> Tensor: return self._own(np.roll(self.value(), k, dim), self)
   def sum(self, dim: Any = None, keepdim: bool = False) -> Tensor:
-    if self.dtype == np.uint8: raise Undefined
     v = self.value()
-    return self._own(v.sum(dim, keepdims=keepdim), self, dtype="int32" if v.dtype in (np.int16, np.bool_) else v.dtype)
+    return self._own(v.sum(dim, keepdims=keepdim), self, dtype=v.dtype if v.dtype.kind == "f" else "int64")
+  def prod(self, dim: Any = None, keepdim: bool = False) -> Tensor:
+    if self.dtype.kind != "f": raise Undefined
+    with np.errstate(all="ignore"): return self._own(self.value().prod(dim, keepdims=keepdim), self)
+  def any(self) -> Tensor: return self._own((self.value() != 0).any(), self, dtype="bool")
+  def all(self) -> Tensor: return self._own((self.value() != 0).all(), self, dtype="bool")
+  def cumsum(self, dim: int, dtype: str) -> Tensor: return self._scan(np.cumsum, dim, dtype)
+  def cumprod(self, dim: int, dtype: str) -> Tensor: return self._scan(np.cumprod, dim, dtype)
+  def _scan(self, fn: Any, dim: int, dtype: str) -> Tensor:
+    with np.errstate(all="ignore"): return self._own(fn(self.cast(dtype).value(), dim, dtype), self, dtype=dtype)
+  def abs(self) -> Tensor:
+    if self.dtype.kind == "b": raise Undefined
+    return self._own(np.abs(self.value()), self)
   def max(self, dim: Any = None, keepdim: bool = False) -> Tensor: return self._own(self.value().max(dim, keepdims=keepdim), self)
   def where(self, yes: Tensor, no: Any) -> Tensor:
     if self.dtype.kind != "b" or (no.dtype != yes.dtype if isinstance(no, Tensor) else yes.dtype.kind == "b"): raise Undefined
@@ -216,14 +236,8 @@ class Tensor:
 
   def _arithmetic(self, fn: Any, other: Any) -> tuple[Array, Any]:
     """A result's values, unrounded, and its dtype."""
-    b = (
-      other.dtype
-      if hasattr(other, "dtype")
-      else self.dtype
-      if isinstance(other, int) or self.dtype.kind == "f"
-      else np.dtype("float32")
-    )
-    dtype = promote(self.dtype, b)
+    if hasattr(other, "dtype"): dtype = promote(self, other)
+    else: dtype = self.dtype if isinstance(other, int) or self.dtype.kind == "f" else np.dtype("float32")
     if dtype.kind == "b": raise Undefined
     wide = "float64" if dtype.kind == "f" else "int64"
     with np.errstate(all="ignore"): return fn(self.value().astype(wide), np.asarray(_value(other)).astype(wide)), dtype
@@ -233,6 +247,18 @@ class Tensor:
   def __add__(self, other: Any) -> Tensor: return self._with(np.add, other)
   def __sub__(self, other: Any) -> Tensor: return self._with(np.subtract, other)
   def __mul__(self, other: Any) -> Tensor: return self._with(np.multiply, other)
+  def __pow__(self, n: int) -> Tensor:
+    if self.dtype.kind == "b": raise Undefined
+    return self._own(self.value() ** n, self)
+  def _ints(self, fn: Any, other: Any) -> Tensor:
+    """Of ints of one dtype, computed in it."""
+    v = np.asarray(_value(other))
+    if self.dtype.kind not in "iu" or hasattr(other, "dtype") and other.dtype != self.dtype: raise Undefined
+    with np.errstate(all="ignore"): return self._own(fn(self.value(), v.astype(self.dtype)), self, other)
+  def __floordiv__(self, other: Any) -> Tensor: return self._ints(np.floor_divide, other)
+  def __mod__(self, other: Any) -> Tensor: return self._ints(np.remainder, other)
+  def __lshift__(self, other: Any) -> Tensor: return self._ints(np.left_shift, other)
+  def __rshift__(self, other: Any) -> Tensor: return self._ints(np.right_shift, other)
 
   # ---- writes
   def _write(self, index: Array, value: Any, needs: bool, assign: bool = False) -> None:
@@ -257,13 +283,14 @@ class Tensor:
   def _given(self, value: Any) -> tuple[Array, bool]:
     """A value written into this tensor's dtype. Raises DTypeError."""
     typed = isinstance(value, (Tensor, np.ndarray))
-    if typed and promote(value.dtype, self.dtype) != self.dtype: raise DTypeError("a value of another dtype")
+    if typed and category(value.dtype) > category(self.dtype): raise DTypeError("a value of another category")
     v = np.array(_value(value))
     if not typed and v.dtype.kind == "f" and self.dtype.kind != "f": raise Undefined
     return v, isinstance(value, Tensor) and value.needs
 
   def __setitem__(self, index: Any, value: Any) -> None:
-    at = self.index[host_index(index)[0]]
+    base, rest = ints_first(self.index, host_index(index)[0])
+    at = base[rest]
     v, needs = self._given(value)
     while v.ndim > at.ndim and v.shape[0] == 1: v = v[0]
     if not broadcasts(v.shape, at.shape): raise ShapeError("a value of another shape")
@@ -280,7 +307,7 @@ class Tensor:
   def _in_place(self, fn: Any, other: Any) -> Tensor:
     wide, dtype = self._arithmetic(fn, other)
     if wide.shape != self.shape: raise ShapeError("a result of another shape")
-    if dtype != self.dtype: raise DTypeError("a result of another dtype")
+    if category(dtype) > category(self.dtype): raise DTypeError("a result of another category")
     self._write(self.index, wide, self.needs or (isinstance(other, Tensor) and other.needs))
     return self
   def __iadd__(self, other: Any) -> Tensor: return self._in_place(np.add, other)

@@ -23,8 +23,9 @@ S = (4, 6)
 
 @dataclass(frozen=True)
 class Row:
-  """``kinds`` of dtypes: f floats, i signed, u unsigned, b bool, 8 also fp8. ``out``: same, bool, float (ints give float32), acc,
-  int32. ``tol``: error allowed, in units of the dtype's last place of the largest value.
+  """``kinds`` of dtypes: f floats, i signed, u unsigned, b bool, 8 also fp8. ``out``: same, bool, float (ints give float32), sum,
+  int32, int64, with int32 (what both have together). ``tol``: error allowed, in units of the dtype's last place of the largest
+  value.
   ``composed``: made of operations that have rows of their own, and so tried in a few dtypes. ``sizes``: also with sizes of 1 and
   0; ``special``: also with NaN and infinities."""
   family: str
@@ -45,11 +46,10 @@ class Row:
   def result(self, d: DType) -> DType:
     """The dtype that the result must have."""
     if self.out == "bool": return dtypes.bool
-    if self.out == "int32": return dtypes.int32
+    if self.out in ("int32", "int64"): return dtypes.of(self.out)
     if self.out == "float": return d if d.kind == "f" else dtypes.float32
-    if self.out == "acc" and d.kind != "f":
-      if d.itemsize >= 4: return d
-      return dtypes.uint32 if d.kind == "u" else dtypes.int32
+    if self.out == "sum" and d.kind != "f": return d if d is dtypes.uint64 else dtypes.int64
+    if self.out == "with int32" and d.itemsize < 4: return dtypes.int32
     return d
 
 
@@ -301,7 +301,7 @@ rows("reduce", (S, "any"), *[
   ("sum keepdim", lambda a: a.sum(0, keepdim=True), lambda a: a.sum(0, keepdims=True)),
   ("sum two axes", lambda a: a.reshape(2, 2, 6).sum((0, 2)), lambda a: a.reshape(2, 2, 6).sum((0, 2))),
   ("cumsum", lambda a: a.cumsum(1), lambda a: a.cumsum(1)),
-  ("cumsum of columns", lambda a: a.cumsum(0).flip(1), lambda a: np.flip(a.cumsum(0), 1))], kinds="fiu", out="acc", tol=4)
+  ("cumsum of columns", lambda a: a.cumsum(0).flip(1), lambda a: np.flip(a.cumsum(0), 1))], kinds="fiub", out="sum", tol=4)
 rows("reduce", (S, "any"), *[
   ("mean", lambda a: a.mean(1), lambda a: a.mean(1)), ("mean all", lambda a: a.mean(), lambda a: a.mean()),
   ("var", lambda a: a.var(1), lambda a: a.var(1, ddof=1)), ("std", lambda a: a.std(0, correction=0), lambda a: a.std(0)),
@@ -320,14 +320,14 @@ rows(
   kinds="fiub8",
   tol=0,
 )
-rows("reduce", (S, "nonzero"), ("prod", lambda a: a.prod(1), lambda a: a.prod(1)), kinds="f", tol=8)
+rows("reduce", (S, "nonzero"), ("prod", lambda a: a.prod(1), lambda a: a.prod(1)), kinds="fiub", out="sum", tol=8)
 rows("reduce", (S, "few"), *[
   ("argmax", lambda a: a.argmax(1), lambda a: a.argmax(1)), ("argmin", lambda a: a.argmin(0), lambda a: a.argmin(0)),
   ("argmax all", lambda a: a.argmax(), lambda a: a.argmax())], kinds="fiub", grad=False, out="int32")
 rows("reduce", (S, "few"), *[
   ("any", lambda a: a.any(1), lambda a: (a != 0).any(1)),
   ("all", lambda a: a.all(0), lambda a: (a != 0).all(0))], kinds="fiub", grad=False, out="bool")
-rows("reduce", (S, "bool"), ("count", lambda a: a.sum(1), lambda a: a.sum(1)), kinds="i", grad=False, out="int32")
+rows("reduce", (S, "bool"), ("count", lambda a: a.sum(1), lambda a: a.sum(1)), kinds="ib", grad=False, out="sum")
 rows("reduce", (S, "few"), *[
   ("sort", lambda a: a.sort(1)[0], lambda a: np.sort(a, 1)),
   ("topk", lambda a: a.topk(2, 0)[0], lambda a: np.flip(np.sort(a, 0), 0)[:2], {"sizes": False})],
@@ -365,7 +365,7 @@ rows("matmul", (((5, 7), "any"), ((7, 3), "any")), *[
   ("batched", lambda a, b: a @ b, lambda a, b: a @ b, {"inputs": (((2, 3, 4), "any"), ((2, 4, 5), "any"))}),
   ("batch broadcast", lambda a, b: a @ b, lambda a, b: a @ b, {"inputs": (((2, 1, 3, 4), "any"), ((3, 4, 2), "any"))}),
   ("larger", lambda a, b: a @ b, lambda a, b: a @ b, {"inputs": (((33, 18), "any"), ((18, 35), "any")), "grad": False})],
-  kinds="fiu", out="acc", tol=32)
+  kinds="fiu", tol=32)
 rows("matmul", (((5, 7), "any"), ((7, 3), "any"), ((3,), "any")), *[
   ("linear", lambda a, w, b: a.linear(w, b), lambda a, w, b: a @ w + b),
   ("epilogue", lambda a, w, b: ((a * 2) @ w + b).relu(), lambda a, w, b: np.maximum(a * 2 @ w + b, 0)),

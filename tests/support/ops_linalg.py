@@ -80,5 +80,5 @@ rows("norms of matrices", ((2, 4, 3), "any"), *[
   *[(f"vector_norm {o}", lambda a, o=o: a.vector_norm(o, -1), lambda a, o=o: la.norm(a, o, -1), {"grad": o != 0})
     for o in (2, 1, 0, 3, -1, np.inf, -np.inf)],
   ("vector_norm of all", lambda a: a.vector_norm(keepdim=True), lambda a: la.norm(a.ravel()).reshape(1, 1, 1)),
-  ("matrix_rank", lambda a: a.matrix_rank(), la.matrix_rank, {"grad": False, "out": "int32"})],
+  ("matrix_rank", lambda a: a.matrix_rank(), la.matrix_rank, {"grad": False, "out": "int64"})],
   tol=64, composed=True, sizes=False, special=False)

@@ -266,7 +266,7 @@ rows(
   *[
     ("cummax where", lambda a: a.cummax(1)[1], lambda a: where_best(a, 1, np.maximum)),
     ("cummin where", lambda a: a.cummin(0)[1], lambda a: where_best(a, 0, np.minimum)),
-    ("count_nonzero", lambda a: a.count_nonzero(1), lambda a: np.count_nonzero(a, 1)),
+    ("count_nonzero", lambda a: a.count_nonzero(1), lambda a: np.count_nonzero(a, 1), {"out": "int64"}),
   ],
   kinds="fiub",
   grad=False,
@@ -277,7 +277,7 @@ rows(
   "statistics",
   (S, "any"),
   *[
-    ("trace", lambda a: a.trace(), lambda a: np.trace(a), {"out": "acc"}),
+    ("trace", lambda a: a.trace(), lambda a: np.trace(a), {"out": "sum"}),
     ("diff", lambda a: a.diff(), lambda a: np.diff(a), {"out": "same"}),
     ("diff twice", lambda a: a.diff(2, 0), lambda a: np.diff(a, 2, 0)),
     (
@@ -334,7 +334,7 @@ rows(
   (S, "nonzero"),
   ("cumprod", lambda a: a.cumprod(1), lambda a: a.cumprod(1)),
   kinds="fiu",
-  out="acc",
+  out="sum",
   tol=8,
   composed=True,
 )

@@ -153,6 +153,37 @@ class Program:
     self.say(f"{name} {axis} keep={keep}")
     return f(t), np.asarray(g(a))
 
+  def total(self, t: Tensor, a: Array) -> Value | None:
+    if not a.size or np.abs(a).sum() > 1e5: return None
+    name, f, g = self.pick_from(("sum", lambda x: x.sum(), np.sum), None, ("max", lambda x: x.max(), np.max),
+                                ("any", lambda x: x.any().float(), lambda x: np.any(x).astype(np.float32)))
+    self.say(f"{name} of all")
+    return f(t), np.asarray(g(a), np.float32)
+
+  def scan(self, t: Tensor, a: Array) -> Value | None:
+    """Running sums, and such of ints that wrap, read on as wider ones."""
+    if not a.ndim or np.abs(a).sum() > 1e5: return None
+    axis = self.choose(range(a.ndim))
+    big = np.int32(1 << 30)
+    def wrapped(x: Array) -> Array: return np.cumsum(x.astype(np.int32) * big, axis, np.int32).astype(np.int64) // (1 << 29)
+    def of_ints(x: Tensor) -> Tensor: return (x.int() * int(big)).cumsum(axis, dtype="int32").cast("int64") // (1 << 29)
+    name, f, g = self.pick_from(
+      ("cumsum", lambda x: x.cumsum(axis), lambda x: np.cumsum(x, axis)), None,
+      ("cumsum of ints", lambda x: of_ints(x).float(), wrapped))
+    self.say(f"{name} {axis}")
+    return f(t), g(a).astype(np.float32)
+
+  def fold(self, t: Tensor, a: Array) -> Value | None:
+    """What is a number, or the same, once it is scheduled."""
+    if self.linear: return None
+    name, f, g = self.pick_from(
+      None, ("x ** 0", lambda x: x ** 0, lambda x: x ** 0),
+      ("a sum of nothing", lambda x: x.flatten()[:0].sum(), lambda x: np.float32(0)),
+      ("all of nothing", lambda x: (x.flatten()[:0] > 0).all().where(x, x * 2), lambda x: x),
+      ("any of nothing", lambda x: (x.flatten()[:0] > 0).any().where(x * 2, x), lambda x: x))
+    self.say(name)
+    return f(t), np.asarray(g(a))
+
   def matmul(self, t: Tensor, a: Array) -> Value | None:
     if a.ndim < 1 or not a.size or np.abs(a).max() > 100: return None
     b = self.rng.integers(-2, 3, (a.shape[-1], self.choose([1, 3, 4]))).astype(np.float32)
@@ -181,6 +212,9 @@ STEPS = [
   "cat",
   "reduce",
   "reduce",
+  "total",
+  "scan",
+  "fold",
   "matmul",
   "contiguous",
 ]

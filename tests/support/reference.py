@@ -116,3 +116,23 @@ def scatter(base: Array, dim: int, index: Array, src: Array, add: bool) -> Array
     to[dim] = index[at]
     out[tuple(to)] = out[tuple(to)] + src[at] if add else src[at]
   return out
+
+
+def ints_first(a: Array, index: Any) -> tuple[Array, tuple[Any, ...]]:
+  """A view and an index of it in numpy that choose what PyTorch's ``a[index]`` does: there ints and integer arrays of shape ()
+  take their dimension away before the others are looked at."""
+  items = list(index) if isinstance(index, tuple) else [index]
+  taken = [0 if i is None or i is Ellipsis or isinstance(i, bool) else i.ndim if is_mask(i) else 1 for i in items]
+  at = next((k for k, i in enumerate(items) if i is Ellipsis), len(items))
+  items[at:at + 1] = [slice(None)] * (a.ndim - sum(taken))
+  rest, axis = [], 0
+  for i in items:
+    if not isinstance(i, bool) and not is_mask(i) and i is not None and not isinstance(i, slice) and np.ndim(i) == 0:
+      a = a[(slice(None),) * axis + (int(i), Ellipsis)]
+      continue
+    rest.append(np.array(i) if isinstance(i, (list, range)) else i)
+    axis += 0 if i is None or isinstance(i, bool) else i.ndim if is_mask(i) else 1
+  return a, (*rest, Ellipsis)
+
+
+def is_mask(i: Any) -> bool: return isinstance(i, np.ndarray) and i.dtype == bool

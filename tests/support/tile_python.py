@@ -23,7 +23,7 @@ WIDTH, ROWS = 4, 3            # of a tile; of the level above it
 
 TL = types.SimpleNamespace(
   sum=np.sum, max=np.max, maximum=np.maximum, minimum=np.minimum, where=lambda *xs: np.where(*xs).view(Value), static_range=range,
-  cumsum=lambda x, axis: np.cumsum(x, axis))
+  cumsum=lambda x, axis: np.cumsum(x, axis), flip=lambda x, axis: np.flip(x, axis).view(Value))
 
 
 class Value(np.ndarray):

@@ -324,10 +324,11 @@ def test_workers_make_the_same_source(name: str, two: None, monkeypatch: pytest.
   for noopt, wanted in ((0, alone), (1, {0: plain})):
     with config(noopt=noopt): jobs = programs.made_by_workers(kernels, device)
     until(lambda: all(j.answer or j.here for j in jobs.values()))   # noqa: B023
-    for i, (spec, needs, parts) in wanted.items():
-      got, conditions, chosen = jobs[i].answer
-      assert (got.source, got.grid, got.options, got.work) == (spec.source, spec.grid, spec.options, spec.work)
-      assert conditions == needs and chosen.kernel.applied == parts.kernel.applied
+    for i, made in wanted.items():
+      answer, want = jobs[i].answer, made.spec
+      got = answer.spec
+      assert (got.source, got.grid, got.options, got.work) == (want.source, want.grid, want.options, want.work)
+      assert answer.needs == made.needs and answer.parts.kernel.applied == made.parts.kernel.applied and not answer.refusals
 
 
 def test_programs_of_workers(two: None, monkeypatch: pytest.MonkeyPatch) -> None:

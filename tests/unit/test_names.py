@@ -123,7 +123,7 @@ ONE_TENSOR: dict[str, tuple[Callable[[Any], Any], tuple[str | None, ...]]] = {
   "list": (lambda x: x[:, [0, 2]], (B, None, C)),
   "tensor": (lambda x: x[:, INDEX], (B, None, None, C)),
   "tensor and int": (lambda x: x[0, INDEX], (None, None, C)),
-  "tensor, apart from an int": (lambda x: x[0, :, INDEX], (None, None, T)),
+  "tensor, apart from an int": (lambda x: x[0, :, INDEX], (T, None, None)),
   "two tensors": (lambda x: x[Tensor([0, 1]), :, Tensor([1, 1])], (None, T)),
   "gather": (lambda x: x.gather(1, Tensor(np.zeros((2, 2, 4), np.int32))), (B, None, C)),
   "scatter": (lambda x: x.scatter(1, Tensor(np.zeros((2, 2, 4), np.int32)), 1.0), BTC),

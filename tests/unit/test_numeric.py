@@ -124,8 +124,8 @@ def test_dtypes() -> None:
   for name in ("log1p", "atan", "erfc", "lgamma", "deg2rad"):
     assert getattr(i, name)().dtype is dtypes.float32 and getattr(h, name)().dtype is dtypes.float16
   assert i.hypot(2).dtype is dtypes.float32 and h.hypot(2).dtype is dtypes.float16 and h.float_power(2).dtype is dtypes.float64
-  assert i.div(2, rounding_mode="trunc").dtype is dtypes.int32 and i.cumprod(0).dtype is dtypes.int32
-  assert Tensor([True]).count_nonzero().dtype is dtypes.int32 and i.add(i, alpha=0.5).dtype is dtypes.float32
+  assert i.div(2, rounding_mode="trunc").dtype is dtypes.int32 and i.cumprod(0).dtype is dtypes.int64
+  assert Tensor([True]).count_nonzero().dtype is dtypes.int64 and i.add(i, alpha=0.5).dtype is dtypes.float32
   with pytest.raises(ArgumentError): Tensor([1], dtype="int8").fmod(1000)
 
 

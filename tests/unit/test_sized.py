@@ -123,6 +123,14 @@ def test_variants_for_multiples() -> None:
   assert [v.units for v in lanes.variants] == [(1, 1), (1, UNIT), (1, 1)]   # the last for much more work
 
 
+def test_nothing_is_a_multiple_of_all() -> None:
+  """A size may be 0 where its bounds say so, also in a variant for multiples of 16: no proof may rest on it being 1 at least."""
+  p = sized(elementwise({s: ix.Size(s, lower=0).node for s in "MN"}), Target("triton", blocks=True))
+  for sizes in ((7, 32), (7, 0)): p([], sizes=sizes)
+  assert [v.units for v in p.variants] == [(1, 4)] and p.variants[0].program.launched == [(7, 8), (7, 0)]  # type: ignore[attr-defined]
+  assert [s.lower for s in p.variants[0].program.kernel.sizes] == [0, 0]  # type: ignore[attr-defined]
+
+
 def test_a_variant_for_whole_blocks() -> None:
   """A product whose loop has whole blocks only runs without masks; at most four combinations of multiples have variants."""
   triton = renderer("triton")

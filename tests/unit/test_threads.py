@@ -225,6 +225,7 @@ class Counted(Pooled):
   def _new(self, size: int, nbytes: int) -> Any:
     self.made += 1
     return [size]
+  def copyin(self, raw: Any, data: Any) -> None: pass
 
 
 def test_a_pool_in_many_threads() -> None:

@@ -839,7 +839,7 @@ def rotation(x: Any, y: Any) -> None:
 @pytest.mark.parametrize("arranged", [by_halves, by_turns])
 def test_what_has_a_name_before_it_is_written_over_is_kept(arranged: Any) -> None:
   k = tile.make(arranged, rotation, (Tensor(2), Tensor(2)))
-  for rows, columns in ((3, 8), (5, 8), (7, 8)):   # numbers, then a run-time size
+  for rows, columns in ((3, 8), (5, 8), (7, 8), (3, 10), (4, 12)):   # numbers, then run-time sizes
     start = np.random.default_rng(rows).standard_normal((rows, columns)).astype(np.float32)
     x, y = Lazy(start).realize(), Lazy(start * 0).realize()
     k(x, y)
