@@ -26,13 +26,14 @@ for folder in (ROOT, ROOT / "tests"):
 for setting, value in (("TUNE", "0"), ("VERIFY", "1"), ("WORKERS", "1")): os.environ.setdefault(setting, value)
 
 SILENT = 600    # seconds without a network after which a job is ended
+EACH = 100      # networks of a process: it keeps the kernels that it has made, of which equal ones are made once
 
 
 def child(args: argparse.Namespace) -> None:
-  """A job: one network after another of the numbers on its input; a line of JSON before and after each."""
+  """A process of a job: one network after another of the numbers on its input; a line of JSON before and after each."""
   from support.network_draws import draws
   from support.network_run import tried
-  todo = set(json.loads(sys.stdin.read()))
+  todo = set(json.loads(sys.stdin.read())[:EACH])
   for d in draws(args.seed):
     if not todo: break
     if d.spec.number not in todo: continue
@@ -93,7 +94,7 @@ class Run:
         timer.start()
       if timer: timer.cancel()
       code = process.wait()
-      if "end" in last: return
+      if "end" in last: continue
       if "number" not in last: raise SystemExit(f"a job did not start: {code}")
       if "failures" in last: continue
       lost = {"where": "process", "what": f"the process ended with {code}", "settings": "", "code": "", "cause": f"ended {code}"}
