@@ -47,16 +47,16 @@ def _short_tanh(x):
   return tl.where(tl.abs(x) < 0.03, x * (1.0 - x * x * 0.33333333), 1.0 - 2.0 / (tl.exp(2.0 * x) + 1.0))
 
 def _floor_div(a, b):
-  # rounds to minus infinity; x // 0 is 0
-  d = tl.where(b == 0, 1, b)
+  # rounds to minus infinity; x // 0 is 0, and least // -1 wraps
+  d = tl.where((b == 0) | (b == -1), 1, b)
   q = a // d
   r = a - q * d
   q = tl.where((r != 0) & ((r < 0) != (d < 0)), q - 1, q)
-  return tl.where(b == 0, 0, q)
+  return tl.where(b == 0, 0, tl.where(b == -1, 0 - a, q))
 
 def _floor_mod(a, b):
   # the sign of b; x % 0 is 0
-  d = tl.where(b == 0, 1, b)
+  d = tl.where((b == 0) | (b == -1), 1, b)
   r = a % d
   r = tl.where((r != 0) & ((r < 0) != (d < 0)), r + d, r)
   return tl.where(b == 0, 0, r)

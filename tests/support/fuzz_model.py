@@ -175,6 +175,9 @@ class Tensor:
     old = (1,) * (len(shape) - self.index.ndim) + self.index.shape
     return self._view(np.broadcast_to(self.index, shape), expanded=old != tuple(shape))
   broadcast_to = expand
+  def unfold(self, dim: int, size: int, step: int) -> Tensor:
+    windows = np.lib.stride_tricks.sliding_window_view(self.index, size, dim)
+    return self._view(windows[(slice(None),) * dim + (slice(None, None, step),)], expanded=step < size)
   def detach(self) -> Tensor: return self._view(self.index, True)
 
   # ---- tensors of their own
@@ -193,9 +196,6 @@ class Tensor:
   def pad(self, pairs: Any) -> Tensor: return self._own(np.pad(self.value(), pairs) if self.ndim else self.value(), self)
   def repeat(self, *counts: int) -> Tensor: return self._own(np.tile(self.value(), counts), self)
   def repeat_interleave(self, n: int, dim: int) -> Tensor: return self._own(np.repeat(self.value(), n, dim), self)
-  def unfold(self, dim: int, size: int, step: int) -> Tensor:
-    windows = np.lib.stride_tricks.sliding_window_view(self.value(), size, dim)
-    return self._own(windows[(slice(None),) * dim + (slice(None, None, step),)], self)
   def cat(self, *others: Tensor, dim: int = 0) -> Tensor:
     if any(o.dtype != self.dtype for o in others): raise Undefined
     return self._own(np.concatenate([t.value() for t in (self, *others)], dim), self, *others)
