@@ -25,6 +25,7 @@ MOST_COPIES = 64      # of one round; more are added in pairs (``expand``)
 # sum over a block already
 MOST_BLOCKS = 4096
 LONG = 1 << 18
+FARTHEST = 1 << 40    # of a size that nothing bounds: parts of parts of a longer one would have places that no int64 holds
 
 
 def limit_additions(kernel: Kernel) -> Kernel:
@@ -32,6 +33,9 @@ def limit_additions(kernel: Kernel) -> Kernel:
 
   Of an axis that no useful number divides the last part is shorter.
   """
+  if kernel.free:
+    def far(a: Axis) -> bool: return isinstance(a.size, UOp) and not a.most and ix.vmax(a.size) > FARTHEST
+    kernel = kernel.with_(axes=tuple([replace(a, most=FARTHEST) if far(a) else a for a in kernel.axes]))
   while (found := too_long(kernel)) is not None:
     id, most = found
     size = kernel.axis(id).size
@@ -120,7 +124,7 @@ def longest(axis: Axis, free: bool = False) -> int:
   """How many elements an axis may have; of a run-time size twice what it is about, in what it was split into the bound. In a
   kernel for all sizes it may be long, and of what is longer than ``LONG`` the rest counts as one addition."""
   if isinstance(axis.size, int): return axis.size
-  return max(min(ix.vmax(axis.size), LONG if free else 2 * axis.count), 1)
+  return max(min(ix.vmax(axis.size), min(axis.most or LONG, LONG) if free else 2 * axis.count), 1)
 
 
 def is_float_sum(u: UOp) -> bool: return u.arg[0] is BinaryOps.ADD and u.dtype.kind == "f"

@@ -30,9 +30,10 @@ def select(kernel: Kernel, target: Target | None = None) -> Kernel:
   blocks = bool(target is not None and target.blocks)
   body = rewrite(kernel.body, {Ops.REDUCE: lambda old, new: _selected(new, blocks)})
   if all([a is b for a, b in zip(body, kernel.body)]): return kernel
-  used = {u.arg[0] for u in toposort(body) if u.op is Ops.RANGE} | {u.arg for u in toposort(body) if u.op is Ops.FOR}
-  gone = {i for u in kernel.reduces for i in u.arg[1]} - used
-  return kernel.with_(body=body, axes=tuple([a for a in kernel.axes if a.id not in gone]))
+  made = kernel.with_(body=body)
+  used = {u.arg[0] for u in made.nodes if u.op is Ops.RANGE} | {u.arg for u in made.nodes if u.op is Ops.FOR}
+  gone = kernel.bound - made.bound - used   # along an axis that is bound still the value may be the same everywhere
+  return made.with_(axes=tuple([a for a in kernel.axes if a.id not in gone]))
 
 
 def _selected(u: UOp, blocks: bool) -> UOp | None:

@@ -322,7 +322,7 @@ def _made_of_sums(u: UOp, there: Collection[UOp]) -> bool:
     n = stack.pop()
     if n in seen: continue
     seen.add(n)
-    if n.op is Ops.REDUCE_AXIS and n in there: return True
+    if n.op is Ops.REDUCE_AXIS and n in there and n.device is not None: return True   # of numbers alone it is any device's
     stack.extend([resolved(s) for s in n.src])
   return False
 

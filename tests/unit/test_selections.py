@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor, config, tile
+from ntgrad.backends.numpy.evaluate import Evaluator
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
+from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.selections import may_select, select
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.schedule import create_schedule
@@ -161,3 +163,21 @@ def test_blocks_are_read_at_their_own_indices() -> None:
 
 def test_which_sums_are_looked_at() -> None:
   assert may_select(total(ix.eq(B, A).where(load(TABLE, A, B), ZERO), 1)) and not may_select(total(load(TABLE, A, B), 1))
+
+
+def test_an_axis_that_nothing_varies_with_any_more_counts_still() -> None:
+  """sum[a, b](x[i - a + b] if a == b else 0) is sum[b](x[i]): as often as b has values."""
+  out, x = Param(0, (5,), dtypes.float32, True), Param(1, (5,), dtypes.float32, False)
+  i, a, b = Axis(0, 5, AxisKind.GRID), Axis(1, 3, AxisKind.LOOP), Axis(2, 3, AxisKind.LOOP)
+  place = ix.add(ix.sub(i.rng, a.rng), b.rng)
+  inside = ix.both(ix.ge(place, 0), ix.lt(place, 5))
+  value = UOp(Ops.LOAD, dtypes.float32, (x.uop, UOp(Ops.INDEX, ix.INT, (place,)), inside))
+  one = ix.eq(a.rng, b.rng).where(value, UOp.const(dtypes.float32, 0.0))
+  total = UOp(Ops.REDUCE, dtypes.float32, (one,), (BinaryOps.ADD, (1, 2)))
+  store = UOp(Ops.STORE, dtypes.float32, (out.uop, UOp(Ops.INDEX, ix.INT, (i.rng,)), total))
+  kernel = Kernel((out, x), (i, a, b), (store,))
+  assert [axis.id for axis in select(kernel).axes] == [0, 2]
+  data = np.arange(1, 6, dtype=np.float32)
+  memory = [np.zeros(20, np.uint8), data.view(np.uint8).copy()]
+  Evaluator("k", linearize(kernel)).run(memory, {})
+  np.testing.assert_array_equal(memory[0].view(np.float32), 3 * data)

@@ -159,6 +159,17 @@ def test_variants_for_much_more_work() -> None:
   for n, i in ((4, 0), (100, 0), (512, 1), (1024, 1), (1200, 1)): assert p.variant((n, n, n))[0] is p.variants[i].program
 
 
+def test_a_sum_of_any_length_is_cut_into_parts_whose_places_fit() -> None:
+  """Over two sizes that have no bounds but those of an index: parts of parts begin where an int64 says."""
+  b = Builder()
+  m, k = (ix.Size(s, lower=1, upper=1 << 31, hint=64).node for s in "MK")
+  i = b.loop(ix.times(m, k))
+  out, x, y = b.param((1,), written=True), b.param((ix.times(m, k),)), b.param((ix.times(m, k),))
+  kernel = b.kernel(out.set(0, (x[i] * y[i]).sum(i))).with_(free=True)
+  uops = pipeline.finish(pipeline.prepare(kernel, CPU), CPU)
+  assert max(abs(u.arg) for u in uops if u.op is Ops.CONST and u.dtype.kind in "iu") < 1 << 62
+
+
 def test_variants_for_what_opts_need() -> None:
   n = size("N")
   needs = (ix.lt(n, 65), ix.ge(n, 33))
