@@ -167,7 +167,7 @@ def test_a_sum_of_any_length_is_cut_into_parts_whose_places_fit() -> None:
   out, x, y = b.param((1,), written=True), b.param((ix.times(m, k),)), b.param((ix.times(m, k),))
   kernel = b.kernel(out.set(0, (x[i] * y[i]).sum(i))).with_(free=True)
   uops = pipeline.finish(pipeline.prepare(kernel, CPU), CPU)
-  assert max(abs(u.arg) for u in uops if u.op is Ops.CONST and u.dtype.kind in "iu") < 1 << 62
+  assert max(abs(u.arg) for u in uops if u.op is Ops.CONST and u.dtype.kind in "iu") < 1 << 48   # columns of a matrix come on top
 
 
 def test_variants_for_what_opts_need() -> None:
