@@ -78,7 +78,7 @@ def test_of_two(device: str, dtype: str) -> None:
   for name, (fn, want) in TWO.items():
     out.add(name, fn(A, B), want(a, b))
     for y in [y for y in (0, -1, i.bits, i.min) if i.min <= y]:
-      if (device, dtype, name, y) == ("CUDA", "int16", "//", -1): continue   # NVIDIA's assembler negates it in 32 bits: numbers.md
+      if (device, dtype, name, y) == ("CUDA", "int16", "//", -1): continue   # see numbers.md
       full, most = np.full_like(e, y), np.full_like(e, i.max)
       if y or name not in ("//", "%", "fmod"): out.add(f"{name} {y}", fn(E, y), want(e, full), wider)
       out.add(f"{y} {name}", fn(Tensor(y, dtype=dtype), E), want(full, e), wider)
