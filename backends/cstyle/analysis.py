@@ -13,9 +13,9 @@ from ntgrad.codegen.index import bounds, linear, vmin
 from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, memoized
 
 _INLINABLE = frozenset((Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.VECTORIZE, Ops.GEP))
-WRAPS = frozenset((BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.SHL, UnaryOps.NEG))
+_WRAPS = frozenset((BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.SHL, UnaryOps.NEG))
 # operations whose low bits depend on their sources' low bits only: they do not expose an overflow in their sources
-_MODULAR = WRAPS | {BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR, UnaryOps.NOT}
+_MODULAR = _WRAPS | {BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR, UnaryOps.NOT}
 MANY = 8   # elements at constant distances from one index that are worth a pointer to it
 
 
@@ -126,7 +126,7 @@ def _exposed_sources(u: UOp, read: set[UOp]) -> tuple[UOp, ...]:
 @memoized
 def wraps(u: UOp) -> bool:
   """Whether a signed int is computed that may leave the range of its dtype; smaller ones are computed as int."""
-  if u.op is not Ops.ALU or u.arg not in WRAPS or u.dtype.kind != "i" or u.dtype.itemsize < 4: return False
+  if u.op is not Ops.ALU or u.arg not in _WRAPS or u.dtype.kind != "i" or u.dtype.itemsize < 4: return False
   d = u.dtype.scalar()
   if u.arg is UnaryOps.NEG: u = UOp.alu(BinaryOps.SUB, UOp.const(d, 0), u.src[0])
   return bounds(u) == (dtypes.min(d), dtypes.max(d))

@@ -366,8 +366,8 @@ class Numeric(Activation, Reduction, Creation):
 
   # ---- bits
   def view(self, *shape: Any, dtype: Any = None) -> Self:
-    """``reshape``, or, of one dtype, ``bitcast``. Raises ShapeError, ArgumentError, DTypeError."""
-    if dtype is None and len(shape) == 1 and isinstance(shape[0], DType): return self.bitcast(shape[0])
+    """``reshape``, or, of one dtype or its name, ``bitcast``. Raises ShapeError, ArgumentError, DTypeError."""
+    if dtype is None and len(shape) == 1 and isinstance(shape[0], (DType, str)): return self.bitcast(shape[0])
     if dtype is None: return self.reshape(*shape)
     if shape: raise ArgumentError(f"view: a shape {shown(shape)} and dtype={shown(dtype)}; give one of them")
     return self.bitcast(dtype)

@@ -71,7 +71,8 @@ VIEWS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
   "bits": (lambda t: t[1:].bitcast("int32")[:, ::2].bitcast("float32"), lambda a: a[1:, ::2]),
   "wider bits": (lambda t: t.bitcast("float64")[1:].bitcast("float32"), lambda a: a[1:]),
   "narrower bits": (lambda t: t.T[::2].bitcast("uint8").bitcast("float32")[1], lambda a: a[:, 2]),
-  "view of a dtype": (lambda t: t.view(ntgrad.int16).view(dtype="float32"), lambda a: a),
+  "view of a dtype": (lambda t: t.view("int16").view(dtype="float32"), lambda a: a),
+  "view of a dtype by its object": (lambda t: t.view(ntgrad.int16).view(dtype="float32"), lambda a: a),
   "unfold": (lambda t: t.unfold(1, 2, 2), lambda a: a.reshape(3, 2, 2)),
 }
 OWN: dict[str, Callable[[Tensor], Tensor]] = {
