@@ -32,7 +32,7 @@ class CUDAGraph(Graph):
     self._params: list[Any] = []                 # and the driver's struct that has their address
     self._nodes: list[Any] = []
     self._buffers: list[int] = []                # how many of them are buffers; sizes follow
-    self._sizes = [n.sizes for n in nodes]
+    self._sizes: list[tuple[int, ...] | None] = [n.sizes for n in nodes]
     self._changed: dict[int, None] = {}          # nodes that the driver knows with other addresses or sizes
     self._left_out: set[int] = set()             # nodes without programs, as the driver knows them
     self._empty: set[int] = set()                # as they are
@@ -70,16 +70,17 @@ class CUDAGraph(Graph):
     """See :meth:`Graph.change`. The driver learns of it before the next launch."""
     values = self._given[node].values
     if arg < self._buffers[node] and values[arg] != raw:   # the kernel may have no use for the last
+      self._changed[node] = None   # first, for an interrupt may come between
       values[arg] = raw
-      self._changed[node] = None
 
   def resize(self, node: int, sizes: tuple[int, ...]) -> None:
     """See :meth:`Graph.resize`. The driver learns of it before the next launch."""
     if sizes == self._sizes[node]: return
     _, grid, _, _, more = self._programs[node].node(sizes)
+    self._sizes[node], self._changed[node] = None, None   # until it has them: an interrupt may come between
     self._given[node].values[self._buffers[node]:] = more
     self._cover(node, self._params[node], grid)
-    self._sizes[node], self._changed[node] = sizes, None
+    self._sizes[node] = sizes
 
   def _cover(self, node: int, p: Any, grid: tuple[int, int, int]) -> None:
     """Let a node have a grid. One without programs is no grid: such a node is left out, and keeps what it has."""

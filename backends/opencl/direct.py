@@ -32,10 +32,11 @@ class CPUGraph(Graph):
     """Take the machine code that is there by now."""
     if self._records is None:
       if not all([p.code for p in self._programs]): return
-      self._records = (Record * len(self._programs))()
-      self._launches = [p.launch_of(r, self._threads) for p, r in zip(self._programs, self._records)]
+      records = (Record * len(self._programs))()
+      launches = [p.launch_of(r, self._threads) for p, r in zip(self._programs, records)]
       for i, raws in enumerate(self._args):
-        for j, raw in enumerate(raws): self._programs[i].put(self._launches[i], j, raw)
+        for j, raw in enumerate(raws): self._programs[i].put(launches[i], j, raw)
+      self._launches, self._records = launches, records   # at once: an interrupt before, and they are made again
     for i in sorted(self._apart): self._cover(i)
 
   def _cover(self, node: int) -> None:

@@ -65,8 +65,8 @@ class OpenCLProgram(Program):
     except Exception as e:
       extents = f"grid {self._grid(sizes)} and local {self.spec.local}"
       raise DeviceError(f"kernel {self.spec.label}: launch with {extents} failed: {e}") from None
+    finally: device.enqueued += 1   # after it was enqueued, and whatever comes in between: an interrupt too
     device.last = event
-    device.enqueued += 1
     if not self.unit.launched: device.compiler.launched(self.unit, self.spec)
     if not wait: return None
     device.settle()

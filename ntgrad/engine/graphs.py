@@ -31,9 +31,10 @@ class Slot:
   def fill(self, raw: Any) -> None:
     """Make the arguments that allocation."""
     if raw is self.raw: return
-    self.raw = raw
+    self.raw = None   # until all arguments are: an interrupt may come between, and the pool give the same allocation again
     for args, i, at in self.args: args[i] = raw if at is None else at(raw)
     for change, node, i, at in self.nodes: change(node, i, raw if at is None else at(raw))
+    self.raw = raw
 
 
 def one_by_one(steps: Sequence[Launched]) -> Callable[[], None]:

@@ -8,10 +8,14 @@ import sys
 import tempfile
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ntgrad import Tensor
 from ntgrad.backends.process import uninterrupted
+from ntgrad.engine.device import get_device
+from ntgrad.engine.graphs import Slot
 from support.devices import missing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -211,3 +215,35 @@ def test_an_interrupt_while_a_node_goes() -> None:
   assert key not in uop._interned
   uop._interned[key] = entry   # as if ``_drop`` had not run
   assert below in uop.live_nodes() and key not in uop._interned
+
+
+def test_an_interrupt_while_a_replay_gets_its_memory() -> None:
+  """The same allocation, which the pool may give again, is given to every argument at the next call."""
+  raw, args, told = object(), [None, None], []
+  slot = Slot()
+  def interrupt(_: object) -> object:
+    slot.args[1] = (args, 1, None)
+    raise KeyboardInterrupt
+  slot.args = [(args, 0, None), (args, 1, interrupt)]
+  slot.nodes = [(lambda *change: told.append(change), 3, 1, None)]
+  with pytest.raises(KeyboardInterrupt): slot.fill(raw)
+  slot.fill(raw)
+  assert args == [raw, raw] and told == [(3, 1, raw)]
+  slot.fill(raw)
+  assert len(told) == 1
+
+
+@pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
+def test_an_interrupt_after_a_launch_was_enqueued() -> None:
+  """Who reads what it writes waits for it."""
+  device: Any = get_device("CPU")
+  kept = (Tensor.ones(8, device="CPU").contiguous().realize() * 3).realize()
+  program: Any = next(iter(device.programs)).clone()
+  program.ready()
+  def enqueue(*_: object) -> None: raise KeyboardInterrupt
+  program._launch, program._linkable, program._enqueue = None, False, enqueue
+  device.drain()
+  raws = [device.alloc(4096) for _ in range(program.spec.nparams)]
+  with pytest.raises(KeyboardInterrupt): program(raws, False, tuple(1 for _ in program.spec.sizes))
+  assert device.busy and kept.tolist() == [3] * 8
+  for raw in raws: device.free(raw, 4096)
