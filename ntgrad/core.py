@@ -22,6 +22,7 @@ from ntgrad.codegen.uop import MOVEMENT, Ops, UOp
 from ntgrad.engine.device import Device, DeviceName, device_name
 from ntgrad.host import host_view, is_host_view
 from ntgrad.names import Names, Places, aligned, at, axes_of, axis_of, fit_aligned, given, moved, text
+from ntgrad.stamps import Stamped
 from ntgrad.variable import Bound
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -274,6 +275,7 @@ class Base(Valued):
   def requires_grad(self, value: bool | None) -> None:
     if value is not None and not isinstance(value, (bool, np.bool_)):
       raise ArgumentError(f"requires_grad is {shown(value)}; it takes True, False or None")
+    Stamped.changes += 1
     if not value:
       if self._state == 1: self._view = (*self._view, (Ops.DETACH, None))
       self._state, self._node = 0 if value is None else -1, None

@@ -11,6 +11,7 @@ import ast
 import linecache
 import os
 import sys
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from types import CodeType, FrameType
 from typing import Any
@@ -48,6 +49,12 @@ def user_frame(depth: int = 1) -> FrameType:
   f = sys._getframe(depth)
   while is_internal(f.f_code.co_filename) and f.f_back is not None: f = f.f_back
   return f
+
+
+def warn(text: str) -> None:
+  """Say something about the user's line that is running."""
+  f = user_frame(2)
+  warnings.warn_explicit(text, UserWarning, f.f_code.co_filename, f.f_lineno)
 
 
 def note(node: UOp) -> UOp:

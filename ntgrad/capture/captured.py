@@ -2,21 +2,19 @@
 from __future__ import annotations
 
 import copy
-import gc
-from dataclasses import dataclass
-from types import FrameType
+import functools
 from typing import Any, Callable, NamedTuple, Sequence
 from weakref import ref
 
 from ntgrad import origins
-from ntgrad.alias import Alias, View, live_aliases, repeats, through, waiting
+from ntgrad.alias import Alias, live_aliases, through, waiting
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import CaptureError, NtgradError
 from ntgrad.codegen.recent import Recent
-from ntgrad.codegen.uop import Ops, UOp, live_nodes
-from ntgrad.core import Base, mode
+from ntgrad.codegen.uop import Ops, live_nodes
+from ntgrad.core import mode
 from ntgrad.engine import overrides, plans, realize as engine, report
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.capture import Output, Recorder, Shared, Watch, base_of, being_recorded, nothing_known, told_apart
@@ -25,29 +23,19 @@ from ntgrad.engine.replay import Replay
 from ntgrad.engine.sized_capture import Outline, Sized
 from ntgrad.engine.tracing import Trace, Values, tracing
 from ntgrad.graph import const
+from ntgrad.reads import Reads, reads_of
 from ntgrad.tensor import random
 from ntgrad.variable import Bound
 
 from .arguments import VALUES, Pieces, constant, put, take
+from .memory import Given, exact, keeper, made_after, make_own, serials_in_order, sharing, write_back
 
 RECORDINGS = 64   # of a function: so many signatures, or up to as many more
 BRANCHES = 4      # captures of one signature for values at which comparisons come out otherwise
+VARIANTS = 8      # captures of one signature for what the function read
+CHANGES = 4       # of them that are made without one that is used again, before the function is no longer captured
+REST = 16         # calls that it then runs plainly
 TRIES = 2         # pairs of recordings that are compared before a function is captured for each shape
-
-@dataclass
-class Given:
-  """How a captured function gets a Tensor argument.
-
-  ``kind`` "read": a copy of its elements, other memory at every call. "written": its memory, other memory at every call, in which
-  ``view`` finds it; arguments of one ``group`` share that memory. "state": memory that the function holds itself, the same at
-  every call.
-  """
-  kind: str
-  view: View = ()
-  shape: tuple[int, ...] = ()      # of the memory
-  group: int = 0
-  alias: ref[Alias] | None = None
-
 
 class Sizes(NamedTuple):
   """Sizes that change: the variable for each, its value now, and where it comes from: dimensions of Tensors (which Tensor, which
@@ -72,6 +60,17 @@ class First(NamedTuple):
 NO_SIZES = Sizes((), (), (), ())
 
 
+def call_of(owner: ref[Any], fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+  """A call of a method of an object that is not kept alive."""
+  return fn(owner(), *args, **kwargs)
+
+
+def called(fn: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+  """The user's function in a captured one, and its arguments."""
+  if isinstance(fn, functools.partial) and fn.func is call_of: return fn.args[1], (fn.args[0](), *args)
+  return fn, args
+
+
 def signature(pieces: Pieces) -> tuple[Any, ...]:
   """What a capture is made for: how its arguments are nested, what each Tensor is and what its dimensions are called, what
   all else is."""
@@ -88,8 +87,9 @@ class Capture:
   With ``sizes`` it is for all values of them: recorded at two, and replayed at others where the two recordings agree.
   """
 
-  def __init__(self, fn: Callable[..., Any], name: str, key: tuple[Any, ...], sizes: Sizes = NO_SIZES, depth: int = BRANCHES):
-    self.fn, self.name, self.key, self.sizes, self.dims = fn, name, key, sizes.sizes, sizes.dims
+  def __init__(self, fn: Callable[..., Any], name: str, key: tuple[Any, ...], sizes: Sizes = NO_SIZES, depth: int = BRANCHES,
+               strict: bool = False):
+    self.fn, self.name, self.key, self.sizes, self.dims, self.strict = fn, name, key, sizes.sizes, sizes.dims, strict
     self._all, self._depth = sizes, depth
     self._next: Capture | None = None           # for values at which comparisons come out otherwise
     self.used = self                            # what did the last call
@@ -104,6 +104,10 @@ class Capture:
     self._shared: list[int] = []                # which arguments shared memory then
     self._given: list[Given] = []
     self.replay: Replay | None = None
+    self.reads = Reads()                        # what the function read when it was recorded
+    self._variants: list[Capture] = []          # for what it read otherwise
+    self._now = self                            # the one among them that served the last call
+    self._changed = 0                           # how many were made since one served a second time
     self._result: Any = None
 
   def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces, values: Values = ()) -> Any:
@@ -113,17 +117,53 @@ class Capture:
       finally: self.used = one.used
     self.used = self
     if self.replay is not None and not (self.sizes and self._second(values)):
-      inputs = self._inputs(pieces)
-      # memory may be shared otherwise than when it was captured
-      if inputs is None or not self.replay.check(): return self._plainly(args, kwargs, pieces, values)
-      try: outputs = self.replay.run(inputs, random.next_state)
-      except NtgradError as e:
-        origins.blame_caller(e, f"in a replay of {self.name}, called")
-        raise
-      return put(self._result, _giver(outputs))
+      now = self._for_reads()
+      if now.replay is not None: return now._replayed(args, kwargs, pieces, values)
+      self.used = now
+      if self._changed > CHANGES:
+        self._changed += 1
+        if self._changed > CHANGES + REST: self._changed = CHANGES - 1
+        return now._plainly(args, kwargs, pieces, values)
+      if now is not self: return now.call(args, kwargs, pieces, values)
     if self.calls == 0 or (any(self._written) and sharing(pieces) != self._shared):
       return self._plainly(args, kwargs, pieces, values)
     return self._capture(args, kwargs, pieces, values)
+
+  def _replayed(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces, values: Values) -> Any:
+    assert self.replay is not None
+    inputs = self._inputs(pieces)
+    # memory may be shared otherwise than when it was captured
+    if inputs is None or not self.replay.check(): return self._plainly(args, kwargs, pieces, values)
+    try: outputs = self.replay.run(inputs, random.next_state)
+    except NtgradError as e:
+      origins.blame_caller(e, f"in a replay of {self.name}, called")
+      raise
+    return put(self._result, _giver(outputs))
+
+  def _for_reads(self) -> Capture:
+    """The capture for what the function reads now: the last one, one that was made before, or another."""
+    now = self._now
+    if now.replay is not None and now.reads.hold():
+      self._changed = 0
+      return now
+    others = [c for c in (self, *self._variants) if c is not now]
+    found = next((c for c in others if c.replay is not None and c.reads.hold()), None)
+    if found is None: found = next((c for c in (now, *others) if c.replay is None), None)   # it is on its way
+    if found is None:
+      why = now.reads.why
+      report.note(f"{self.name} is captured anew: {why}")
+      self._changed += 1
+      if self._changed == CHANGES + 1:
+        origins.warn(f"jit {self.name}: what it reads has been other at each of the last {CHANGES} calls: {why}; it runs plainly "
+                     f"for {REST} calls. Pass it as a Tensor, or read it outside of the function")
+      if now.reads.returns:
+        found = Capture(self.fn, self.name, self.key, self._all, self._depth, self.strict)
+        self._variants = [*self._variants[1 - VARIANTS:], found]
+      else:   # nothing can bring back what is gone
+        found = now
+        found.replay, found.calls = None, 0
+    self._now = found
+    return found
 
   def _other(self, values: Values) -> Capture | None:
     """The capture for values that are not this one's: those at which a comparison comes out otherwise, and all where the
@@ -133,10 +173,10 @@ class Capture:
         if self.replay.move(values): return None
       elif self._first is None or self._first.holds(values): return None
       if self._depth:
-        if self._next is None: self._next = Capture(self.fn, self.name, self.key, self._all, self._depth - 1)
+        if self._next is None: self._next = Capture(self.fn, self.name, self.key, self._all, self._depth - 1, self.strict)
         return self._next
     found = self._each[values]
-    if found is None: found = self._each[values] = Capture(self.fn, self.name, self.key)
+    if found is None: found = self._each[values] = Capture(self.fn, self.name, self.key, strict=self.strict)
     return found
 
   def _second(self, values: Values) -> bool:
@@ -146,7 +186,7 @@ class Capture:
   def _alone(self) -> Capture:
     """What was recorded last, for its values alone."""
     out = copy.copy(self)
-    out.sizes, out.dims, out._first, out.used, out._each = (), (), None, out, Recent(1)
+    out.sizes, out.dims, out._first, out.used, out._now, out._each = (), (), None, out, out, Recent(1)
     return out
 
   def _sized(self, trace: Trace, recorder: Recorder, inputs: Sequence[int], outputs: Sequence[Output], rng: Sequence[Buffer],
@@ -231,7 +271,7 @@ class Capture:
         if through(t._view) != g.view or a.node.shape != g.shape or groups.setdefault(g.group, a) is not a: return None
     if len(set(groups.values())) != len(groups): return None
     for a in groups.values():
-      if a.memory is None: _make_own(a)
+      if a.memory is None: make_own(a)
     written = {*self.replay.written, *(a.memory.storage for a in groups.values())}
     if any([a.memory.storage in self.replay.touched for a in groups.values()]): return None
     if written and any([base_of(t.lazydata).arg.storage in written for t in read]): return None
@@ -293,10 +333,11 @@ class Capture:
     theirs = dict.fromkeys([t._alias for t, w in zip(pieces.tensors, self._written) if w])
     engine.compute(theirs)   # all of what an argument is a part of
     for a in theirs:
-      if a.memory is None: _make_own(a)
+      if a.memory is None: make_own(a)
     recorder = Recorder(name)
     trace = Trace(self.sizes, values) if self.sizes else None
     before, before_values = (self._alone(), self._first.values) if self._first is not None else (None, ())
+    self.reads = reads_of(*called(self.fn, args), kwargs)
     stand_ins, read, written = self._stand_ins(pieces, trace)
     # values not computed, or in another's memory
     elsewhere = [ref(a) for a in live_aliases if a.memory is None]
@@ -312,7 +353,9 @@ class Capture:
       being_recorded.append(recorder)
       with recorder, nothing_known(), told_apart(), tracing(trace):
         call: Any = put((args, kwargs), _giver(stand_ins))
-        outputs, result = self._outputs([self.fn(*call[0], **call[1])], recorder, {*serials, *written_serials})
+        box = [self.fn(*call[0], **call[1])]
+        self.reads.settle()
+        outputs, result = self._outputs(box, recorder, {*serials, *written_serials})
     except Shared:
       self.calls = 0   # the next call runs plainly
       recorder.undo()
@@ -326,6 +369,8 @@ class Capture:
       if recorder in being_recorded: being_recorded.remove(recorder)
       recorder.leave()
     recorder.writes = dict.fromkeys(recorder.writes)   # the values before would keep memory
+    lines = self.reads.said(f"jit {name}")
+    if lines and self.strict: raise CaptureError(f"jit {name}: it reads what is not compared at later calls: {'; '.join(lines)}")
     if not recorder.launches and not outputs and not recorder.writes:
       raise CaptureError(
         f"jit {name}: the function launched no kernel, so there is nothing to capture; realize() what it computes"
@@ -339,7 +384,7 @@ class Capture:
     if other_data and self.sizes and values != self._host_values:   # it may be the same at each call of these sizes
       self._tries, self._first = 0, None
       report.note(f"{name} is captured for each shape: it makes a tensor from host data that is not the same at each size")
-      _write_back(written, name)
+      write_back(written, name)
       return put(result, _giver([o.first() for o in outputs]))
     if other_data:
       shape, dtype, _ = next(a for a, b in zip(recorder.data, self._host) if a != b)
@@ -355,17 +400,17 @@ class Capture:
     copied = [p for p, g in zip(pieces.places, self._given) if g.kind == "read"]
     copied += [f"an argument of shape {b.shape} that is written" for b, _ in written]
     gone = [(ref(b.storage), p) for b, p in zip([*read, *(b for b, _ in written)], copied)]
-    _write_back(written, name)
+    write_back(written, name)
     del call
     x = a = t = None
     stand_ins.clear()
     read.clear()
     written.clear()
     for a in live_aliases:   # a kept result would keep the whole graph that it came from
-      if _made_after(recorder.start, a):
+      if made_after(recorder.start, a):
         for t in a.seen():
           if t._state == 1: t._node = None
-    late = [x for x in (r() for r in elsewhere) if x is not None and _made_after(recorder.start, x)]
+    late = [x for x in (r() for r in elsewhere) if x is not None and made_after(recorder.start, x)]
     if late and self._late < 2:
       # computed here because it is used, or its sources were about to be overwritten: this call is right as it ran, the next one
       # is captured
@@ -443,95 +488,12 @@ class Capture:
     return [Output(type(t), t._alias.node) for t in own], holes
 
 
-def sharing(pieces: Pieces) -> list[int]:
-  """Which Tensors share memory: for each the first one that it shares with, and whether it is expanded."""
-  first: dict[Alias, int] = {}
-  return [2 * first.setdefault(t._alias, i) + repeats(t._view) for i, t in enumerate(pieces.tensors)]
-
-
-def serials_in_order(given: list[Given], read: list[int], written: list[int]) -> list[int]:
-  """The numbers of the copies that stand for arguments, in the order of the arguments."""
-  reads, writes, out = iter(read), iter(written), []
-  seen: set[int] = set()
-  for g in given:
-    if g.kind == "read": out.append(next(reads))
-    elif g.kind == "written" and g.group not in seen:
-      seen.add(g.group)
-      out.append(next(writes))
-  return out
-
-
-def exact(tensors: list[Any]) -> list[Buffer]:
-  """For computed Tensors, Buffers that hold exactly their elements: their own, or copies."""
-  out: list[Any] = []
-  for t in tensors:
-    u = t.lazydata
-    while u.op is not Ops.BUFFER and ((r := engine.resolved(u)) is not u or u.op is Ops.RESHAPE or u.op is Ops.DETACH):
-      u = r if r is not u else u.src[0]
-    out.append(u.arg if u.op is Ops.BUFFER else type(t)._from_node(UOp.unique(Ops.CONTIGUOUS, t.dtype, (t.detach().lazydata,))))
-  if all([type(b) is Buffer for b in out]): return out
-  if copies := [t._alias for t in out if isinstance(t, Base)]: engine.compute(copies)
-  return [base_of(b.lazydata).arg if isinstance(b, Base) else b for b in out]
-
-
-def _write_back(written: list[tuple[Buffer, Alias]], name: str) -> None:
-  """What was written to the copies of arguments is the arguments' now."""
-  for b, a in written:
-    engine.before_writing([a.memory.storage], [a])
-    a.memory.take(b)
-    a.overwritten(f"a call of {name}")
-
-
-def _make_own(a: Alias) -> None:
-  """Give an Alias whose value lies in another's memory its own."""
-  a.renew()
-  engine.compute([a])
-
-
-def keeper(storage: Any) -> str:
-  """What keeps an argument's memory, in words."""
-  for a in live_aliases:
-    tensors = list(a.seen())
-    if not tensors: continue
-    base = base_of(a.node)
-    if base.op is Ops.BUFFER:
-      if base.arg.storage is not storage: continue
-      what = "as"
-    elif any([u.op is Ops.BUFFER and u.arg.storage is storage for u in engine.walk((a.node,))]): what = "by"
-    else: continue
-    where = _held_by(tensors)
-    shape = tensors[0].shape
-    return f"{'as' if what == 'as' else 'by a value that was not realised,'} a tensor of shape {shape}{where}"
-  return "by a tensor that is not realised, or the gradients of one"
-
-
-def _held_by(tensors: list[Any]) -> str:
-  """Where Tensors are held: an attribute, a list, a dict."""
-  for t in tensors:
-    for holder in gc.get_referrers(t):
-      if holder is tensors or isinstance(holder, FrameType) or isinstance(holder, Pieces): continue
-      if isinstance(holder, list): return " in a list"
-      if isinstance(holder, dict):
-        key = next((k for k, v in holder.items() if v is t), None)
-        owner = next((o for o in gc.get_referrers(holder) if getattr(o, "__dict__", None) is holder), None)
-        return f" in the attribute {key!r} of a {type(owner).__name__}" if owner is not None else f" under {key!r} in a dict"
-      if not isinstance(holder, (tuple, type(iter([])))) and hasattr(holder, "__dict__"):
-        key = next((k for k, v in vars(holder).items() if v is t), None)
-        if key is not None: return f" in the attribute {key!r} of a {type(holder).__name__}"
-  return ""
-
-
 def pieces_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pieces:
   """The arguments of a call as what they are made of."""
   out = Pieces([(len(args), tuple(kwargs))])
   for i, a in enumerate(args): take(a, f"argument {i}", out)
   for k, a in kwargs.items(): take(a, f"argument {k!r}", out)
   return out
-
-
-def _made_after(serial: int, a: Alias) -> bool:
-  base = base_of(a.node)
-  return base.op is Ops.BUFFER and base.arg.storage.serial > serial
 
 
 def _giver(tensors: list[Any]) -> Callable[[], Any]:

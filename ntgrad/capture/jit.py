@@ -29,11 +29,12 @@ from ntgrad.codegen.uop import Ops
 from ntgrad.engine.replay import Replay
 from ntgrad.engine.tracing import Values
 from ntgrad.lock import alone, lock
+from ntgrad.reads import wrappers
 from ntgrad.tensor import Tensor
 from ntgrad.variable import Bound
 
 from .arguments import Pieces
-from .captured import NO_SIZES, RECORDINGS, Capture, Sizes, being_recorded, pieces_of, signature
+from .captured import NO_SIZES, RECORDINGS, Capture, Sizes, being_recorded, call_of, pieces_of, signature
 
 ROUTES = 1024     # signatures of which it is known what capture they have
 
@@ -79,8 +80,8 @@ class TinyJit(Generic[P, R]):
     return super().__new__(cls) if fn is not None or not options else functools.partial(cls, **options)
 
   @checked
-  def __init__(self, fn: Callable[P, R], *, dynamic: Mapping[Any, Any] | None = None):
-    self.fn = fn
+  def __init__(self, fn: Callable[P, R], *, dynamic: Mapping[Any, Any] | None = None, strict: bool = False):
+    self.fn, self.strict = fn, strict
     self.dynamic = _axes(fn, dynamic or {})
     self.name = getattr(fn, "__qualname__", type(fn).__name__).split("<locals>.")[-1]
     functools.update_wrapper(self, fn, updated=())
@@ -103,7 +104,7 @@ class TinyJit(Generic[P, R]):
       key = id(owner)
       found = self._of[key] = (
         ref(owner, lambda _: self._of.pop(key, None)),
-        TinyJit[..., Any](functools.partial(_call, ref(owner), self.fn)),
+        TinyJit[..., Any](functools.partial(call_of, ref(owner), self.fn), strict=self.strict),
       )
       found[1].name = self.name
       found[1].dynamic = {k - 1 if isinstance(k, int) else k: axes for k, axes in self.dynamic.items()}
@@ -164,7 +165,7 @@ class TinyJit(Generic[P, R]):
       if route[1].sizes: self._routes[key] = route
     key, sizes = route
     found = self._captures[key]
-    if found is None: found = self._captures[key] = Capture(self.fn, self.name, key, sizes)
+    if found is None: found = self._captures[key] = Capture(self.fn, self.name, key, sizes, strict=self.strict)
     return found, sizes.values
 
   def _sized(self, key: tuple[Any, ...], pieces: Pieces) -> tuple[tuple[Any, ...], Sizes]:
@@ -257,16 +258,16 @@ def _given(a: Any) -> Any:
   return Tensor(a)
 
 
-def _call(owner: ref[Any], fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any: return fn(owner(), *args, **kwargs)
-
-
 if TYPE_CHECKING:
   @overload
-  def jit(fn: Callable[P, R], *, dynamic: Mapping[Any, Any] | None = None) -> TinyJit[P, R]: ...
+  def jit(fn: Callable[P, R], *, dynamic: Mapping[Any, Any] | None = None, strict: bool = False) -> TinyJit[P, R]: ...
   @overload
-  def jit(fn: None = None, *, dynamic: Mapping[Any, Any] | None = None) -> Callable[[Callable[P, R]], TinyJit[P, R]]: ...
-  def jit(fn: Any = None, *, dynamic: Any = None) -> Any: ...
+  def jit(fn: None = None, *, dynamic: Mapping[Any, Any] | None = None,
+          strict: bool = False) -> Callable[[Callable[P, R]], TinyJit[P, R]]: ...
+  def jit(fn: Any = None, *, dynamic: Any = None, strict: bool = False) -> Any: ...
 else: jit = TinyJit
+
+wrappers[TinyJit] = lambda captured: captured.fn
 
 
 __all__ = ["TinyJit", "jit"]

@@ -201,6 +201,14 @@ class Recorder(Watch):
 being_recorded: list[Recorder] = []
 
 
+def refuse_recording(what: str) -> None:
+  """Raises CaptureError where this thread records a captured function: ``what`` is no work of a device, so replays would not
+  do it."""
+  for r in being_recorded:
+    if r.thread == threading.get_ident():
+      raise CaptureError(f"jit {r.name}: {what}, which a replay does not repeat; call it outside of the captured function")
+
+
 base_of, moved, onto = engine.base_of, engine.moved, engine.onto
 
 

@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from ntgrad.checks import checked
+from ntgrad.stamps import Stamped
 from ntgrad.tensor import Tensor
 
 
-class ModuleBase:
+class ModuleBase(Stamped):
   """What is seen of a Module (``nn/module.py``) from here: which of its tensors are not trained, and what its line says."""
   _said: ClassVar[tuple[str, ...]] = ()      # attributes that ``repr`` shows; with * in front without their names
   _buffers: frozenset[str] = frozenset()     # names of tensors that are not trained

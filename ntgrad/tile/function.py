@@ -13,6 +13,7 @@ from ntgrad.codegen.uop import UOp
 from ntgrad.core import Base as Tensor, mode
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import default_device
+from ntgrad.reads import wrappers
 
 from .kernel import TileKernel
 
@@ -104,6 +105,9 @@ class Function:
     return new_tensor(
       device, tuple(shape), dtypes.of(dtype) if dtype is not None else first.dtype if first is not None else dtypes.default_float
     )
+
+
+wrappers[Function] = lambda f: (f.kernel, *f.backward)
 
 
 def attached(t: Tensor, call: Call, number: int, needs: bool) -> Tensor:

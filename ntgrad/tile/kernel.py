@@ -29,6 +29,7 @@ from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
 from ntgrad.engine.device import default_device, get_device
 from ntgrad.lock import alone, lock
+from ntgrad.reads import reads_of, wrappers
 from ntgrad.symbol import Symbol, evaluate
 
 from .assess import Assessment, asking, dimensions_agree, same_grids
@@ -178,6 +179,7 @@ def at_line(e: NtgradError, fn: Any) -> NtgradError:
 
 class TileKernel(Signature):
   """A kernel of the tile language; calling it runs it. See :func:`make`."""
+  _KNOWN = (*Signature._KNOWN, "_chosen", "_specialised", "_families")
 
   def __init__(
     self,
@@ -197,6 +199,10 @@ class TileKernel(Signature):
     self.__name__, self.__doc__ = name, application.__doc__
     self.tuned = any(s.meta for s in self.symbols.values())
     self.identity = fingerprint(name, source_text(application))
+
+  def forget(self) -> None:
+    """See :meth:`Signature.forget`."""
+    super().forget()
     self._chosen: Recent[Any, dict[str, int]] = Recent(1024)
     self._specialised: Recent[Any, Specialised | None] = Recent(1024)
     self._families: Recent[Any, Family] = Recent(256)
@@ -226,6 +232,7 @@ class TileKernel(Signature):
                   numbers_only: bool = False) -> tuple[Specialised, Sizes, Form | None] | None:
     """The kernel for arguments, and what a launch gives for its run-time sizes; None where there are no programs. ``device``
     (default: the default one) is where it is to run, ``buffers`` gives the tuner the arguments' memory."""
+    if self.reads is not None and not self.reads.hold(): self.read_otherwise()
     full = self.placed(taken)
     numbers, given = self.again(given)
     for i, x in zip(self.given, arguments):
@@ -233,7 +240,9 @@ class TileKernel(Signature):
     try: values = self.bind(full, given)
     except BeyondError:
       if self.wider is None: raise
-      return self.wider()._specialise(taken, arguments, given, device, buffers, numbers_only)
+      wider = self.wider()
+      try: return wider._specialise(taken, arguments, given, device, buffers, numbers_only)
+      finally: self.reads = wider.reads
     left = [s for n, s in self.symbols.items() if n not in values]
     if left: values = self.choose(left, full, numbers, values, device or default_device(), buffers)
     if not numbers_only:
@@ -365,12 +374,17 @@ class TileKernel(Signature):
     checks = self.checks or config.checks
     grids = [p for p in parameters if not p.scalar and not p.of]
     tracer = Tracer(parameters, grids[0].arrangement.levels[0] if grids else (), checks=checks)
+    reads = reads_of(self.application) if self.reads is None else None
     try:
       with tracer: Interpreter(tracer, values).application(self.application, tiles)
     except NtgradError:
       # of the arrangement, whichever line came to it
       if (misfit := next((p.misfit for p in parameters if p.misfit is not None), None)): raise misfit from None
       raise
+    if reads is not None:
+      reads.settle()
+      reads.said(self.name)
+      self.reads = reads
     if not any(p.written for p in parameters):
       raise ApplicationError(f"{self.name}: the application stores nothing; assign to one of {', '.join(self.names)}")
     mine = tuple((n, known[n] if n in known else self.settings[n][0]) for n in OPTIONS if n in self.settings or n in known)
@@ -402,6 +416,7 @@ class TileKernel(Signature):
   # ---- seeing
   def _seen(self, args: Sequence[Any], given: Mapping[str, Any], blocks: bool = False) -> Specialised:
     if args: return self.specialise(*args, **given)
+    if self.reads is not None and not self.reads.hold(): self.read_otherwise()
     if self.last is not None and not given: return self.last
     try: return self.general(blocks, given).specialised
     except NtgradError as e:
@@ -421,6 +436,9 @@ class TileKernel(Signature):
   def arrangements(self, *args: Any, **given: Any) -> str:
     """The meta-operations that arrange each parameter, with numbers or, before any call, sizes."""
     return self._seen(args, given).arrangements()
+
+
+wrappers[TileKernel] = lambda kernel: kernel.application
 
 
 def device_for(target: str) -> Device:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Container, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Container, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.arrangement import Arrangement
@@ -14,6 +14,8 @@ from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, did_you
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.size_text import shape_text
 from ntgrad.codegen.sizes import Dim
+from ntgrad.engine import report
+from ntgrad.reads import Reads
 from ntgrad.symbol import Symbol, evaluate, size_of, solved
 
 from .assess import Assessment, mended, no_empty_tiles
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
   from .sizes import Form
 
 
+STATES = 4   # of what an application reads, whose kernels are kept
+
+
 class BeyondError(ShapeError):
   """A size that is not what the options of a dimension without a name say: they are about what is likely."""
 
@@ -34,6 +39,7 @@ class Signature:
   tuned = False                # whether the tuner chooses for it
   pieces = True                # whether what it reads may be a piece of a memory
   device: str | None = None    # where it runs where no argument says; None: the default device
+  _KNOWN: ClassVar[tuple[str, ...]] = ("_launchers", "_sized", "last")   # what is known of calls
 
   def __init__(self, name: str, tensors: Sequence[Tensor], arranged: Sequence[Tensor], assessed: Sequence[Assessment],
                checks: str | None):
@@ -42,9 +48,31 @@ class Signature:
     # the positional arguments of a call
     self.given = [i for i, t in enumerate(tensors) if not (t.constexpr and t.value is not None)]
     self.symbols: dict[str, Symbol] = {s.name: s for t in arranged for s in t.symbols()}
+    self.reads: Reads | None = None               # what its application read from outside, once it was read
+    self._states: list[tuple[Reads, dict[str, Any]]] = []   # what was known while it read otherwise
+    self.forget()
+
+  def forget(self) -> None:
+    """Forget all calls."""
     self._launchers: Recent[Any, Any] = Recent(1024)
     self._sized: Recent[Any, Any] = Recent(256)   # of calls that differ in sizes only: what tells which kernel serves them
     self.last: Any = None                         # the kernel of the last call
+
+  def read_otherwise(self) -> None:
+    """What the application read is not what it was: go on with what is known of such calls, or begin anew. At least the
+    ``STATES`` used last are kept."""
+    assert self.reads is not None
+    report.note(f"{self.name} is read anew: {self.reads.why}")
+    before = {k: v for k, v in vars(self).items() if k in self._KNOWN}
+    if self.reads.returns: self._states = [*self._states[1 - STATES:], (self.reads, before)]
+    self.reads = None
+    self.forget()
+    for i, (reads, known) in enumerate(self._states):
+      if not reads.hold(): continue
+      del self._states[i]
+      self.reads = reads
+      vars(self).update(known)
+      return
 
   def _specialise(self, taken: Sequence[Argument], arguments: Sequence[Any], given: Mapping[str, Any], device: str | None = None,
                   buffers: Callable[[Any], Sequence[Any]] | None = None) -> tuple[Any, tuple[int, ...], Form | None] | None:

@@ -641,7 +641,7 @@ def test_state_that_is_replaced() -> None:
   w = [Tensor(array(3)).realize()]
   g = captured(lambda x: x * w[0], Tensor(array(3)))
   w[0] = Tensor(array(3, seed=1))
-  refused(lambda: g(Tensor(array(3))), "is gone or was replaced")
+  for _ in range(3): np.testing.assert_allclose(g(Tensor(array(3))).numpy(), array(3) * array(3, seed=1), 1e-6)   # what is read is another object: captured anew
   v = Tensor(array(3)).realize()
   h = captured(lambda x: x * v, Tensor(array(3)))
   v.replace(Tensor(array(3, seed=1)))

@@ -17,6 +17,7 @@ from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, DTypeError, GradientError, ShapeError, StateError, shown
 from ntgrad.nn.common import number
+from ntgrad.reads import Reads, Where
 from ntgrad.tensor import Tensor
 
 from .flat import Flat, moves, own
@@ -291,6 +292,12 @@ class Optimizer:
     """The new parameters and state from the old (``p``, ``flat.states``) and the gradient, all flat and wide;
     ``n`` are the numbers, ``c`` the scalars."""
     raise NotImplementedError(f"{type(self).__name__} has no rule for a step")
+
+  def _note_reads(self, reads: Reads, text: str, where: Where) -> None:
+    """Note what a captured step has as constants: which groups there are, and options that are no numbers."""
+    for i, g in enumerate(reads.whole(self.param_groups, f"{text}.param_groups", where)):
+      for k, v in g.options.items():
+        if v is None or isinstance(v, (bool, str)): reads.item(g.options, k, f"{text}.param_groups[{i}][{k!r}]", where)
 
   # ---- what everyone calls
   @property

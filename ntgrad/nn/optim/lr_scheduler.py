@@ -13,6 +13,7 @@ from typing import Any
 
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, StateError, shown
+from ntgrad.engine.capture import refuse_recording
 from ntgrad.nn.common import number
 
 from .base import Optimizer
@@ -79,7 +80,8 @@ class LRScheduler:
     return None
 
   def step(self, epoch: int | None = None) -> None:
-    """Go on by one step (or to step ``epoch``), and set the optimizer's rates."""
+    """Go on by one step (or to step ``epoch``), and set the optimizer's rates. Raises CaptureError in a captured function."""
+    refuse_recording(f"the schedule {type(self).__name__}.step() sets the optimizer's rates by numbers that Python counts")
     self.last_epoch = self.last_epoch + 1 if epoch is None else _whole(type(self).__name__, "epoch", epoch, 0)
     rates = None if epoch is None else self._at(self.last_epoch)
     self._set(self.get_lr() if rates is None else rates)
