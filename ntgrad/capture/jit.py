@@ -51,8 +51,13 @@ class TinyJit(Generic[P, R]):
   call (arguments, tensors that it holds, views of either) is written when the call ends, realised or not. Its results are Tensors
   of their own, without gradients: one that is an argument, or a view of what lives on, is copied at the end of each call. So the
   function's Tensors must come from its arguments or be held somewhere (parameters, state), and its results must be Tensors, in
-  nested tuples, lists, dicts and dataclasses, or fixed numbers. Random numbers are new ones at each call. Python numbers that the
-  function takes from elsewhere stay as they were when it was captured.
+  nested tuples, lists, dicts and dataclasses, or fixed numbers. Random numbers are new ones at each call.
+
+  What the function's code reads from elsewhere (globals, closures, defaults, attributes of objects and items of containers, the
+  modes and settings of Modules, and what the functions that it calls read so) is compared at every call: where it is not what it
+  was, the function is captured anew, and what comes again is replayed again. What cannot be compared (the time, random numbers of
+  Python's, arrays and lists of more than 4,096 bytes or elements, ``next`` of an iterator, what the function changes itself) stays
+  what it was; a warning says so once, at its line, and with ``strict`` it is refused.
 
   Where an argument is written, which arguments share memory and which part of it each shows belong to what was captured; a call
   that shares otherwise runs plainly, and the one after it captures again. Calls in several threads come one after another.
@@ -72,7 +77,7 @@ class TinyJit(Generic[P, R]):
   ``range(n // 100)`` is unrolled as it was. ``config.dynamic = "never"`` captures for each shape.
 
   Raises ArgumentError for what is no function, and CaptureError at the second call for what cannot be repeated (a value read,
-  nothing computed, ..). A jit called while another records is part of it.
+  nothing computed, a schedule of learning rates stepped, ..). A jit called while another records is part of it.
   """
 
   def __new__(cls, fn: Any = None, **options: Any) -> Any:

@@ -46,6 +46,7 @@ _LIBRARIES = tuple({os.path.realpath(p) + os.sep for p in (
   *[sysconfig.get_path(n) for n in ("stdlib", "platstdlib", "purelib", "platlib")], *site.getsitepackages(),
   site.getusersitepackages())})
 _DIRECT = (dict, types.MappingProxyType, list, tuple, deque)   # what [key] reads at once
+_getitem = operator.getitem
 _told: Recent[Any, bool] = Recent(1024)   # what was said
 
 
@@ -185,7 +186,7 @@ class Reads:
   def function(self, fn: types.FunctionType, text: str, where: Where) -> None:
     """A function's code and defaults."""
     for name in ("__code__", "__defaults__", "__kwdefaults__"):
-      self._note(("function", id(fn), name), _Attribute(_Strong(fn), name, True), f"{text}.{name}", where)
+      if getattr(fn, name) is not None: self._note(("function", id(fn), name), _Attribute(_Strong(fn), name, True), f"{text}.{name}", where)
     if fn.__kwdefaults__: self.whole(fn.__kwdefaults__, text, where)
     self._holders.append(fn)
 
@@ -276,7 +277,7 @@ class Reads:
       return False
     containers, keys, items, owners, names, attributes, cells, contents, absent = self._fast
     try:
-      if (list(map(id, map(operator.getitem, containers, keys))) == items
+      if (list(map(id, map(_getitem, containers, keys))) == items
           and list(map(id, map(getattr, [o() for o in owners], names))) == attributes
           and (not cells or [id(c.cell_contents) for c in cells] == contents)
           and not (absent and any([n in o().__dict__ for o, n in absent]))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ntgrad
-from ntgrad import Tensor, TinyJit, config, nn
+from ntgrad import Tensor, TinyJit, Variable, config, nn
 from ntgrad.backends.base import Graph, Node
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.backends.opencl.device import available
@@ -641,11 +641,33 @@ def test_state_that_is_replaced() -> None:
   w = [Tensor(array(3)).realize()]
   g = captured(lambda x: x * w[0], Tensor(array(3)))
   w[0] = Tensor(array(3, seed=1))
-  for _ in range(3): np.testing.assert_allclose(g(Tensor(array(3))).numpy(), array(3) * array(3, seed=1), 1e-6)   # what is read is another object: captured anew
+  for _ in range(3):   # another object is read: captured anew
+    np.testing.assert_allclose(g(Tensor(array(3))).numpy(), array(3) * array(3, seed=1), 1e-6)
   v = Tensor(array(3)).realize()
   h = captured(lambda x: x * v, Tensor(array(3)))
   v.replace(Tensor(array(3, seed=1)))
   refused(lambda: h(Tensor(array(3))), "is gone or was replaced")
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_is_written_keeps_no_graph(whole: bool) -> None:
+  """A cache, or a state, that is written with values of parameters that require gradients: replays give values only, and so does
+  the call that is recorded."""
+  layer, cache = nn.Linear(4, 4), Tensor.zeros(8, 4).contiguous().realize()
+  @ntgrad.jit
+  def step(x: Tensor, at: Any) -> Tensor:
+    if whole: cache.assign(cache * 0.5 + layer(x))
+    else: cache[at:at + 1].assign(layer(x)).realize()
+    return cache.sum()
+  want = np.zeros((8, 4), np.float32)
+  for i in range(6):
+    x = Tensor(array(1, 4, seed=i)).contiguous().realize()
+    got, value = step(x, Variable("at", 0, 7).bind(i)), layer(x).numpy()
+    if whole: want = want * 0.5 + value
+    else: want[i] = value[0]
+    np.testing.assert_allclose(got.item(), want.sum(), 1e-4, 1e-5)
+    np.testing.assert_allclose(cache.numpy(), want, 1e-4, 1e-5)
+  assert step.captured
 
 
 def test_host_data_that_changes() -> None:

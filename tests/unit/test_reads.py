@@ -149,7 +149,7 @@ def unpacked(x: Tensor) -> Tensor:
   a, b = PAIR
   return x * a + b
 def zipped(x: Tensor) -> Tensor:
-  for (name, layer), k in zip(PLAIN.table.items(), LIST): x = layer(x) * k
+  for (_, layer), k in zip(PLAIN.table.items(), LIST): x = layer(x) * k
   return x
 def starred(x: Tensor) -> Tensor:
   def added(x: Tensor, *more: float) -> Tensor: return x + sum(more)
@@ -173,7 +173,9 @@ def membership(x: Tensor) -> Tensor: return x + 1 if "a" in SET else x * 7
 
 def put(holder: Any, name: str, value: Any) -> Way:
   """The two ways between a value and the present one, of an attribute or an item."""
-  def get(h: Any) -> Any: return h[name] if isinstance(h, (dict, list, deque)) else vars(h)[name] if hasattr(h, "__dict__") else getattr(h, name)
+  def get(h: Any) -> Any:
+    if isinstance(h, (dict, list, deque)): return h[name]
+    return vars(h)[name] if hasattr(h, "__dict__") else getattr(h, name)
   def set_(h: Any, v: Any) -> None:
     if isinstance(h, (dict, list, deque)): h[name] = v
     else: setattr(h, name, v)
@@ -225,7 +227,7 @@ WAYS: dict[str, Callable[[], Way]] = {
   "a global string": this("WORD", "gelu", conditional),
   "a global that was None": lambda: ((lambda x: x if NOTHING is None else x - 1), *put(globals(), "NOTHING", 1)[1:]),
   "a tuple": this("PAIR", (3.0, 4.0), unpacked),
-  "-0.0 for 0.0": lambda: ((lambda x: x / TABLE["zero"]), *(lambda p: (lambda: p(-0.0), lambda: p(0.0)))(lambda v: TABLE.update(zero=v))),
+  "-0.0 for 0.0": lambda: (lambda x: x / TABLE["zero"], lambda: TABLE.update(zero=-0.0), lambda: TABLE.update(zero=0.0)),
   "a helper's global": this("NUMBER", 3.0, deeper),
   "what a helper gives": this("NUMBER", 3.0, lambda x: x * number()),
   "another helper": this("inner_helper", lambda x: x * 9, deeper),
@@ -395,7 +397,8 @@ def test_what_cannot_be_compared_is_said_once(capsys: pytest.CaptureFixture[str]
   it = iter([1.0, 2.0, 3.0] * 9)
   large = np.ones(10_000, np.float32)
   ways: dict[str, Callable[..., Any]] = {
-    "next": lambda x: x * next(it), "time": lambda x: x * min(time.time(), 1.0), "random": lambda x: x * min(random.random(), 0.0),
+    "next": lambda x: x * next(it), "time": lambda x: x * min(time.time(), 1.0),
+    "random": lambda x: x * min(random.random(), 0.0),
     "array": lambda x: x * float(large[0]), "os.getenv": lambda x: x * float(os.getenv("HOME") is not None)}
   for what, f in ways.items():
     j = ntgrad.jit(f)
