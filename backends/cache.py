@@ -86,9 +86,11 @@ def folder() -> Path:
   """The cache's folder: ``config.cache_dir`` or the platform's folder for caches; a private one where others may write there,
   which is said once."""
   given = config.cache_dir or str(_platform_folder())
-  if not os.path.isabs(given): given = os.path.abspath(given)
-  known = _places.get((given, os.geteuid()))
-  if known is None: known = _places[given, os.geteuid()] = _place(given)
+  try:
+    if not os.path.isabs(given): given = os.path.abspath(given)
+    known = _places.get((given, os.geteuid()))
+    if known is None: known = _places[given, os.geteuid()] = _place(given)
+  except (OSError, ValueError): return Path(given)   # where nothing can lie
   return Path(known)
 
 

@@ -174,8 +174,8 @@ class Integer(Form[int]):
 
   def read(self, x: Any, of: Reader) -> int:
     if type(x) is int: return x
-    if type(x) is not str: raise RecordError(f"expected int, got {x!r:.40}")
-    return int(x, 16)
+    if type(x) is not str or hex(found := int(x, 16)) != x: raise RecordError(f"expected int, got {x!r:.40}")
+    return found
 
 
 class Text(Form[str]):

@@ -62,11 +62,14 @@ def unpack(data: bytes) -> tuple[str, bytes | None, Path | None]:
   at = {"/".join(path.split("/")[:2]) for path, _ in found}
   if len(at) > 1 or bool(at) == (binary is not None): raise ValueError("packed program: no binary, and no files of a program")
   for path, content in found: _check(path, content)
+  root, made = str(folder()), set[str]()
   for path, content in found:
-    file = folder() / path
-    if file.exists(): continue
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(content)
+    file = f"{root}/{path}"
+    if os.path.exists(file): continue
+    if (above := os.path.dirname(file)) not in made:
+      os.makedirs(above, exist_ok=True)
+      made.add(above)
+    with open(file, "wb") as f: f.write(content)
   return source, binary, folder().joinpath(*at) if at else None
 
 

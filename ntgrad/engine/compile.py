@@ -271,13 +271,31 @@ def from_specs(specs: Sequence[ProgramSpec], device: Device) -> list[Program]:
   """A program for each rendered kernel; those that are not there yet are compiled together."""
   keys = [identity(s, device) for s in specs]
   found = {k: _by_spec.get(k) for k in keys}
+  again: dict[Any, list[Callable[[], ProgramSpec | None]]] = {}
+  for k, s in zip(keys, specs):
+    if s.again is not None: again.setdefault(k, []).append(s.again)
+  for k, made_anew in again.items():   # a program that has them serves all of these
+    if (p := found[k]) is None: continue
+    spec: ProgramSpec = p.spec   # type: ignore[attr-defined]
+    if identity(spec, device) != k: found[k] = None   # it is another one by now
+    elif spec.again is not None: p.spec = replace(spec, again=alike([spec.again, *made_anew]))   # type: ignore[attr-defined]
   new = {k: named(s, device) for k, s in zip(keys, specs) if found[k] is None}
+  for k, s in new.items():
+    if k in again: new[k] = replace(s, again=alike(again[k]))
   if new:
     started = perf_counter()
     with phase("compiling"): found.update(zip(new, device.compile(list(new.values()))))
     for s in new.values(): report.made_in(s.label, (perf_counter() - started) / len(new))
     _by_spec.update({k: p for k in new if (p := found[k]) is not None})
   return [p for k in keys if (p := found[k]) is not None]
+
+
+def alike(made_anew: Sequence[Callable[[], ProgramSpec | None]]) -> Callable[[], ProgramSpec | None]:
+  """Makes what was one kernel on the disk anew for each that is to have it; None where that gives several."""
+  def again() -> ProgramSpec | None:
+    first, *rest = [make() for make in made_anew]
+    return first if all([s is not None and first is not None and s.source == first.source for s in rest]) else None
+  return made_anew[0] if len(made_anew) == 1 else again
 
 
 def overriding(mine: Exported, kernel: Kernel, device: Device) -> Program:
