@@ -160,7 +160,7 @@ class Exactly(Form[T]):
 
   def read(self, x: Any, of: Any) -> T:
     if type(x) is not self.kind: raise RecordError(f"expected {self.kind.__name__}, got {x!r:.40}")
-    if self.low is not None and x < self.low or self.high is not None and x > self.high:   # type: ignore[operator]
+    if self.low is not None and x < self.low or self.high is not None and x > self.high:
       raise RecordError(f"{x!r:.40} is out of range")
     return x
 

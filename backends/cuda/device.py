@@ -410,7 +410,7 @@ class CUDADevice(Pooled):
   def unpack(self, data: bytes, specs: Sequence[ProgramSpec]) -> None:
     """Take in kernels that ``pack`` made, here or for a chip like this one. See :meth:`Device.unpack`."""
     try: binaries = Binary.unpack(data)
-    except ValueError: raise StateError(f"{self.name}: these are no kernels for CUDA") from None
+    except ValueError: raise StateError(f"{self.name}: these are no kernels for CUDA of this version; build them again") from None
     if len(binaries) != len(specs): raise StateError(f"{self.name}: {len(binaries)} kernels for {len(specs)} programs")
     for b, s in zip(binaries, specs):
       if b.target != f"sm_{self.capability}":

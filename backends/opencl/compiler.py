@@ -268,7 +268,7 @@ class Compiler:
     unit.program, unit.files = self.load_packed(packed)
     unit.launched = unit.done = True
     if unit.program is None:
-      raise StateError(f"{self.name} does not take these kernels, which another driver's compiler made; build them again")
+      raise StateError(f"{self.name} does not take these kernels, which another version or driver made; build them again")
     for k in unit.specs: self.units[k] = self.given[k] = unit
 
   def pack(self, unit: Unit) -> bytes:

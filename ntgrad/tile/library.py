@@ -34,7 +34,7 @@ from .signature import Signature
 from .sizes import Form, form_for
 from .tensor import Tensor
 
-FORMAT = 5
+FORMAT = 4
 _DIMENSION = re.compile(r"\bdim(\d+)_(\d+)\b")
 
 

@@ -51,9 +51,9 @@ def test_imports_go_down(path: Path) -> None:
 
 # who may read or write pickles, and why: nothing that comes from a file or another host is unpickled
 PICKLES = {
-  "backends/pool.py": {"multiprocessing"}, "backends/worker.py": {"multiprocessing"},   # the pipe between a process and its child
+  "backends/pool.py": {"multiprocessing"}, "backends/worker.py": {"multiprocessing"},   # the pipe to an own child
 }
-UNSAFE = {"pickle", "_pickle", "cPickle", "marshal", "shelve", "dbm", "dill", "cloudpickle", "joblib", "multiprocessing", "pytools"}
+UNSAFE = {"pickle", "_pickle", "marshal", "shelve", "dbm", "dill", "cloudpickle", "joblib", "multiprocessing", "pytools"}
 
 
 def test_nothing_is_unpickled() -> None:
