@@ -6,14 +6,14 @@ DeviceError, or gives None or False where the engine has another way.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Iterable, Sequence, TypeAlias
 
 import numpy as np
 
 from ntgrad.codegen.bound import Work
 from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.errors import DeviceError
+from ntgrad.codegen.errors import CompileError, DeviceError
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.sizes import evaluator, size_text
 from ntgrad.codegen.target import Target
@@ -57,6 +57,10 @@ class ProgramSpec:
   sizes: tuple[Size, ...] = ()           # what a launch gives numbers for: those of ``codegen.sizes.arguments(uops)``
   # the label that the engine gave it, as other kernels may have the same name: no part of what it is, nor of any cache's key
   given: str = field(default="", compare=False)
+  # of a kernel that was read from the disk: makes it anew, where what was read does not compile
+  again: Callable[[], ProgramSpec | None] | None = field(default=None, compare=False, repr=False)
+
+  def __getstate__(self) -> dict[str, Any]: return {**self.__dict__, "again": None}   # for this process alone
 
   @property
   def label(self) -> str:
@@ -68,6 +72,14 @@ class ProgramSpec:
     """The source for people to read, with the kernel's label in place of its name."""
     text = self.source.text
     return text if self.label == self.name else re.sub(rf"\b{re.escape(self.name)}\b", self.label, text)
+
+
+def remade(spec: ProgramSpec, error: CompileError) -> ProgramSpec:
+  """What to compile in place of a kernel that was read from the disk and does not compile. Raises the error where it was not, or
+  is the same when it is made anew."""
+  new = spec.again() if spec.again is not None else None
+  if new is None or new.source == spec.source: raise error
+  return replace(new, options=spec.options, given=spec.given)
 
 
 def size_names(sizes: Iterable[Size], taken: Callable[[str], bool]) -> dict[Size, str]:

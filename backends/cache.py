@@ -1,8 +1,11 @@
-"""The disk cache: bytes under a key, safe against damage, against other processes, and against being killed.
+"""The disk cache: records under a key, safe against damage, against other processes and other users, and against being killed.
 
-Every entry is one file: a checksum, then the bytes. It is written in ``.writing`` and moved to its place in one step, so a reader
-sees the whole of it or nothing; an entry whose checksum fails is removed and counts as absent. Where the disk cannot be written,
-nothing is cached.
+Every entry is one file, a record (``codegen/records.py``). It is written in ``.writing`` and moved to its place in one step, so a
+reader sees the whole of it or nothing; an entry that is damaged, or makes no sense, is removed and counts as absent. Where the
+disk cannot be written, nothing is cached.
+
+What lies there is loaded and run, so the folder, the folders in it and the entries belong to this user, and nobody else may write
+them; links in it are not followed. Where that is not so of the folder, a private one is used, and that is said.
 
 The entries take at most ``config.cache_bytes``; the least recently used are removed first. The sizes are not added up at each
 write: each process appends a byte to the file ``.size`` for every block that it writes, in one step, so the length of that file
@@ -12,23 +15,32 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Iterator, TypeVar
 
+from ntgrad.backends.process import temporary
+from ntgrad.codegen import records
 from ntgrad.codegen.config import config
+from ntgrad.codegen.records import Form, RecordError
 
-_MAGIC = b"ntgrad01"
 BLOCK = 4096                  # bytes; a file takes whole blocks
 ROOM = 0.75                   # part of the limit that is still used after removing entries
 ABANDONED = 3600.0            # seconds after which an unfinished file is one of a process that was killed
+OTHERS = 0o022                # bits of a mode: others than the owner may write
 _WRITING, _SIZE = ".writing", ".size"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC   # a pipe in a file's place is not waited for
 _seen: set[str] = set()       # folders whose abandoned files this process has removed
 _refused: list[str] = []      # the disk's last error, so that it is told once
+_places: dict[tuple[str, int], str] = {}   # by the folder that is set and the user: the folder that is used
 _loaded = time.time_ns()
+T = TypeVar("T")
 
 
 @cache
@@ -68,115 +80,277 @@ def sources() -> str | None:
   return h.hexdigest()
 
 
+# ---- the folder
+
 def folder() -> Path:
-  """The cache's folder: ``config.cache_dir``, or the platform's folder for caches."""
-  return Path(config.cache_dir) if config.cache_dir else _platform_folder()
+  """The cache's folder: ``config.cache_dir`` or the platform's folder for caches; a private one where others may write there,
+  which is said once."""
+  given = config.cache_dir or str(_platform_folder())
+  try:
+    if not os.path.isabs(given): given = os.path.abspath(given)
+    known = _places.get((given, os.geteuid()))
+    if known is None: known = _places[given, os.geteuid()] = _place(given)
+  except (OSError, ValueError): return Path(given)   # where nothing can lie
+  return Path(known)
+
+
+def _place(given: str) -> str:
+  path = os.path.realpath(given)
+  reason = _wrong(given, path)
+  if not reason: return path
+  private = _private()
+  print(
+    f"ntgrad: {given} is not used for the disk cache, for {reason}; {private} is used in its place. What lies in the cache is "
+    f"run: see what is there, then chmod -R go-w {given}, or let CACHE_DIR name a folder of your own",
+    file=sys.stderr,
+  )
+  return private
+
+
+def _wrong(given: str, path: str) -> str:
+  """Why others could put something into a folder, "" where they cannot: it is this user's, nobody else may write it, and none
+  of those that it is in. One that is not there yet will be so."""
+  user = os.geteuid()
+  try:
+    if os.path.islink(given) and os.lstat(given).st_uid not in (user, 0): return "it is another user's link"
+    about = os.stat(path)
+    if not stat.S_ISDIR(about.st_mode): return ""   # nothing can be written there, which is said then
+    if about.st_uid != user: return f"it belongs to user {about.st_uid}, and this process is user {user}'s"
+    if about.st_mode & OTHERS: return f"others may write there (mode {stat.S_IMODE(about.st_mode):o})"
+  except (OSError, ValueError): pass
+  at = path
+  while (above := os.path.dirname(at)) != at:
+    at = above
+    try: about = os.stat(at)
+    except (OSError, ValueError): continue
+    mode = about.st_mode
+    if mode & stat.S_ISVTX or not mode & OTHERS: continue   # in the former each may change what is his
+    if mode & stat.S_IWOTH or not _only_mine(about.st_gid): return f"others may write in {at} (mode {stat.S_IMODE(mode):o})"
+  return ""
+
+
+def _only_mine(group: int) -> bool:
+  """Whether a group is this user's alone: it has his name, and nobody else is in it."""
+  import grp
+  import pwd
+  try: found, me = grp.getgrgid(group), pwd.getpwuid(os.geteuid()).pw_name
+  except KeyError: return False
+  return found.gr_name == me and set(found.gr_mem) <= {me}
+
+
+def _private() -> str:
+  """A folder that only this user may write: one for all his processes, or where somebody has taken its name, one of this
+  process."""
+  path = os.path.join(os.path.realpath(tempfile.gettempdir()), f"ntgrad-cache-{os.geteuid()}")
+  try:
+    try: os.mkdir(path, 0o700)
+    except FileExistsError: pass
+    about = os.lstat(path)
+    if stat.S_ISDIR(about.st_mode) and _mine(about) and not _wrong(path, path): return path
+  except OSError: pass
+  return str(temporary() / "cache")
+
+
+def _mine(about: os.stat_result) -> bool:
+  """Whether a file or folder is this user's, and nobody else may write it."""
+  return about.st_uid == os.geteuid() and not about.st_mode & OTHERS
 
 
 def settings() -> dict[str, Any]:
   """The settings that say where entries are stored, for a thread or process that stores one later."""
   return {
     "cache": config.cache,
-    "cache_dir": config.cache_dir and os.path.abspath(config.cache_dir),
+    "cache_dir": str(folder()) if config.cache else config.cache_dir and os.path.abspath(config.cache_dir),
     "cache_bytes": config.cache_bytes,
   }
 
+
+@contextmanager
+def _inside(*names: str, make: bool = False) -> Iterator[int]:
+  """A folder in the cache, as the number of an open file. With ``make`` it is made where it is missing, or a link, and others may
+  not write it from now on. Raises OSError where there is none, or it is not this user's alone."""
+  opened = [_root(make)]
+  try:
+    for name in names: opened.append(_within(opened[-1], name, make))
+    yield opened[-1]
+  finally:
+    for fd in opened: os.close(fd)
+
+
+def _root(make: bool) -> int:
+  path = str(folder())
+  try: fd = os.open(path, _FOLDER)
+  except FileNotFoundError:
+    if not make: raise
+    _make(path)
+    fd = os.open(path, _FOLDER)
+  if _mine(os.fstat(fd)): return fd
+  os.close(fd)   # others may write it since it was looked at: folder() looks again
+  for key in [key for key, known in _places.items() if known == path]: del _places[key]
+  if str(folder()) == path: raise PermissionError(f"{path} is not this user's alone")
+  return _root(make)
+
+
+def _make(path: str) -> None:
+  """Make a folder that only this user may write, and those that it is in, whatever the umask."""
+  missing = [path]
+  while not os.path.isdir(above := os.path.dirname(missing[-1])) and above != missing[-1]: missing.append(above)
+  for each in reversed(missing):
+    try: os.mkdir(each, 0o700)
+    except FileExistsError: pass
+
+
+def _within(fd: int, name: str, make: bool) -> int:
+  if make:
+    try: os.mkdir(name, 0o700, dir_fd=fd)
+    except FileExistsError:
+      if stat.S_ISLNK(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
+        os.unlink(name, dir_fd=fd)
+        os.mkdir(name, 0o700, dir_fd=fd)
+  found = os.open(name, _FOLDER, dir_fd=fd)
+  about = os.fstat(found)
+  if make and about.st_uid == os.geteuid() and about.st_mode & OTHERS: os.fchmod(found, 0o700)
+  elif not _mine(about):
+    os.close(found)
+    raise PermissionError(f"{name} is not this user's alone")
+  return found
+
+
+# ---- entries
 
 def key(*parts: object) -> str:
   """The sha256 of ``parts`` (their reprs, so lengths and types count), in hex."""
   return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def _path(table: str, name: str) -> Path: return folder() / table / name[:2] / name
+def get(table: str, name: str, form: Form[T]) -> T | None:
+  """The value kept under a key; None where there is none. An entry that is damaged, or no such value, is removed."""
+  body = load(table, name)
+  if body is None: return None
+  try: return records.unpacked(form, body, f"{table}/{name}")
+  except RecordError:
+    remove(table, name)
+    return None
+
+
+def put(table: str, name: str, form: Form[T], value: T) -> bool:
+  """Keep a value under a key. False where it is not kept: see ``store``; or it has parts of which no record is made."""
+  if not config.cache: return False
+  try: body = records.packed(form, value, f"{table}/{name}")
+  except RecordError: return False
+  return store(table, name, body)
 
 
 def load(table: str, name: str) -> bytes | None:
-  """The bytes stored under ``name``, or None where there are none. A damaged entry is removed."""
+  """The bytes stored under a key, or None where there are none. A damaged entry is removed, and what is no file of this user
+  that nobody else may write."""
   if not config.cache: return None
-  path = _path(table, name)
   try:
-    raw = path.read_bytes()
-  except OSError:
-    return None
-  head = len(_MAGIC) + 32
-  if raw[:len(_MAGIC)] == _MAGIC and hashlib.sha256(raw[head:]).digest() == raw[len(_MAGIC):head]:
-    try: os.utime(path)   # it has been used
-    except OSError: pass
-    return raw[head:]
-  remove(table, name)
-  return None
+    with _inside(table, name[:2]) as at:
+      try: fd = os.open(name, os.O_RDONLY | _FILE, dir_fd=at)
+      except FileNotFoundError: return None
+      except OSError: fd = -1   # a link, or what cannot be opened
+      try: raw = _contents(fd) if fd >= 0 else b""
+      finally:
+        if fd >= 0: os.close(fd)
+      try: body = records.opened(raw)
+      except RecordError:
+        _unlink(name, at)
+        return None
+      try: os.utime(name, dir_fd=at, follow_symlinks=False)   # it has been used
+      except OSError: pass
+      return body
+  except (OSError, ValueError): return None
+
+
+def _contents(fd: int) -> bytes:
+  """The bytes of an open file; none where it is anything else than this user's file."""
+  about = os.fstat(fd)
+  if not stat.S_ISREG(about.st_mode) or not _mine(about): return b""
+  parts = []
+  while part := os.read(fd, max(about.st_size + 1, BLOCK)): parts.append(part)
+  return b"".join(parts)
 
 
 def store(table: str, name: str, data: bytes) -> bool:
   """Store ``data`` under ``name``. False where the cache is off, the disk cannot be written (which is told once), or the data is
   larger than the whole cache may be."""
   if not config.cache or (config.cache_bytes and len(data) > config.cache_bytes): return False
-  root, path, temp = folder(), _path(table, name), ""
   try:
-    (root/_WRITING).mkdir(parents=True, exist_ok=True)
-    _clean(root)
-    path.parent.mkdir(parents=True, exist_ok=True)
-  except OSError as e:
-    _say(root, e)
-    return False
-  try:
-    handle, temp = tempfile.mkstemp(dir=root/_WRITING)
-    with os.fdopen(handle, "wb") as f: f.write(_MAGIC + hashlib.sha256(data).digest() + data)
-    os.replace(temp, path)
-    temp = ""
-    _count(root, len(data))
+    with _inside(_WRITING, make=True) as writing:
+      _clean(writing)
+      with _inside(table, name[:2], make=True) as at: _write(writing, records.sealed(data), name, at)
+      _count(writing, len(data))
   except FileNotFoundError: return False   # somebody has removed the folder
-  except OSError as e:
-    _say(root, e)
+  except (OSError, ValueError) as e:
+    _say(e)
     return False
-  finally:
-    if temp: _unlink(temp)
   return True
+
+
+def _write(writing: int, data: bytes, name: str, at: int) -> None:
+  """Write a file, and move it to its place."""
+  temp = f"{os.getpid()}-{os.urandom(8).hex()}"
+  fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=writing)
+  try:
+    with open(fd, "wb") as f: f.write(data)
+    os.replace(temp, name, src_dir_fd=writing, dst_dir_fd=at)
+    temp = ""
+  finally:
+    if temp: _unlink(temp, writing)
 
 
 def remove(table: str, name: str) -> None:
   """Remove an entry, if there is one."""
-  _unlink(_path(table, name))
+  try:
+    with _inside(table, name[:2]) as at: _unlink(name, at)
+  except (OSError, ValueError): pass
 
 
-def _unlink(path: str | Path) -> None:
-  try: os.unlink(path)
+def _unlink(path: str, at: int | None = None) -> None:
+  try: os.unlink(path, dir_fd=at)
   except OSError: pass
 
 
-def _say(root: Path, e: OSError) -> None:
+def _say(e: Exception) -> None:
   if not _refused:
     print(
-      f"ntgrad: {root} keeps nothing ({e}), so kernels are compiled again by every process; CACHE_DIR names a folder that can be "
-      "written, "
-      "CACHE=0 is no cache",
+      f"ntgrad: {folder()} keeps nothing ({e}), so kernels are compiled again by every process; CACHE_DIR names a folder that "
+      "can be written, CACHE=0 is no cache",
       file=sys.stderr,
     )
   _refused[:] = [str(e)]
 
 
-def _clean(root: Path) -> None:
+# ---- the limit
+
+def _clean(writing: int) -> None:
   """Remove files that processes which were killed had begun to write; done once for each folder."""
-  if str(root) in _seen: return
-  _seen.add(str(root))
-  with os.scandir(root/_WRITING) as found:
-    for f in found:
-      try:
-        if time.time() - f.stat().st_mtime > ABANDONED: os.unlink(f)
-      except OSError: pass   # another process did
+  root = str(folder())
+  if root in _seen: return
+  _seen.add(root)
+  for name in os.listdir(writing):
+    try:
+      if time.time() - os.stat(name, dir_fd=writing, follow_symlinks=False).st_mtime > ABANDONED: os.unlink(name, dir_fd=writing)
+    except OSError: pass   # another process did
 
 
-def _count(root: Path, nbytes: int) -> None:
+def _count(writing: int, nbytes: int) -> None:
   """Note that so many bytes were written, and remove entries when it is too much."""
   if not config.cache_bytes: return
   blocks = _blocks(nbytes)
-  with open(root/_SIZE, "ab", buffering=0) as f:
-    f.write(bytes(blocks))
-    total = os.fstat(f.fileno()).st_size
+  with _inside() as root:
+    try: fd = os.open(_SIZE, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _FILE, 0o600, dir_fd=root)
+    except OSError:   # no file: it is counted again
+      _unlink(_SIZE, root)
+      return
+    with open(fd, "ab", buffering=0) as f:
+      f.write(bytes(blocks))
+      total = os.fstat(fd).st_size
   if total == blocks or total * BLOCK > config.cache_bytes: trim()   # the first: nobody has counted what is there
 
 
-def _blocks(nbytes: int) -> int: return -(-(nbytes + len(_MAGIC) + 32) // BLOCK)
+def _blocks(nbytes: int) -> int: return -(-(nbytes + records.head_size()) // BLOCK)
 
 
 def entries(root: Path) -> Iterator[tuple[int, int, str]]:
@@ -199,14 +373,11 @@ def _folders(path: str) -> list[str]:
 
 def trim() -> None:
   """Count the entries' blocks; where they take more than ``config.cache_bytes``, remove the least recently used."""
-  root = folder()
-  found = sorted(entries(root))
+  found = sorted(entries(folder()))
   total = sum(blocks for _, blocks, _ in found)
   if total * BLOCK > config.cache_bytes > 0:
     for _, blocks, path in found:
       if total * BLOCK <= config.cache_bytes * ROOM: break
       _unlink(path)
       total -= blocks
-  handle, temp = tempfile.mkstemp(dir=root/_WRITING)
-  with os.fdopen(handle, "wb") as f: f.write(bytes(total))
-  os.replace(temp, root/_SIZE)
+  with _inside(_WRITING) as writing, _inside() as root: _write(writing, bytes(total), _SIZE, root)

@@ -49,8 +49,10 @@ def temporary() -> Path:
   """A folder for files of this process, gone at exit. Those of processes that were killed are removed: nobody holds their
   locks."""
   for other in Path(tempfile.gettempdir()).glob(PREFIX + "*"):
-    try: abandoned = time.time() - other.stat().st_mtime > YOUNG and _lock(other) is not None
-    except OSError: continue   # another user's, or gone
+    try:
+      about = other.lstat()
+      abandoned = about.st_uid == os.geteuid() and time.time() - about.st_mtime > YOUNG and _lock(other) is not None
+    except OSError: continue   # gone
     if abandoned: shutil.rmtree(other, ignore_errors=True)
   path = Path(tempfile.mkdtemp(prefix=PREFIX))
   (path / LOCK).touch()

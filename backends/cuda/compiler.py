@@ -6,14 +6,14 @@ before they are needed wait in a queue (:func:`ahead`), from which worker proces
 from __future__ import annotations
 
 import importlib.util
-import json
 import linecache
 import os
 import re
+import struct
 import tempfile
 import threading
 import weakref
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache as once
 from importlib import metadata
 from types import ModuleType
@@ -22,6 +22,7 @@ from typing import Any, Callable, Sequence, TypeVar
 from ntgrad.backends import cache, pool
 from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.backends.process import temporary
+from ntgrad.codegen import records
 from ntgrad.codegen.errors import CompileError
 from ntgrad.codegen.recent import Recent
 
@@ -29,7 +30,7 @@ LOCK = threading.RLock()      # Triton's settings, and its language while the in
 os.register_at_fork(after_in_child=LOCK._at_fork_reinit)   # type: ignore[attr-defined]
 # small kernels waiting (a tenth of a second each) that are worth starting workers, which takes a second or two
 MANY = 16.0
-_TABLE = "triton"
+_TABLE, _LENGTH = "triton", struct.Struct("<Q")
 Found = TypeVar("Found", "Binary", "Binary | None")
 _loaded: Recent[str, ModuleType] = Recent(1024)
 
@@ -49,22 +50,26 @@ class Binary:
   global_scratch_align: int
 
   def pack(self) -> bytes:
-    """One line of JSON, then the PTX, then the cubin."""
-    ptx = self.ptx.encode()
-    return json.dumps({**asdict(self), "ptx": len(ptx), "cubin": len(self.cubin)}).encode() + b"\n" + ptx + self.cubin
+    """As bytes: how many, and a record."""
+    body = records.packed(BINARY, self, _TABLE)
+    return _LENGTH.pack(len(body)) + body
 
   @staticmethod
   def unpack(data: bytes) -> list[Binary]:
-    """What ``pack`` made, of one binary after another. Raises ValueError, TypeError or KeyError for something else."""
+    """What ``pack`` made, of one binary after another. Raises ValueError for something else."""
     found = []
     while data:
-      head, _, rest = data.partition(b"\n")
-      about = json.loads(head)
-      ptx, end = about["ptx"], about["ptx"] + about["cubin"]
-      if len(rest) < end: raise ValueError(f"{end:,} bytes of a kernel expected, got {len(rest):,}")
-      found.append(Binary(**about | {"ptx": rest[:ptx].decode(), "cubin": rest[ptx:end]}))
-      data = rest[end:]
+      if len(data) < _LENGTH.size: raise ValueError(f"{len(data)} bytes are no kernel")
+      end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
+      if end > len(data): raise ValueError(f"{end:,} bytes of a kernel expected, got {len(data):,}")
+      found.append(records.unpacked(BINARY, data[_LENGTH.size:end], _TABLE))
+      data = data[end:]
     return found
+
+
+BINARY = records.Object(
+  Binary, name=records.STR, target=records.STR, cubin=records.BYTES, ptx=records.TEXT,
+  **dict.fromkeys(("num_warps", "num_ctas", "shared", "global_scratch_size", "global_scratch_align"), records.COUNT))
 
 
 @once
@@ -95,7 +100,7 @@ def load(source: str) -> ModuleType:
   module.__file__ = file
   try:
     exec(compile(source, file, "exec"), module.__dict__)
-  except SyntaxError as e:
+  except Exception as e:   # what runs is a file's text, or nearly so
     raise CompileError(f"the rendered source is no Python: {e}\n{source}") from None
   _loaded[source] = module
   return module
@@ -149,17 +154,13 @@ def build(r: Request) -> Binary:
   """A rendered kernel, compiled with the request's own stages; from the disk cache where that has it. Raises CompileError with
   what Triton said."""
   found = cached(r)
-  if found is None: cache.store(_TABLE, r.key, (found := _compile(_triton(), r)).pack())
+  if found is None: cache.put(_TABLE, r.key, BINARY, found := _compile(_triton(), r))
   return found
 
 
 def cached(r: Request) -> Binary | None:
   """What :func:`build` would find in the disk cache."""
-  found = cache.load(_TABLE, r.key)
-  if found is None: return None
-  try: return Binary.unpack(found)[0]
-  except (ValueError, TypeError, KeyError, IndexError): cache.remove(_TABLE, r.key)
-  return None
+  return cache.get(_TABLE, r.key, BINARY)
 
 
 def shared_memory(capability: int) -> int:

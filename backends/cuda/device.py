@@ -20,7 +20,7 @@ from typing import Any, Callable, Iterator, Sequence
 import numpy as np
 
 from ntgrad.backends import rates
-from ntgrad.backends.base import Device, Graph, Node, Program, ProgramSpec
+from ntgrad.backends.base import Device, Graph, Node, Program, ProgramSpec, remade
 from ntgrad.backends.cuda import compiler, driver as nvidia
 from ntgrad.backends.cuda.compiler import Binary
 from ntgrad.backends.cuda.driver import Events, Parameters, Staging, available, call, check
@@ -43,7 +43,7 @@ class CUDAProgram(Program):
   """A kernel on its device, compiled when it is first launched or asked to be ready."""
 
   def __init__(self, device: CUDADevice, spec: ProgramSpec):
-    self.spec, self._device = spec, device
+    self._device = device
     self.binary: Binary | None = None
     self.unit: compiler.Unit | None = None         # its place in the queue, until it is there
     # what a launch needs, once it is known: the driver's function, what it takes after the stream, the parameters, how to note it
@@ -51,15 +51,18 @@ class CUDAProgram(Program):
     # sizes, and what the driver's function takes up to the stream for them; empty where there is nothing to launch
     self._placed: tuple[tuple[int, ...] | None, tuple[Any, ...]] = (None, ())
     self._kernel: Any = None                       # cuda.core's, which keeps the code loaded
-    self._grid = launch_grid(spec)
-    # parameters of the kernel, and the pointers among them: no buffers beyond the last that it uses. Those of a library have no
-    # signature
-    self._count = len(spec.source.signature) or spec.nparams + len(spec.sizes)
-    self._pointers = self._count - len(spec.sizes)
+    self._take(spec)
     # addresses and bytes of global scratch memory, where the kernel needs some. The last is used; those before it were too small
     # for a larger grid, but graphs may have them
     self._scratch = [(0, 0)]
     self._lock = threading.Lock()                  # the parameters are the program's own
+
+  def _take(self, spec: ProgramSpec) -> None:
+    self.spec, self._grid = spec, launch_grid(spec)
+    # parameters of the kernel, and the pointers among them: no buffers beyond the last that it uses. Those of a library have no
+    # signature
+    self._count = len(spec.source.signature) or spec.nparams + len(spec.sizes)
+    self._pointers = self._count - len(spec.sizes)
 
   def __call__(self, buffers: Sequence[int], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
     """Launch; with ``wait`` the seconds from start to end on the device's clock.
@@ -95,10 +98,14 @@ class CUDAProgram(Program):
   def ready(self) -> None:
     """Compile and load it now. Raises CompileError, also for a kernel that needs more shared memory than the chip has."""
     if self._bound is not None: return
-    device, spec = self._device, self.spec
+    device = self._device
     device.enter()
-    b = self.binary = device.build(spec)
-    self.unit = None
+    try: b = self.binary = device.build(self.spec)
+    except CompileError as e:
+      self._take(remade(self.spec, e))
+      b = self.binary = device.build(self.spec)
+    if self.spec.again is not None: self.spec = replace(self.spec, again=None)   # it keeps what the kernel is made of
+    self.unit, spec = None, self.spec
     self._function = self._load(b)
     self._parameters = Parameters([0] * (self._count + 2))   # and those of ``_added``
     if not spec.sizes: self._place(())
@@ -403,7 +410,7 @@ class CUDADevice(Pooled):
   def unpack(self, data: bytes, specs: Sequence[ProgramSpec]) -> None:
     """Take in kernels that ``pack`` made, here or for a chip like this one. See :meth:`Device.unpack`."""
     try: binaries = Binary.unpack(data)
-    except (ValueError, TypeError, KeyError): raise StateError(f"{self.name}: these are no kernels for CUDA") from None
+    except ValueError: raise StateError(f"{self.name}: these are no kernels for CUDA of this version; build them again") from None
     if len(binaries) != len(specs): raise StateError(f"{self.name}: {len(binaries)} kernels for {len(specs)} programs")
     for b, s in zip(binaries, specs):
       if b.target != f"sm_{self.capability}":

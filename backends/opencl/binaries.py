@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import _ctypes
 import ctypes
-import io
 import os
+import re
+import struct
 import weakref
-import zipfile
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ntgrad.backends.process import temporary
+from ntgrad.codegen.records import STR, TEXT, ZIPPED, Maybe, Sequence, Several, packed, unpacked
 
-_SOURCE, _BINARY, _FILES = "source.cl", "binary", "pocl/"
+# its source; its binary, or PoCL's files of it, by their paths in PoCL's folder: the first two parts are the program's
+FORM = Several(TEXT, Maybe(ZIPPED), Sequence(Several(STR, ZIPPED)))
+_PLAIN = re.compile(r"[\w.-]+(/[\w.-]+){2,}", re.ASCII)   # paths of files in the folder of a program
 
 
 @cache
@@ -42,15 +45,12 @@ def program_folders() -> set[Path]:
 
 
 def pack(source: str, files: Path | None, cl: Any, program: Any) -> bytes:
-  """A program as bytes: PoCL's files of it where there are any, else its binary. Every kernel must have run to be in them."""
-  out = io.BytesIO()
-  with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as z:
-    z.writestr(_SOURCE, source)
-    if files is None: z.writestr(_BINARY, bytes(program.get_info(cl.program_info.BINARIES)[0]))
-    else:
-      for p in sorted(files.rglob("*")):
-        if p.is_file(): z.write(p, _FILES + p.relative_to(folder()).as_posix())
-  return out.getvalue()
+  """A program as bytes: PoCL's files of it where there are any, else its binary. Every kernel must have run to be in them. Raises
+  ValueError for files that PoCL has not written to the end."""
+  if files is None: return packed(FORM, (source, bytes(program.get_info(cl.program_info.BINARIES)[0]), ()), "program")
+  found = tuple([(p.relative_to(folder()).as_posix(), p.read_bytes()) for p in sorted(files.rglob("*")) if p.is_file()])
+  for path, data in found: _check(path, data)
+  return packed(FORM, (source, None, found), "program")
 
 
 def unpack(data: bytes) -> tuple[str, bytes | None, Path | None]:
@@ -58,19 +58,32 @@ def unpack(data: bytes) -> tuple[str, bytes | None, Path | None]:
 
   Raises ValueError for bytes that are no packed program.
   """
-  try:
-    with zipfile.ZipFile(io.BytesIO(data)) as z:
-      names = z.namelist()
-      files = {folder().joinpath(*Path(n.removeprefix(_FILES)).parts[:2]) for n in names if n.startswith(_FILES)}
-      for name in names:
-        path = folder()/name.removeprefix(_FILES)
-        if not name.startswith(_FILES) or path.exists(): continue
-        if not path.resolve().is_relative_to(folder().resolve()): raise ValueError(f"packed program: {name} leaves its folder")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(z.read(name))
-      return z.read(_SOURCE).decode(), z.read(_BINARY) if _BINARY in names else None, next(iter(files), None)
-  except (zipfile.BadZipFile, KeyError, EOFError) as e:
-    raise ValueError(f"packed program: {e}") from None
+  source, binary, found = unpacked(FORM, data, "program")
+  at = {"/".join(path.split("/")[:2]) for path, _ in found}
+  if len(at) > 1 or bool(at) == (binary is not None): raise ValueError("packed program: no binary, and no files of a program")
+  for path, content in found: _check(path, content)
+  root, made = str(folder()), set[str]()
+  for path, content in found:
+    file = f"{root}/{path}"
+    if os.path.exists(file): continue
+    if (above := os.path.dirname(file)) not in made:
+      os.makedirs(above, exist_ok=True)
+      made.add(above)
+    with open(file, "wb") as f: f.write(content)
+  return source, binary, folder().joinpath(*at) if at else None
+
+
+def _check(path: str, data: bytes) -> None:
+  """Raises ValueError for a file that leads out of its folder, and for a library that is not whole: the process that loads one
+  may end by it."""
+  if not _PLAIN.fullmatch(path) or {".", ".."} & {*path.split("/")}: raise ValueError(f"packed program: a file {path!r}")
+  if not path.endswith(".so"): return
+  try:   # of 64 bits, and little-endian; others are not looked at
+    if data[:4] != b"\x7fELF": raise ValueError
+    if data[4:6] != b"\2\1": return
+    table, *_, size, count = struct.unpack_from("<Q10xHH", data, 40)
+    if table + size * count > len(data): raise ValueError
+  except (ValueError, struct.error): raise ValueError(f"packed program: {path} is no whole library") from None
 
 
 def machine_code(files: Path, name: str, owner: object) -> dict[bool, int]:

@@ -26,6 +26,7 @@ from ntgrad.backends.opencl.declared import WITHOUT_HEADER, declared
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError, StateError
 from ntgrad.codegen.recent import Recent
+from ntgrad.codegen.records import BYTES, STR, OneOf, Several, Table
 
 OPTIONS = "-cl-std=CL1.2 -w"
 GROUP = 6                     # kernels in one program at most
@@ -33,6 +34,8 @@ MANY = 8                      # small kernels waiting that are worth starting wo
 QUIET = 1.0                   # seconds without a compile after which programs are saved,
 UNSAVED = 50                  # or when so many wait for it
 FORMAT = 3                    # of programs in the disk cache: greater where kernels have other names inside, or other sources
+# what the disk cache has: the width of vectors; where a kernel's program is; a program, with its kernels' names by their keys
+BITS, WHERE, PROGRAM = OneOf({str(n): n for n in (128, 256, 512)}), STR, Several(Table(STR, STR), BYTES)
 # a kernel whose name tells the width of the vector registers that the compiler uses
 _WIDEST = """
 #if defined(__AVX512F__) || !defined(__x86_64__)
@@ -130,12 +133,12 @@ class Compiler:
     native = max(int(self.device.native_vector_width_float), 1)*32
     if native <= 128 or not is_pocl(self.device): return native
     k = cache.key("vector-bits", self.identity)
-    raw = cache.load("opencl-bits", k)
-    if raw is None:
+    bits = cache.get("opencl-bits", k, BITS)
+    if bits is None:
       with self.lock: names = self.load_source(_WIDEST).get_info(self.cl.program_info.KERNEL_NAMES)
-      raw = str(names).removeprefix("bits_").encode()
-      cache.store("opencl-bits", k, raw)
-    return min(native, int(raw))
+      bits = int(str(names).removeprefix("bits_"))
+      cache.put("opencl-bits", k, BITS, bits)
+    return min(native, bits)
 
   def key(self, spec: ProgramSpec) -> str:
     """The cache key of a kernel: its source and launch, the device with its driver, the options."""
@@ -188,18 +191,22 @@ class Compiler:
 
   def load(self, k: str) -> Unit | None:
     """The unit of a kernel from the disk cache. None where it is absent or damaged."""
-    raw = cache.load("opencl-program-of", k)
-    if raw is None: return None
-    where, name = raw.decode().split(" ")
+    where = cache.get("opencl-program-of", k, WHERE)
+    if where is None: return None
     unit = self.loaded.get(where)
     if unit is None:
-      packed = cache.load("opencl-program", where)
+      names, packed = cache.get("opencl-program", where, PROGRAM) or ({}, None)
       program, files = self.load_packed(packed) if packed is not None else (None, None)
+      if program is not None and not {*names.values()} <= {*program.get_info(self.cl.program_info.KERNEL_NAMES).split(";")}:
+        program = None
       if program is None:  # not there, or made by a driver that calls itself the same
         cache.remove("opencl-program", where)
         return None
-      unit = self.loaded[where] = Unit(program=program, files=files, launched=True, done=True)
-    unit.names[k], self.units[k] = name, unit
+      unit = self.loaded[where] = Unit(program=program, files=files, names=names, launched=True, done=True)
+    if k not in unit.names:   # another program has come there
+      cache.remove("opencl-program-of", k)
+      return None
+    self.units[k] = unit
     self.found += 1
     return unit
 
@@ -261,7 +268,7 @@ class Compiler:
     unit.program, unit.files = self.load_packed(packed)
     unit.launched = unit.done = True
     if unit.program is None:
-      raise StateError(f"{self.name} does not take these kernels, which another driver's compiler made; build them again")
+      raise StateError(f"{self.name} does not take these kernels, which another version or driver made; build them again")
     for k in unit.specs: self.units[k] = self.given[k] = unit
 
   def pack(self, unit: Unit) -> bytes:
@@ -331,8 +338,8 @@ class Compiler:
 def keep(packed: bytes, names: dict[str, str]) -> None:
   """Put on disk a program whose kernels have all run, and where each of them is found."""
   k = cache.key("program", sorted(names))
-  if cache.store("opencl-program", k, packed):
-    for spec_key, name in names.items(): cache.store("opencl-program-of", spec_key, f"{k} {name}".encode())
+  if cache.put("opencl-program", k, PROGRAM, (names, packed)):
+    for spec_key in names: cache.put("opencl-program-of", spec_key, WHERE, k)
 
 
 def explain(spec: ProgramSpec, source: str, log: str) -> str:

@@ -2,16 +2,17 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 
 import numpy as np
 
-from ntgrad.backends.base import Program, ProgramSpec, grid_of
+from ntgrad.backends.base import Program, ProgramSpec, grid_of, remade
 from ntgrad.backends.opencl import binaries
 from ntgrad.backends.opencl.compiler import Unit
 from ntgrad.backends.opencl.threads import WORTH_WAKING, Launch, Record, Threads, count_locals
 from ntgrad.codegen.bound import bound
-from ntgrad.codegen.errors import DeviceError
+from ntgrad.codegen.errors import CompileError, DeviceError
 from ntgrad.codegen.sizes import evaluator
 
 if TYPE_CHECKING:
@@ -30,9 +31,9 @@ class OpenCLProgram(Program):
   """A kernel on its device. It is built when it is first launched, or before, by a worker."""
 
   def __init__(self, device: OpenCLDevice, spec: ProgramSpec, unit: Unit):
-    self.spec, self.unit, self._device = spec, unit, device
+    self.unit, self._device = unit, device
     self._kernel: Any = None
-    self._local, self._grid = (*spec.local, 1, 1, 1)[:3], grid_of(spec)
+    self._take(spec)
     self._sizes: tuple[int, ...] | None = None   # of the last launch
     self._global: tuple[int, ...] = ()           # for them; empty where there is nothing to launch
     self._args: list[Any] = []  # keeps alive what the last launch uses: OpenCL's arguments do not
@@ -46,6 +47,9 @@ class OpenCLProgram(Program):
     self._direct = False        # whether the grid is one that they launch
     self._enqueue = device.cl._cl.enqueue_nd_range_kernel
     device.programs.add(self)
+
+  def _take(self, spec: ProgramSpec) -> None:
+    self.spec, self._local, self._grid = spec, (*spec.local, 1, 1, 1)[:3], grid_of(spec)
 
   def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
     """Launch; with ``wait`` the seconds from start to end on the device's clock.
@@ -86,14 +90,25 @@ class OpenCLProgram(Program):
   def ready(self) -> None:
     """Build it now, or wait for the worker that does."""
     if self._kernel is not None: return
-    compiler = self._device.compiler
-    self.unit = unit = compiler.ready(self.unit, self.spec)
-    kernel = self._device.cl.Kernel(unit.program, unit.names[compiler.key(self.spec)])
-    self._count = int(kernel.num_args) - len(self.spec.sizes) - len(self.spec.source.parts)
+    try: kernel = self._built()
+    except CompileError as e:
+      self._take(remade(self.spec, e))
+      self.unit, = self._device.compiler.compile([self.spec])
+      kernel = self._built()
+    if self.spec.again is not None: self.spec = replace(self.spec, again=None)   # it keeps what the kernel is made of
     self._kernel = kernel   # last: who finds it does not ask for the rest
     if self._device.direct:
       self.take_code()
       if self.code: self._link()
+
+  def _built(self) -> Any:
+    """Its kernel object. Raises CompileError."""
+    compiler, spec = self._device.compiler, self.spec
+    self.unit = unit = compiler.ready(self.unit, spec)
+    kernel = self._device.cl.Kernel(unit.program, unit.names[compiler.key(spec)])
+    self._count = int(kernel.num_args) - len(spec.sizes) - len(spec.source.parts)
+    if 0 <= self._count <= spec.nparams: return kernel
+    raise CompileError(f"kernel {spec.label}: {kernel.num_args} parameters, for {spec.nparams} buffers, {len(spec.sizes)} sizes")
 
   def take_code(self, again: bool = False) -> None:
     """Take its machine code, if it is there: when it has run, or was in the disk cache."""

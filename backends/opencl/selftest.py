@@ -7,7 +7,6 @@ single numbers.
 """
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any, Callable
 
@@ -17,6 +16,7 @@ from ntgrad.backends import cache
 from ntgrad.backends.opencl.prelude import LIBRARY, Type, either, registers
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import DeviceError
+from ntgrad.codegen.records import COUNTS
 
 TABLE = "opencl-functions"
 WIDTHS = (2, 3, 4, 8, 16)
@@ -74,12 +74,12 @@ class Functions:
   def _tested(self, name: str, base: str) -> frozenset[int]:
     text = source(name, base)
     k = cache.key(self.identity, text)
-    raw = cache.load(TABLE, k)
-    if raw is not None: return frozenset(json.loads(raw))
+    found = cache.get(TABLE, k, COUNTS)
+    if found is not None: return frozenset(found)
     what = "is wrong"
     try:
       bad = frozenset(wrong(name, base, lambda inputs, n: self.run(text, f"test_{name}", inputs, n)))
-      cache.store(TABLE, k, json.dumps(sorted(bad)).encode())
+      cache.put(TABLE, k, COUNTS, tuple(sorted(bad)))
     except DeviceError as e: bad, what = frozenset(widths(base)), f"cannot be tested ({str(e).splitlines()[0]})"
     if bad and config.debug >= 1:
       print(

@@ -5,7 +5,6 @@ in another plan, chooses and renders nothing.
 """
 from __future__ import annotations
 
-import pickle
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
@@ -14,7 +13,8 @@ from weakref import WeakValueDictionary
 
 from ntgrad.backends import cache, pool
 from ntgrad.backends.base import Device, Program, ProgramSpec, Renderer
-from ntgrad.codegen import candidates, pipeline
+from ntgrad.backends.specs import SPEC, check
+from ntgrad.codegen import candidates, pipeline, records
 from ntgrad.codegen.bound import work_of
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
@@ -25,7 +25,8 @@ from ntgrad.codegen.opts import Told
 from ntgrad.codegen.parts import Parts
 from ntgrad.codegen.printing import kernel_name as kernel_name
 from ntgrad.codegen.recent import Recent
-from ntgrad.codegen.sizes import arguments
+from ntgrad.codegen.records import CONDITION, RecordError, Several
+from ntgrad.codegen.sizes import arguments, evaluator, sizes_of
 from ntgrad.codegen.uop import UOp
 
 from . import overrides, report
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
   from ntgrad.tile.exported import Exported
 
 TABLE = "kernel"   # of the disk cache
+FORM = Several(SPEC, records.Sequence(CONDITION))
 # new kernels of a plan from which on workers make source of some, where so many processes compile: a single worker only compiles
 MANY, PROCESSES = 48, 4
 
@@ -71,11 +73,27 @@ def program_spec(
   with phase("choosing"):
     key = key_of(kernel, device, name, notes)
     if key is not None and (found := load(key, name, label)) is not None: return found
-    parts, chosen = chosen_for(kernel, device, name, label)
+  return fresh(kernel, device, name, notes, label, key)
+
+
+def fresh(kernel: Kernel, device: Device | Elsewhere, name: str, notes: Sequence[str], label: str, key: str | None) -> Made:
+  """``program_spec`` without a look at the disk, where it lies from now on under a ``key``."""
+  with phase("choosing"): parts, chosen = chosen_for(kernel, device, name, label)
   with phase("rendering"): spec, needs = rendered(parts.kernel, chosen, device, name, notes, label)
   chosen = replace(chosen, kernel=chosen.kernel.with_(needs=needs))
   if key is not None: store(key, spec, chosen.needs)
   return Made(spec, chosen.needs, chosen)
+
+
+def kept(new: Made, kernel: Kernel, device: Device, notes: Sequence[str] = ()) -> ProgramSpec:
+  """The spec of a kernel; of one that was read from the disk such that it is made anew if it does not compile."""
+  if new.parts is not None: return new.spec
+  spec, settings = new.spec, config.keyed()
+
+  def again() -> ProgramSpec:
+    with config(**settings):
+      return fresh(kernel, device, spec.name, notes, spec.label, key_of(kernel, device, spec.name, notes)).spec
+  return replace(spec, again=again)
 
 
 def key_of(kernel: Kernel, device: Device | Elsewhere, name: str, notes: Sequence[str]) -> str | None:
@@ -96,21 +114,23 @@ def needs_parts() -> bool:
 
 
 def load(key: str, name: str, label: str) -> Made | None:
-  """The rendered kernel under a key. None where there is none; a damaged one is removed."""
-  raw = cache.load(TABLE, key)
-  if raw is None: return None
+  """The rendered kernel under a key. None where there is none; a damaged one, and one that makes no sense, is removed."""
+  found = cache.get(TABLE, key, FORM)
+  if found is None: return None
+  spec, needs = found
   try:
-    spec, needs = pickle.loads(raw)
-    if not isinstance(spec, ProgramSpec) or spec.name != name or not all([isinstance(n, UOp) for n in needs]): raise ValueError
-    return Made(replace(spec, given=label or name), needs, None)
+    check(spec)
+    if spec.name != name: raise RecordError(f"{spec.name} is not {name}")
+    evaluator(needs, sizes_of(needs))
   except Exception:   # whatever is in there, it is no kernel
     cache.remove(TABLE, key)
     return None
+  return Made(replace(spec, given=label or name), needs, None)
 
 
 def store(key: str, spec: ProgramSpec, needs: tuple[UOp, ...]) -> None:
-  """Keep a rendered kernel, without its UOps and its label, which is another one in every process."""
-  cache.store(TABLE, key, pickle.dumps((replace(spec, uops=(), given=""), needs), pickle.HIGHEST_PROTOCOL))
+  """Keep a rendered kernel."""
+  cache.put(TABLE, key, FORM, (spec, needs))
 
 
 def chosen_for(kernel: Kernel, device: Device | Elsewhere, name: str, label: str = "") -> tuple[Parts, Parts]:
@@ -229,7 +249,7 @@ def compiled(kernel: Kernel, device: Device, making: Making | None = None) -> tu
       if making.refused: raise CompileError(making.refused)
       new = making.answer or program_spec(kernel, device, label=making.label)
       candidates.tell(new.refusals)
-  spec = named(new.spec, device)
+  spec = named(kept(new, kernel, device), device)
   report.made_in(spec.label, perf_counter() - started)
   if new.parts is not None:
     report.compiled(spec, new.parts, device, kernel)
@@ -251,13 +271,31 @@ def from_specs(specs: Sequence[ProgramSpec], device: Device) -> list[Program]:
   """A program for each rendered kernel; those that are not there yet are compiled together."""
   keys = [identity(s, device) for s in specs]
   found = {k: _by_spec.get(k) for k in keys}
+  again: dict[Any, list[Callable[[], ProgramSpec | None]]] = {}
+  for k, s in zip(keys, specs):
+    if s.again is not None: again.setdefault(k, []).append(s.again)
+  for k, made_anew in again.items():   # a program that has them serves all of these
+    if (p := found[k]) is None: continue
+    spec: ProgramSpec = p.spec   # type: ignore[attr-defined]
+    if identity(spec, device) != k: found[k] = None   # it is another one by now
+    elif spec.again is not None: p.spec = replace(spec, again=alike([spec.again, *made_anew]))   # type: ignore[attr-defined]
   new = {k: named(s, device) for k, s in zip(keys, specs) if found[k] is None}
+  for k, s in new.items():
+    if k in again: new[k] = replace(s, again=alike(again[k]))
   if new:
     started = perf_counter()
     with phase("compiling"): found.update(zip(new, device.compile(list(new.values()))))
     for s in new.values(): report.made_in(s.label, (perf_counter() - started) / len(new))
     _by_spec.update({k: p for k in new if (p := found[k]) is not None})
   return [p for k in keys if (p := found[k]) is not None]
+
+
+def alike(made_anew: Sequence[Callable[[], ProgramSpec | None]]) -> Callable[[], ProgramSpec | None]:
+  """Makes what was one kernel on the disk anew for each that is to have it; None where that gives several."""
+  def again() -> ProgramSpec | None:
+    first, *rest = [make() for make in made_anew]
+    return first if all([s is not None and first is not None and s.source == first.source for s in rest]) else None
+  return made_anew[0] if len(made_anew) == 1 else again
 
 
 def overriding(mine: Exported, kernel: Kernel, device: Device) -> Program:
@@ -277,7 +315,7 @@ def overriding(mine: Exported, kernel: Kernel, device: Device) -> Program:
       spec, needs = rendered(parts.kernel, chosen, device, name, label=label)
       chosen = replace(chosen, kernel=chosen.kernel.with_(needs=needs))
       new = Made(spec, chosen.needs, chosen)
-    spec = named(new.spec, device)
+    spec = named(kept(new, k, device), device)
     if new.parts is not None: report.compiled(spec, new.parts, device)
     return from_specs([spec], device)[0], new.needs
   if form.sizes: return SizedProgram(form, device, compiled)

@@ -1,8 +1,8 @@
 """What a schedule is once it can run: steps on slots, and what each slot has. ``plans.py`` finds and makes plans."""
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Sequence
 
 from ntgrad.backends.base import Program
 from ntgrad.codegen import index as ix
@@ -45,6 +45,7 @@ class Plan:
   made: tuple[tuple[str, tuple[int, ...], DType], ...]   # device, shape, dtype of each made slot
   steps: tuple[Step, ...]
   outputs: tuple[int, ...]                               # the slot of each sink
+  again: Any = field(default=None, compare=False, repr=False)   # of one that was read from the disk: plan_cache.Again
 
   def __str__(self) -> str:
     made = [f"b{i} {dtype_name(dtype)}{shape_text(shape)}" for i, (_, shape, dtype) in enumerate(self.made, self.inputs)]

@@ -6,12 +6,17 @@ the generated code depends on, and the state of ntgrad's own sources.
 from __future__ import annotations
 
 import hashlib
-import pickle
-from typing import Any, Hashable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+from typing import Callable, Collection, Hashable, Iterable
 
 from ntgrad.backends import cache
-from ntgrad.backends.base import ProgramSpec
+from ntgrad.backends.base import Program, ProgramSpec
+from ntgrad.backends.specs import SPEC, check as check_spec
 from ntgrad.codegen.config import config
+from ntgrad.codegen.dtype import DType
+from ntgrad.codegen.records import COUNT, COUNTS, DTYPE, STR, Maybe, RecordError, Sequence, Several
 
 from . import overrides
 from .compile import from_specs
@@ -19,6 +24,13 @@ from .device import get_device
 from .plan import Plan, Step
 
 TABLE = "plan"
+Made = tuple[str, tuple[int, ...], DType]
+# the kernel, None for a copy; and fields of a Step
+Entry = tuple[ProgramSpec | None, tuple[int, ...], tuple[int, ...], tuple[int, ...], str, tuple[int, ...], tuple[int, ...]]
+FORM = Several(   # inputs, made, outputs, steps
+  COUNT, Sequence(Several(STR, COUNTS, DTYPE)), COUNTS,
+  Sequence(Several(Maybe(SPEC), COUNTS, COUNTS, COUNTS, STR, COUNTS, COUNTS)))
+_open: list[Again] = []   # of plans that were read and have not run yet
 
 
 def key_of(structure: Hashable, devices: Iterable[str]) -> str | None:
@@ -34,37 +46,108 @@ def key_of(structure: Hashable, devices: Iterable[str]) -> str | None:
 
 
 def load(key: str) -> Plan | None:
-  """The plan kept under a key, its programs ready. None where there is none; a damaged one is removed."""
-  raw = cache.load(TABLE, key)
-  if raw is None: return None
+  """The plan kept under a key, its programs ready. None where there is none; a damaged one, and one that makes no sense, is
+  removed."""
+  kept = cache.get(TABLE, key, FORM)
+  if kept is None: return None
   try:
-    inputs, made, outputs, steps, specs = pickle.loads(raw)
-    steps = [
-      (n, tuple(slots), tuple(writes), tuple(last_use), str(device), tuple(offsets), tuple(nodes))
-      for n, slots, writes, last_use, device, offsets, nodes in steps
-    ]
-    kernels = {device: [ProgramSpec(*s) for s in found] for device, found in specs.items()}
+    check(*kept)
+    inputs, made, outputs, steps = kept
+    again = Again(key)
+    programs = ready([(spec and replace(spec, again=partial(again, i)), *rest) for i, (spec, *rest) in enumerate(steps)])
+    return Plan(inputs, made, tuple([
+      Step(program, slots, writes, last_use, device, offsets, nodes=nodes)
+      for program, (_, slots, writes, last_use, device, offsets, nodes) in zip(programs, steps)
+    ]), outputs, again)
   except Exception:   # whatever is in there, it is no plan
     cache.remove(TABLE, key)
     return None
-  programs = {device: from_specs(found, get_device(device)) for device, found in kernels.items()}
-  ready = [
-    Step(None if n is None else programs[device][n], slots, writes, last_use, device, offsets, nodes=nodes)
-    for n, slots, writes, last_use, device, offsets, nodes in steps
-  ]
-  return Plan(inputs, made, tuple(ready), outputs)
+
+
+def found(key: str, graph: Graph, make: Callable[[], Plan]) -> Plan | None:
+  """The plan kept under a key for a graph. None where there is none; one of another graph is removed. Until ``forget`` is called,
+  ``make`` makes it anew where a kernel of it does not compile."""
+  plan = load(key)
+  if plan is None: return None
+  if not graph.takes(plan):
+    cache.remove(TABLE, key)
+    return None
+  if plan.again is not None:
+    plan.again.make = make
+    _open.append(plan.again)
+  return plan
+
+
+def ready(steps: Collection[Entry]) -> list[Program | None]:
+  """The program of each step; those of a device are compiled together."""
+  out: list[Program | None] = [None] * len(steps)
+  for device in dict.fromkeys([s[4] for s in steps if s[0] is not None]):
+    mine = {i: s[0] for i, s in enumerate(steps) if s[0] is not None and s[4] == device}
+    for i, program in zip(mine, from_specs(list(mine.values()), get_device(device))): out[i] = program
+  return out
+
+
+def check(inputs: int, made: Collection[Made], outputs: Collection[int], steps: Collection[Entry]) -> None:
+  """Raises RecordError, or what its kernels raise, for a plan that makes no sense."""
+  nothing = {slot for slot, (_, shape, _) in enumerate(made, inputs) if not prod(shape)}
+  there, slots = {*range(inputs), *nothing}, inputs + len(made)
+  for spec, taken, writes, last_use, _, offsets, _ in steps:
+    if max(taken, default=0) >= slots or max(writes, default=0) >= len(taken) or offsets and len(offsets) != len(taken):
+      raise RecordError("a step on what is not there")
+    if not {s for i, s in enumerate(taken) if i not in writes} <= there: raise RecordError("a step reads what nothing has made")
+    there.update([taken[i] for i in writes])
+    if any([s < inputs or s in outputs or s not in taken for s in last_use]): raise RecordError("a step releases what is needed")
+    there -= {*last_use} - nothing
+    if len(taken) != (2 if spec is None else spec.nparams): raise RecordError("a step has other buffers than its kernel takes")
+    if spec is not None: check_spec(spec)
+  if not {*outputs} <= there: raise RecordError("results that nothing computes")
+
+
+@dataclass(frozen=True)
+class Graph:
+  """What is known of a plan from the graph that it is for: how many nodes that has, the devices that it is on, what it reads, and
+  what comes out, each as device, number of elements and dtype."""
+  nodes: int
+  devices: frozenset[str]
+  inputs: list[tuple[str, int, DType]]
+  outputs: list[tuple[str, int, DType]]
+
+  def takes(self, plan: Plan) -> bool:
+    """Whether a plan may be one for the graph."""
+    if plan.inputs != len(self.inputs): return False
+    have = [*self.inputs, *[(device, prod(shape), dtype) for device, shape, dtype in plan.made]]
+    on = {*[device for device, *_ in plan.made], *[s.device for s in plan.steps]}
+    nodes = max([max(s.nodes, default=0) for s in plan.steps], default=0)
+    return on <= self.devices and nodes < self.nodes and [have[slot] for slot in plan.outputs] == self.outputs
+
+
+class Again:
+  """Makes a plan anew in the place of a kept one, once, and gives its kernels."""
+
+  def __init__(self, key: str):
+    self.key, self.specs = key, list[ProgramSpec | None]()
+    self.make: Callable[[], Plan] | None = None
+
+  def __call__(self, step: int) -> ProgramSpec | None:
+    """The kernel of a step; None where it is not known any more what the plan is made of."""
+    if self.make is not None:
+      cache.remove(TABLE, self.key)
+      with config(cache=0): plan = self.make()   # its kernels may lie there likewise
+      self.specs, self.make = [None if s.program is None else s.program.spec for s in plan.steps], None   # type: ignore[attr-defined]
+      store(self.key, plan)
+    return self.specs[step] if step < len(self.specs) else None
+
+
+def forget() -> None:
+  """Let go of the graphs of the plans that were read: they have run."""
+  for again in _open: again.make = None
+  _open.clear()
 
 
 def store(key: str, plan: Plan) -> None:
   """Keep a plan."""
-  specs: dict[str, list[Any]] = {}
-  steps: list[Any] = []
-  for s in plan.steps:
-    number = None
-    if s.program is not None:
-      spec: ProgramSpec = s.program.spec  # type: ignore[attr-defined]
-      mine = specs.setdefault(s.device, [])
-      number = len(mine)
-      mine.append((spec.name, spec.source, spec.grid, spec.local, spec.nparams, (), spec.work, spec.options, spec.sizes))
-    steps.append((number, s.slots, s.writes, s.last_use, s.device, s.offsets, s.nodes))
-  cache.store(TABLE, key, pickle.dumps((plan.inputs, plan.made, plan.outputs, steps, specs), pickle.HIGHEST_PROTOCOL))
+  steps: list[Entry] = [
+    (None if s.program is None else s.program.spec, s.slots, s.writes, s.last_use, s.device, s.offsets, s.nodes)   # type: ignore[attr-defined]
+    for s in plan.steps
+  ]
+  cache.put(TABLE, key, FORM, (plan.inputs, plan.made, plan.outputs, tuple(steps)))

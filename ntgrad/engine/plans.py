@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Collection, Hashable, Iterable, Sequence
 from weakref import WeakKeyDictionary, ref
 
@@ -104,14 +104,24 @@ def plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: floa
   if sized is not None and plan is not None and inputs is sized.given and len(inputs) == sized.buffers and not traced:
     _plans[full] = plan
   if plan is None:
-    name = plan_cache.key_of(full, [Device.DEFAULT, *(u.arg.device for u in inputs), *(u.arg for u in order if u.op is Ops.COPY)])
-    plan = plan_cache.load(name) if name is not None else None
+    devices = [Device.DEFAULT, *(u.arg.device for u in inputs), *(u.arg for u in order if u.op is Ops.COPY)]
+    name = plan_cache.key_of(full, devices)
+    make = partial(make_plan, sinks, order, inputs)
+    plan = plan_cache.found(name, about(sinks, order, inputs, devices), make) if name is not None else None
     if plan is None:
-      plan = make_plan(sinks, order, inputs)
+      plan = make()
       if name is not None: plan_cache.store(name, plan)
     _plans[full] = plan
   report.scheduled(plan.steps, hit, time.perf_counter() - started, order, inputs)
   return plan, [u.arg for u in inputs]
+
+
+def about(sinks: Iterable[tuple[UOp, UOp | None]], order: Sequence[UOp], inputs: Iterable[UOp],
+          devices: Iterable[str]) -> plan_cache.Graph:
+  """What a kept plan of a graph must be like."""
+  def memory(u: UOp) -> tuple[str, int, DType]: return u.device or device_of(order), math.prod(u.shape), u.dtype
+  return plan_cache.Graph(len(order), frozenset(devices), [memory(u) for u in inputs],
+                          [memory(resolved(u) if target is None else target) for u, target in sinks])
 
 
 def device_of(order: Iterable[UOp]) -> str:

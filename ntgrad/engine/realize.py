@@ -16,7 +16,7 @@ from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, prod
 from ntgrad.engine.bounds import look_through
 from ntgrad.lock import alone
 
-from . import asserts, counters, report
+from . import asserts, counters, plan_cache, report
 from .buffer import LARGE, Buffer, Storage, resolved
 from .counters import phase, taken
 from .device import get_device
@@ -212,18 +212,21 @@ def _compute(wanted: _Wanted, started: float) -> None:
     raise
   together = any([target is not None for _, target in sinks])
   shown = config.debug >= 1
-  if together or shown:   # half of it would be neither the old values nor the new ones
-    with phase("compiling"):
-      for step in plan.steps:
-        try:
-          if step.program is not None: report.ready(step.program)   # what takes long, or is refused, comes before
-        except NtgradError as e:
-          origins.blame(e, [order[i] for i in step.nodes], order)
-          raise
+  try:
+    if together or shown:   # half of it would be neither the old values nor the new ones
+      with phase("compiling"):
+        for step in plan.steps:
+          try:
+            if step.program is not None: report.ready(step.program)   # what takes long, or is refused, comes before
+          except NtgradError as e:
+            origins.blame(e, [order[i] for i in step.nodes], order)
+            raise
+    with phase("running"):
+      if together:
+        with uninterrupted(): _perform(plan, inputs, sinks, order)
+      else: _perform(plan, inputs, sinks, order)
+  finally: plan_cache.forget()
   with phase("running"):
-    if together:
-      with uninterrupted(): _perform(plan, inputs, sinks, order)
-    else: _perform(plan, inputs, sinks, order)
     if shown:
       for name in {s.device for s in plan.steps}: get_device(name).synchronize()
   if shown: report.first_run(time.perf_counter() - started, taken())

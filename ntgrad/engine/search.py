@@ -8,7 +8,6 @@ of a learned model.)
 from __future__ import annotations
 
 import itertools
-import json
 import time
 from dataclasses import replace
 from typing import Any, Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ import numpy as np
 from ntgrad.backends import cache
 from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.backends.progress import bar
+from ntgrad.codegen import records
 from ntgrad.codegen.choose import choose
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import NtgradError
@@ -36,6 +36,7 @@ BUDGET = 30.0                 # seconds for one kernel
 ROUNDS = 8
 STEP = 32                     # candidates of a round at most
 GAIN = 0.02                   # less than this is noise
+LISTS = records.Sequence(records.Sequence(records.PLAIN))   # of Opts, as the disk cache has them
 Render = Callable[[Kernel, Parts, Device, str], tuple[ProgramSpec, Any]]   # what ``compile.rendered`` does
 
 
@@ -51,12 +52,12 @@ def best(parts: Parts, device: Device, name: str, render: Render, label: str = "
   target = device.renderer.target
   start = choose(parts, target)
   key = cache.key("beam", cache.version(), text(parts.kernel), device.identity, str(target), config.key())
-  raw = cache.load("beam", key)
-  if raw is not None:
-    try: return parts.after([[read(o) for o in opts] for opts in json.loads(raw)])
-    except (NtgradError, ValueError, TypeError, StopIteration): cache.remove("beam", key)
+  kept = cache.get("beam", key, LISTS)
+  if kept is not None:
+    try: return parts.after([[read(o) for o in opts] for opts in kept])
+    except Exception: cache.remove("beam", key)   # whatever they are, they are not this kernel's
   found = search(parts, start, device, name, render, label)
-  cache.store("beam", key, json.dumps([[o.json() for o in opts] for opts in found.opts]).encode())
+  cache.put("beam", key, LISTS, tuple([tuple([o.json() for o in opts]) for opts in found.opts]))
   return found
 
 

@@ -6,13 +6,12 @@ the arrangement gets its numbers, the application is read, and the result goes t
 from __future__ import annotations
 
 import inspect
-import json
 import sys
 import types
 from functools import lru_cache
 from typing import Any, Callable, Mapping, Sequence
 
-from ntgrad.backends import cache, renderer
+from ntgrad.backends import renderer
 from ntgrad.backends.base import Device
 from ntgrad.checks import checked
 from ntgrad.codegen import index as ix
@@ -42,7 +41,7 @@ from .source import line_of, source_of
 from .specialised import Specialised
 from .tensor import Tensor, check_takes, named
 from .trace import Tracer
-from .tune import fingerprint, first_choice, fitting, free_symbols, key_of, remembered, search
+from .tune import fingerprint, first_choice, fitting, free_symbols, key_of, remember, remembered, search
 
 
 @checked
@@ -348,7 +347,7 @@ class TileKernel(Signature):
         known = remembered(name, free, "tile-first")
         if known is None:
           known = fitting(free, read, target, self.settings)
-          cache.store("tile-first", name, json.dumps(known).encode())
+          remember(name, known, "tile-first")
         self._chosen["first", key] = known
       return values | known
     name = key_of(self, full, numbers, values, opened)
@@ -357,7 +356,7 @@ class TileKernel(Signature):
       s = self.build(full, numbers, values | start)
       if s is None: return values | start
       found, lines = search(self, free, read, opened, buffers(s))
-      cache.store("tile-tune", name, json.dumps(found).encode())
+      remember(name, found)
       report.tuned(self.name, found, lines)
     self._chosen[key] = found
     return values | found

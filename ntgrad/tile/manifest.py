@@ -22,6 +22,7 @@ from .sizes import name_of
 from .tensor import Operation, Source, Tensor
 
 _SIGNS = {BinaryOps.CMPLT: "<", BinaryOps.CMPLE: "<=", BinaryOps.CMPEQ: "==", BinaryOps.CMPNE: "!="}
+_COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 _OPERATIONS = ("tile", "expand", "squeeze", "unsqueeze", "permute", "flatten", "unflatten", "ravel", "pad", "flip", "index")
 
 
@@ -99,7 +100,10 @@ def parts_of(found: Mapping[str, Any]) -> tuple[list[Tensor], list[Tensor], list
     if any(o.name not in _OPERATIONS for o in operations): raise ValueError("no such meta-operation")
     declared.append(Tensor.__new__(Tensor)._set(source, (), (shape,)))
     arranged.append(Tensor.__new__(Tensor)._set(source, operations, (shape,)))
-  def assessed(c: Sequence[Any]) -> Condition: return Condition(c[1], _unsized(c[0], symbols), _unsized(c[2], symbols))
+  def assessed(c: Sequence[Any]) -> Condition:
+    a, op, b = c
+    if op not in _COMPARISONS: raise ValueError(f"{op!r:.40} compares nothing")
+    return Condition(op, _unsized(a, symbols), _unsized(b, symbols))
   return declared, arranged, [Assessment(assessed(c), *said) for c, *said in found["assessed"]]
 
 

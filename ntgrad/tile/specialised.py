@@ -22,7 +22,7 @@ from ntgrad.codegen.uop import Ops, UOp, toposort
 from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
 from ntgrad.engine.asserts import Check, Checks, make_checks
-from ntgrad.engine.compile import named, program_spec
+from ntgrad.engine.compile import kept, named, program_spec
 from ntgrad.engine.report import new_label
 
 from .launch import Launcher, Pair, launcher_of
@@ -133,7 +133,7 @@ class Specialised:
     with config(allow_tf32=1 if self.tf32 else config.allow_tf32):
       made = program_spec(kernel, device, self.name, self.lines, new_label(self.name))
     options, needs, parts = {**dict(made.spec.options), **dict(self.options)}, made.needs, made.parts
-    spec = named(replace(made.spec, options=tuple(options.items())), device)
+    spec = named(replace(kept(made, kernel, device, self.lines), options=tuple(options.items())), device)
     report.made_in(spec.label, perf_counter() - started)
     if config.debug >= 3 and parts is not None:
       report.made(spec, parts, device, self.arrangements(), dissolved(kernel, device.renderer.target))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import ArgumentError, NtgradError
 from ntgrad.codegen.index import count
 from ntgrad.codegen.products import Blocks
+from ntgrad.codegen.records import STR, Exactly, Table
 from ntgrad.codegen.room import LEAST_DOT, best_of, from_best, room_of, seconds_of
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.tiles import lower_tiles
@@ -44,6 +44,9 @@ READ = 200                    # of so many that are read
 DISTINCT, DISTINCT_BLOCKS = 40, 120   # or that many which are different kernels
 UNOPTIMISED = 2e8             # operations a second of a kernel without Opts, about: one that takes longer than a part of the
 LONG = 0.1                    # search is not run, and candidates are compared with the first of them
+MOST = 1 << 20                # the greatest value of a symbol without a bound
+MOST_TOLD = 64                # and of warps and stages
+CHOICE = Table(STR, Exactly(int, 1))   # as the disk cache has it
 FEWEST, MOST_WARPS = 4, 8       # warps that are tried
 
 
@@ -77,7 +80,7 @@ def first_choice(symbols: Sequence[Symbol], blocks: bool) -> Values:
   out: Values = {}
   for s in symbols:
     n = 1024 if len(symbols) == 1 else 128 if blocks and len(symbols) > 2 else 64
-    low, high = s.lower_bound or 1, s.upper_bound or 1 << 20
+    low, high = s.lower_bound or 1, s.upper_bound or MOST
     while n > high and n > 1: n //= 2
     while n < low: n *= 2
     out[str(s)] = n
@@ -166,11 +169,21 @@ def key_of(
 
 
 def remembered(key: str, symbols: Sequence[Symbol], table: str = "tile-tune") -> Values | None:
-  """The choice of an earlier search."""
-  raw = cache.load(table, key)
-  if raw is None: return None
-  found: Values = json.loads(raw)
-  return found if all(str(s) in found for s in symbols) else None
+  """The choice of an earlier search. One that has other names, or values out of bounds, is removed."""
+  found = cache.get(table, key, CHOICE)
+  if found is None: return None
+  low, high = {n: 1 for n in OPTIONS}, {n: MOST_TOLD for n in OPTIONS}
+  for s in symbols:
+    low[str(s)] = s.lower_bound or 1
+    high[str(s)] = max(s.upper_bound or MOST, 2 * low[str(s)])   # no power of two may be within the bounds
+  if {*map(str, symbols)} <= {*found} <= {*low} and all(low[n] <= v <= high[n] for n, v in found.items()): return found
+  cache.remove(table, key)
+  return None
+
+
+def remember(key: str, values: Values, table: str = "tile-tune") -> None:
+  """Keep a choice for other processes."""
+  cache.put(table, key, CHOICE, values)
 
 
 # ---- the search

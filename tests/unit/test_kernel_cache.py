@@ -19,10 +19,12 @@ import ntgrad.tile.language as tl
 from ntgrad import Tensor, config
 from ntgrad.backends import cache, renderer
 from ntgrad.backends.cuda.renderer import TritonRenderer
+from ntgrad.backends.specs import SPEC
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param, structure_text
 from ntgrad.codegen.opts import Vectorize
+from ntgrad.codegen.records import NODE, Sequence, Several, packed
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.engine import compile as compiling, overrides
 from ntgrad.engine.device import get_device
@@ -168,7 +170,7 @@ def never(monkeypatch: pytest.MonkeyPatch) -> None:
   for name in ("chosen_for", "rendered"): monkeypatch.setattr(compiling, name, refuse)
 
 
-@pytest.mark.parametrize("damage", [b"", b"not a pickle", pickle.dumps((1, 2)), pickle.dumps(None), "half", "other", "needs"])
+@pytest.mark.parametrize("damage", [b"", b"no record", pickle.dumps((1, 2)), "half", "other", "needs", "grid"])
 def test_a_damaged_entry_is_made_again(damage: Any, folder: Path) -> None:
   kernel = specialised().kernel
   made = compiling.program_spec(kernel, DEVICE, "k")
@@ -177,8 +179,10 @@ def test_a_damaged_entry_is_made_again(damage: Any, folder: Path) -> None:
   raw = cache.load(compiling.TABLE, name)
   assert raw is not None
   if damage == "half": damage = raw[:len(raw) // 2]
-  if damage == "other": damage = pickle.dumps((replace(pickle.loads(raw)[0], name="other"), ()))
-  if damage == "needs": damage = pickle.dumps((pickle.loads(raw)[0], (1,)))
+  spec, n = replace(made.spec, uops=()), UOp(Ops.SIZE, ix.INT, (), ix.Size("N"))
+  if damage == "other": damage = packed(compiling.FORM, (replace(spec, name="other"), ()), f"{compiling.TABLE}/{name}")
+  if damage == "grid": damage = packed(compiling.FORM, (replace(spec, grid=(n,)), ()), f"{compiling.TABLE}/{name}")
+  if damage == "needs": damage = packed(Several(SPEC, Sequence(NODE)), (spec, (n,)), f"{compiling.TABLE}/{name}")
   cache.store(compiling.TABLE, name, damage)
   again = compiling.program_spec(kernel, DEVICE, "k")
   assert again.parts is not None and again.spec.source == made.spec.source

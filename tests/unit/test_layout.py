@@ -49,6 +49,27 @@ def test_imports_go_down(path: Path) -> None:
       assert root in sys.stdlib_module_names or root in OTHERS[top], f"{path}:{line}: {top}/ may not import {module}"
 
 
+# who may read or write pickles, and why: nothing that comes from a file or another host is unpickled
+PICKLES = {
+  "backends/pool.py": {"multiprocessing"}, "backends/worker.py": {"multiprocessing"},   # the pipe to an own child
+}
+UNSAFE = {"pickle", "_pickle", "marshal", "shelve", "dbm", "dill", "cloudpickle", "joblib", "multiprocessing", "pytools"}
+
+
+def test_nothing_is_unpickled() -> None:
+  """No module of the product imports what unpickles, nor asks others to, but for a pipe to a child of its own."""
+  for path in FILES:
+    name, tree = str(path.relative_to(ROOT)), ast.parse(path.read_text())
+    found = {module.split(".")[0] for _, module, _ in imports(path)} & UNSAFE
+    assert found <= PICKLES.get(name, set()), f"{name} imports {found}"
+    for n in ast.walk(tree):
+      if isinstance(n, ast.keyword) and n.arg == "allow_pickle":
+        assert isinstance(n.value, ast.Constant) and n.value.value is False, f"{name}:{n.value.lineno}"
+      if isinstance(n, ast.Attribute): assert n.attr not in ("read_pickle", "recv") or name in PICKLES, f"{name}:{n.lineno}"
+      if isinstance(n, ast.Call) and ast.unparse(n.func) in ("np.load", "numpy.load"):
+        assert any(k.arg == "allow_pickle" for k in n.keywords), f"{name}:{n.lineno}: say allow_pickle=False"
+
+
 def test_files_can_be_read_in_one_sitting() -> None:
   long = {str(p.relative_to(ROOT)): n for p in FILES if (n := len(p.read_text().splitlines())) > 550}
   assert not long

@@ -286,6 +286,7 @@ def test_a_damaged_or_old_library(tmp_path: Path) -> None:
     lambda k: k.update(condition=[["__import__('os').getpid()", "<", 3]]), lambda k: k.update(arguments=3),
     lambda k: k["takes"]["parameters"][0].update(operations=[[0, "__class__", []]]),
     lambda k: k["takes"]["parameters"][0].update(dtype="float99"),
+    lambda k: k["takes"].update(assessed=[[["x_size_0", "or exit() or", 3], "said", "", ""]]),
   ):
     broken(change)
     with pytest.raises(StateError, match="manifest.json is damaged .*; build it again"): load()
