@@ -106,14 +106,14 @@ def same_grids(kernel: str, arranged: Sequence[Tensor]) -> list[Assessment]:
   application's use of it decides."""
   grids = [(t.name, t.levels[0]) for t in arranged if len(t.levels) > 1 or t.levels[0] != ()]
   whole = {t.name for t in arranged if not t.operations}
-  lines = {t.name: at(t.lines()[0]) for t in arranged}
-  asked = {t.name: line.short for t in arranged if (line := t.lines()[0]) is not None}
+  lines = {t.name: t._lines()[0] for t in arranged}
+  asked = {name: line.short for name, line in lines.items() if line is not None}
   alike: dict[Symbol, Symbol] = {}   # union-find of names that must have one value
   out = []
   for name, grid in grids[1:]:
     first, want = grids[0]
     said = f"the outermost level of {name} is {shown_shape(grid)}, that of {first} is {shown_shape(want)}"
-    refused = f"{kernel}: {said}; all parameters are arranged for the same grid{mended(name, grid, want, first)}{lines[name]}"
+    refused = f"{kernel}: {said}; all parameters are arranged for the same grid{mended(name, grid, want, first)}"
     mine, theirs = grid, want
     if len(grid) != len(want): mine, theirs = (tuple([n for n in g if n != 1]) for g in (grid, want))
     if len(mine) != len(theirs):
@@ -121,12 +121,12 @@ def same_grids(kernel: str, arranged: Sequence[Tensor]) -> list[Assessment]:
       if count is not False:
         out.append(Assessment(count, f"{said}: there must be as many programs{mended(name, grid, want, first)}",
                               asked.get(name, ""), name))
-      elif name not in whole: raise ShapeError(refused)
+      elif name not in whole: raise ShapeError(refused + at(lines[name]))
       continue
     if name in whole and any((a == b) is False for a, b in zip(mine, theirs)): continue
     for d, (a, b) in enumerate(zip(mine, theirs)):
       same = a == b
-      if same is False: raise ShapeError(refused)
+      if same is False: raise ShapeError(refused + at(lines[name]))
       pair = names_that_agree(a, b)
       if pair: alike[representative(alike, pair[0])] = representative(alike, pair[1])
       for t in arranged:
@@ -134,7 +134,7 @@ def same_grids(kernel: str, arranged: Sequence[Tensor]) -> list[Assessment]:
         if len({representative(alike, s) for s in names}) < len(set(names)):
           raise ShapeError(
             f"{kernel}: {said}; dimension {d} is the same only for a square {t.name} {shown_shape(t._source.shape)}: expand to "
-            f"the size of another dimension, or give both dimensions one name{lines[name]}"
+            "the size of another dimension, or give both dimensions one name" + at(lines[name])
           )
       out.append(Assessment(same if isinstance(same, Condition) else True, f"dimension {d} of the grid: {said}",
                             asked.get(name, ""), name))
@@ -192,7 +192,7 @@ def no_empty_tiles(kernel: str, parameters: Sequence[Parameter], arranged: Seque
         raise ShapeError(
           f"{kernel}: level {n} of {p.name} is {shape_text(level)}, for a tensor of shape {shape_text(p.arrangement.source)}: "
           "a program has nothing to read there; call it only where there is, or tile without floor_mode"
-          + at(*[t.lines()[n] for t in arranged if t.name == p.name])
+          + at(*[t._lines()[n] for t in arranged if t.name == p.name])
         )
 
 

@@ -208,7 +208,7 @@ class Signature:
         f"{shape_text(want)}, for tensors of shapes {shape_text(p.arrangement.source)} and "
         f"{shape_text(first.arrangement.source)}; "
         f"all parameters are arranged for the same grid{mended(p.name, mine.levels[0], others.levels[0], first.name)}"
-        + at(mine.lines()[0], others.lines()[0])
+        + at(mine._lines()[0], others._lines()[0])
       )
       raise p.misfit
     self.assess(p.name, known, values)

@@ -242,7 +242,7 @@ class Tensor:
     """The declared options of each source dimension."""
     return self._source.shape_options
 
-  def lines(self) -> list[Line | None]:
+  def _lines(self) -> list[Line | None]:
     """For each level the line that made it what it is."""
     out = [self._source.line]
     for o in self._ops:
