@@ -23,7 +23,7 @@ from ntgrad.codegen.sizes import Dim, sizes_of
 from ntgrad.codegen.uop import Ops, UOp, toposort
 from ntgrad.symbol import Condition, Expr, Symbol, compared, condition_of, evaluate, names_of, size_of
 
-from .lines import at
+from .lines import Line, at
 from .place import Parameter
 from .tensor import Tensor
 
@@ -269,7 +269,8 @@ def last_of(index: UOp, n: Dim, partly: bool) -> Dim | None:
 
 
 def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter], tensors: Mapping[str, Tensor],
-                     whole_of: Callable[[Parameter, Tensor], Whole] = Whole.new, lines: Mapping[int, str] | None = None) -> None:
+                     whole_of: Callable[[Parameter, Tensor], Whole] = Whole.new,
+                     lines: Mapping[int, Line | None] | None = None) -> None:
   """That dimensions which are gone through by one index have one size, unless both have names (then they may differ).
 
   Without it an addition of 3 and 5 elements in tiles of 16 would give 5 results. They are those of the parameter as it is when it
@@ -279,7 +280,7 @@ def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter],
   """
   def met(*both: Parameter) -> str:
     slots = [p.slot for p in both]
-    return "".join([f"\n  {line}" for line in [line for slot, line in (lines or {}).items() if slot in slots][1:]])
+    return at(*[line for slot, line in (lines or {}).items() if slot in slots][1:])
   by_slot = {p.slot: p for p in parameters if p.memory is None and not p.of and not p.notes and p.name in tensors}
   wholes: dict[str, Whole] = {}
   def whole(p: Parameter) -> Whole:
