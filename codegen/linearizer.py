@@ -43,14 +43,14 @@ class Linearizer:
   def _axis(self, what: str, axis: int | None) -> int:
     """The id of the axis that was given, else of the last GRID or LOOP axis. Raises OptError where there is none, or one of one
     element."""
-    here = self.kernel.axes
+    here, verb = self.kernel.axes, {"lane": "vectorize", "local": "share"}.get(what, what)
     if axis is None:
       left = self.kernel.of_kind(AxisKind.LOOP, AxisKind.GRID)
       if not left and here: raise OptError(f"{what}: no GRID or LOOP axis is left of {', '.join(map(str, here))}")
       axis = left[-1].id if left else 0
-    if not here: raise OptError(f"{what}: can't {what} a dimension with size 1, and the kernel has no other")
+    if not here: raise OptError(f"{what}: can't {verb} a dimension with size 1, and the kernel has no other")
     found = next((a for a in here if a.id == axis), None)
-    if found is not None and found.size == 1: raise OptError(f"{what}: can't {what} a dimension with size 1, which {found} is")
+    if found is not None and found.size == 1: raise OptError(f"{what}: can't {verb} a dimension with size 1, which {found} is")
     return axis
 
   def upcast(self, axis: int | None = None, amount: int | None = None) -> Linearizer:

@@ -84,9 +84,10 @@ def test_what_cannot_be_upcast() -> None:
   k = dot(3)
   k.upcast()
   with pytest.raises(OptError, match="^upcast: no GRID or LOOP axis is left of a0:3 UNROLL$"): k.upcast()
-  for n, step in ((1, "upcast"), (1, "lane"), (1, "unroll")):
-    with pytest.raises(OptError, match=f"^{step}: can't {step} a dimension with size 1, and the kernel has no other$"):
-      getattr(dot(n), step)()
+  for step, verb in (("upcast", "upcast"), ("lane", "vectorize"), ("unroll", "unroll")):
+    with pytest.raises(OptError, match=f"^{step}: can't {verb} a dimension with size 1, and the kernel has no other$"):
+      getattr(dot(1), step)()
+  with pytest.raises(OptError, match="the kernel has axes none, since all dimensions have one element"): dot(1).tile(0, 2)
   k = dot(3)   # kernels of one's own may have such an axis
   k.kernel = k.kernel.with_(axes=(*k.kernel.axes, Axis(1, 1, AxisKind.GRID)))
   for axis in (None, 1):
