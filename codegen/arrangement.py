@@ -237,7 +237,7 @@ class Arrangement:
     pads: list[tuple[Dim, Dim]] = []
     specs: list[tuple[Dim, ...]] = []
     padded: list[Dim] = []
-    for d, size, stride, gap in zip(dims, sizes, steps, gaps):
+    for at, (d, size, stride, gap) in enumerate(zip(dims, sizes, steps, gaps)):
       if size == 0:   # the whole of nothing is one tile of nothing
         counts.append(1)
         pads.append((0, 0))
@@ -247,7 +247,8 @@ class Arrangement:
       behind = rest(d, size, gap)
       count = windows(d, size, stride, gap, not floor_mode)
       if floor_mode and below(count, 1) or shift_inwards and below(behind, 0):
-        raise ShapeError(f"tile: no window of {text_of(size)} (dilation {text_of(gap)}) lies inside a dimension of {text_of(d)}")
+        apart = "" if gap == 1 else f" (dilation {text_of(gap)})"
+        raise ShapeError(f"tile: no window of {text_of(size)}{apart} lies inside dimension {at}, which has {text_of(d)} elements")
       over = greater(ix.minus(ix.times(ix.minus(count, 1), stride), behind), 0)
       counts.append(count)
       pads.append((0, 0 if shift_inwards else over))

@@ -2,19 +2,22 @@
 from __future__ import annotations
 
 from .errors import OptError
-from .kernel import AxisKind, Kernel
+from .kernel import Axis, AxisKind, Kernel, Param, Shape
 from .listing import UOpList
 from .optimize import optimize
 from .opts import Local, Opt, Serial, Unroll, Upcast, Vectorize
 from .pipeline import linearize
 from .target import Target
+from .uop import Ops, UOp
+
+ROUNDS = (AxisKind.GRID, AxisKind.LOCAL, AxisKind.LOOP)   # gone through; axes of other kinds are written out
 
 
 class Linearizer:
   """Drives a kernel by hand: Opts, then ``linearize()``, then ``.uops``.
 
   Nothing is applied but what is called; ``optimize()`` applies what realising on ``target`` would. ``Linearizer(*item.ast)``
-  works as well.
+  works as well. ``full_shape``, ``upcasted``, ``bufs``, ``reduceop`` and their like tell of the kernel in tinygrad's words.
   """
 
   def __init__(self, ast: Kernel, target: Target | None = None):
@@ -37,24 +40,31 @@ class Linearizer:
     self.kernel = optimize(self.kernel, self.target)
     return self
 
-  def _last(self, axis: int | None) -> int:
-    if axis is not None: return axis
-    loops = self.kernel.of_kind(AxisKind.LOOP, AxisKind.GRID)
-    if not loops: raise OptError(f"the kernel has no LOOP or GRID axis left to work on: {', '.join(map(str, self.kernel.axes))}")
-    return loops[-1].id
+  def _axis(self, what: str, axis: int | None) -> int:
+    """The id of the axis that was given, else of the last GRID or LOOP axis. Raises OptError where there is none, or one of one
+    element."""
+    here, verb = self.kernel.axes, {"lane": "vectorize", "local": "share"}.get(what, what)
+    if axis is None:
+      left = self.kernel.of_kind(AxisKind.LOOP, AxisKind.GRID)
+      if not left and here: raise OptError(f"{what}: no GRID or LOOP axis is left of {', '.join(map(str, here))}")
+      axis = left[-1].id if left else 0
+    if not here: raise OptError(f"{what}: can't {verb} a dimension with size 1, and the kernel has no other")
+    found = next((a for a in here if a.id == axis), None)
+    if found is not None and found.size == 1: raise OptError(f"{what}: can't {verb} a dimension with size 1, which {found} is")
+    return axis
 
   def upcast(self, axis: int | None = None, amount: int | None = None) -> Linearizer:
     """Copies of the last (or given) axis instead of a loop; on a reduced axis this is ``unroll``."""
-    a = self._last(axis)
+    a = self._axis("upcast", axis)
     return self.apply((Unroll if a in self.kernel.bound else Upcast)(a, amount))
 
   def unroll(self, axis: int | None = None, amount: int | None = None) -> Linearizer:
     """Copies of a reduced axis, added up in index order."""
-    return self.apply(Unroll(self._last(axis), amount))
+    return self.apply(Unroll(self._axis("unroll", axis), amount))
 
   def lane(self, axis: int | None = None, amount: int | None = None) -> Linearizer:
     """Vector lanes along an axis."""
-    return self.apply(Vectorize(self._last(axis), amount))
+    return self.apply(Vectorize(self._axis("lane", axis), amount))
 
   def tile(self, axis: int, amount: int) -> Linearizer:
     """An axis in blocks of ``amount``, gone through by a loop."""
@@ -62,12 +72,61 @@ class Linearizer:
 
   def local(self, axis: int | None = None, amount: int | None = None) -> Linearizer:
     """Work-items of a group along an axis."""
-    return self.apply(Local(self._last(axis), amount))
+    return self.apply(Local(self._axis("local", axis), amount))
 
   def linearize(self) -> Linearizer:
     """Make ``uops``."""
     self.uops = linearize(self.kernel, self.target)
     return self
+
+  # ---- what tinygrad's Linearizer tells of a kernel
+
+  def _parts(self) -> tuple[list[Axis], list[Axis], list[Axis]]:
+    """The axes of the output, those that are reduced by loops and work-items, and those that are written out."""
+    rounds, bound = sorted(self.kernel.of_kind(*ROUNDS), key=lambda a: ROUNDS.index(a.kind)), self.kernel.bound
+    reduced = [a for a in rounds if a.id in bound]
+    return [a for a in rounds if a not in reduced], reduced, [a for a in self.kernel.axes if a.kind not in ROUNDS]
+
+  @property
+  def full_shape(self) -> Shape:
+    """The sizes of all axes: those of the output, those that are reduced, and last those that are written out (upcast, unrolled,
+    in lanes). Dimensions of one element are no axes."""
+    return tuple([a.size for part in self._parts() for a in part])
+  @property
+  def shape_len(self) -> int:
+    """How many axes there are."""
+    return len(self.full_shape)
+  @property
+  def upcasted(self) -> int:
+    """How many of the last axes of ``full_shape`` are written out, instead of gone through by a loop or by programs. Setting more
+    upcasts the last of the others."""
+    return len(self._parts()[2])
+  @upcasted.setter
+  def upcasted(self, n: int) -> None:
+    if n < self.upcasted: raise OptError(f"upcasted: {self.upcasted} axes are written out, which is not undone; got {n}")
+    while self.upcasted < n: self.upcast()
+  @property
+  def first_reduce(self) -> int:
+    """Where the reduced axes begin in ``full_shape``."""
+    return len(self._parts()[0])
+  @property
+  def group_for_reduces(self) -> int:
+    """How many of the reduced axes work-items share."""
+    return sum(a.kind is AxisKind.LOCAL for a in self._parts()[1])
+
+  @property
+  def reduceop(self) -> UOp | None:
+    """The first reduction; None where there is none."""
+    return next(iter(self.kernel.reduces), None)
+  @property
+  def bufs(self) -> list[Param]:
+    """The buffers, in the order of their names: ``data0`` is written."""
+    return list(self.kernel.params)
+  @property
+  def earlybufs(self) -> list[Param]:
+    """The buffers that the reduction reads."""
+    read = set() if self.reduceop is None else {u.src[0] for u in self.reduceop.toposort() if u.op is Ops.LOAD}
+    return [p for p in self.kernel.params if p.uop in read]
 
 
 __all__ = ["Linearizer", "linearize"]

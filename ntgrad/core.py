@@ -528,13 +528,14 @@ class Base(Valued):
 MAX_DIMS, MAX_SIZE = 64, 2 ** 63 - 1
 
 
-def shape_of(name: str, args: Sequence[Any]) -> tuple[int, ...]:
-  """A shape given as one sequence or as separate ints. Raises ArgumentError for anything that is not an int, and for more than
-  memory has room for.
+def shape_of(name: str, args: Sequence[Any], kept: Sequence[int] = ()) -> tuple[int, ...]:
+  """A shape given as one sequence or as separate ints; None where ``kept`` has the size. Raises ArgumentError for what is
+  no int, and for more than memory has room for.
   """
   shape = tuple(args[0]) if len(args) == 1 and isinstance(args[0], (tuple, list)) else tuple(args)
   for s in shape:
     if type(s) is not int and type(s) is not Bound:
+      if s is None and kept: return shape_of(name, [kept[i] if s is None and i < len(kept) else s for i, s in enumerate(shape)])
       if not isinstance(s, (int, np.integer)) or isinstance(s, bool):
         raise ArgumentError(f"{name}: sizes must be ints, got {shown(s)} in {shown(shape)}")
       return shape_of(name, [int(x) if isinstance(x, np.integer) else x for x in shape])

@@ -76,7 +76,7 @@ class Opt(ABC):
 
   def axis_of(self, kernel: Kernel, id: int) -> Axis:
     """The axis with this id, which may still be changed: once programs are persistent, those of their loops."""
-    here = ", ".join(map(str, kernel.axes))
+    here = ", ".join(map(str, kernel.axes)) or "none, since all dimensions have one element"
     found = next((a for a in kernel.axes if a.id == id), None)
     if found is None: raise OptError(f"{self}: the kernel has axes {here}")
     if any(a.programs for a in kernel.axes) and (found.programs or found.kind is not AxisKind.LOOP):

@@ -25,3 +25,8 @@ def case(rng):
   windows = np.lib.stride_tricks.sliding_window_view(x, (3, 2), axis=(2, 3))
   want = np.einsum("nchwrs,kcrs->nkhw", windows, w)
   return conv2d, (x, w, np.empty(want.shape, np.float32)), want
+
+
+if __name__ == "__main__":
+  from show import show
+  show(case)

@@ -122,3 +122,8 @@ def case(rng):
   q, k, v = rng.standard_normal((3, 1, 2, 80, 32), np.float32)
   o, lse = reference(q, k, v, 32 ** -0.5)
   return forward_kernel, (q, k, v, 32 ** -0.5, np.empty_like(q), np.empty((1, 2, 80, 1), np.float32)), (o, lse)
+
+
+if __name__ == "__main__":
+  from show import show
+  show(case)

@@ -29,3 +29,8 @@ def case(rng):
   x, (w, b) = rng.standard_normal((20, 200), np.float32), rng.standard_normal((2, 200), np.float32)
   want = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5) * w + b
   return layer_norm, (x, w, b, 1e-5, np.empty_like(x)), want
+
+
+if __name__ == "__main__":
+  from show import show
+  show(case)

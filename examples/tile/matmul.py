@@ -32,3 +32,8 @@ def case(rng):
   """Arguments for one call, the last of them written; and what must be in it."""
   a, b = rng.standard_normal((100, 70), np.float32), rng.standard_normal((70, 90), np.float32)
   return matmul, (a, b, np.empty((100, 90), np.float32)), a @ b
+
+
+if __name__ == "__main__":
+  from show import show
+  show(case)

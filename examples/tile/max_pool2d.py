@@ -28,3 +28,8 @@ def case(rng):
   x = rng.standard_normal((2, 3, 13, 17), np.float32)
   want = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))[:, :, ::2, ::2].max((4, 5))
   return max_pool2d, (x, np.empty(want.shape, np.float32), {"WINDOW_H": 3, "WINDOW_W": 3}), want
+
+
+if __name__ == "__main__":
+  from show import show
+  show(case)

@@ -42,3 +42,8 @@ def case(rng):
   a, b = x[..., :8], x[..., 8:]
   s4, c4 = s[None, :, None], c[None, :, None]
   return rotary, (x, s, c, np.empty_like(x)), np.concatenate([a * c4 - b * s4, a * s4 + b * c4], -1)
+
+
+if __name__ == "__main__":
+  from show import show
+  show(case)

@@ -23,3 +23,8 @@ def case(rng):
   x = rng.standard_normal((20, 333), np.float32)
   e = np.exp(x - x.max(1, keepdims=True))
   return softmax, (x, np.empty_like(x)), e / e.sum(1, keepdims=True)
+
+
+if __name__ == "__main__":
+  from show import show
+  show(case)

@@ -22,3 +22,8 @@ def case(rng):
   """Arguments for one call, the last of them written; and what must be in it."""
   x, y = rng.standard_normal((2, 1000), np.float32)
   return add, (x, y, np.empty_like(x)), x + y
+
+
+if __name__ == "__main__":
+  from show import show
+  show(case)

@@ -81,12 +81,13 @@ class Movement(Base):
   __slots__ = ()
 
   def reshape(self, *shape: Any) -> Self:
-    """A view: the elements in row-major order in another shape; one size may be -1.
+    """A view: the elements in row-major order in another shape; one size may be -1, and None is the size that the tensor has in
+    this place.
 
     Raises ShapeError if the sizes do not give as many.
     """
     u = self.lazydata
-    new = shape_of("reshape", shape)
+    new = shape_of("reshape", shape, u.shape)
     if new == u.shape: return self
     n = self.numel()
     if -1 in new:

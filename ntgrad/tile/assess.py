@@ -23,6 +23,7 @@ from ntgrad.codegen.sizes import Dim, sizes_of
 from ntgrad.codegen.uop import Ops, UOp, toposort
 from ntgrad.symbol import Condition, Expr, Symbol, compared, condition_of, evaluate, names_of, size_of
 
+from .lines import Line, at
 from .place import Parameter
 from .tensor import Tensor
 
@@ -105,6 +106,8 @@ def same_grids(kernel: str, arranged: Sequence[Tensor]) -> list[Assessment]:
   application's use of it decides."""
   grids = [(t.name, t.levels[0]) for t in arranged if len(t.levels) > 1 or t.levels[0] != ()]
   whole = {t.name for t in arranged if not t.operations}
+  lines = {t.name: t._lines()[0] for t in arranged}
+  asked = {name: line.short for name, line in lines.items() if line is not None}
   alike: dict[Symbol, Symbol] = {}   # union-find of names that must have one value
   out = []
   for name, grid in grids[1:]:
@@ -116,13 +119,14 @@ def same_grids(kernel: str, arranged: Sequence[Tensor]) -> list[Assessment]:
     if len(mine) != len(theirs):
       count = math.prod(grid) == math.prod(want)
       if count is not False:
-        out.append(Assessment(count, f"{said}: there must be as many programs{mended(name, grid, want, first)}", of=name))
-      elif name not in whole: raise ShapeError(refused)
+        out.append(Assessment(count, f"{said}: there must be as many programs{mended(name, grid, want, first)}",
+                              asked.get(name, ""), name))
+      elif name not in whole: raise ShapeError(refused + at(lines[name]))
       continue
     if name in whole and any((a == b) is False for a, b in zip(mine, theirs)): continue
     for d, (a, b) in enumerate(zip(mine, theirs)):
       same = a == b
-      if same is False: raise ShapeError(refused)
+      if same is False: raise ShapeError(refused + at(lines[name]))
       pair = names_that_agree(a, b)
       if pair: alike[representative(alike, pair[0])] = representative(alike, pair[1])
       for t in arranged:
@@ -130,9 +134,10 @@ def same_grids(kernel: str, arranged: Sequence[Tensor]) -> list[Assessment]:
         if len({representative(alike, s) for s in names}) < len(set(names)):
           raise ShapeError(
             f"{kernel}: {said}; dimension {d} is the same only for a square {t.name} {shown_shape(t._source.shape)}: expand to "
-            "the size of another dimension, or give both dimensions one name"
+            "the size of another dimension, or give both dimensions one name" + at(lines[name])
           )
-      out.append(Assessment(same if isinstance(same, Condition) else True, f"dimension {d} of the grid: {said}", of=name))
+      out.append(Assessment(same if isinstance(same, Condition) else True, f"dimension {d} of the grid: {said}",
+                            asked.get(name, ""), name))
   return out
 
 
@@ -179,14 +184,15 @@ def shown_shape(shape: Sequence[Any]) -> str: return f"({', '.join(map(str, shap
 
 # ---- levels
 
-def no_empty_tiles(kernel: str, parameters: Sequence[Parameter]) -> None:
-  """Raises ShapeError for a level or tile without elements in a program that is run."""
+def no_empty_tiles(kernel: str, parameters: Sequence[Parameter], arranged: Sequence[Tensor]) -> None:
+  """Raises ShapeError for a level or tile without elements in a program that is run, with the line that made the level."""
   for p in parameters:
     for n, level in enumerate(p.arrangement.levels[1:], 1):
       if any(below(d, 1) for d in level):
         raise ShapeError(
           f"{kernel}: level {n} of {p.name} is {shape_text(level)}, for a tensor of shape {shape_text(p.arrangement.source)}: "
           "a program has nothing to read there; call it only where there is, or tile without floor_mode"
+          + at(*[t._lines()[n] for t in arranged if t.name == p.name])
         )
 
 
@@ -263,13 +269,18 @@ def last_of(index: UOp, n: Dim, partly: bool) -> Dim | None:
 
 
 def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter], tensors: Mapping[str, Tensor],
-                     whole_of: Callable[[Parameter, Tensor], Whole] = Whole.new) -> None:
+                     whole_of: Callable[[Parameter, Tensor], Whole] = Whole.new,
+                     lines: Mapping[int, Line | None] | None = None) -> None:
   """That dimensions which are gone through by one index have one size, unless both have names (then they may differ).
 
   Without it an addition of 3 and 5 elements in tiles of 16 would give 5 results. They are those of the parameter as it is when it
   is first cut into tiles, be it a slice or flattened. Left out are dimensions that were padded, and those of which the
-  application names single tiles (``x[0]``): they are longer than what goes through them. Raises ShapeError.
+  application names single tiles (``x[0]``): they are longer than what goes through them. ``lines``: of the application, by slot,
+  in their order, those that read or write the parameters first. Raises ShapeError, with the line that comes to the second of two.
   """
+  def met(*both: Parameter) -> str:
+    slots = [p.slot for p in both]
+    return at(*[line for slot, line in (lines or {}).items() if slot in slots][1:])
   by_slot = {p.slot: p for p in parameters if p.memory is None and not p.of and not p.notes and p.name in tensors}
   wholes: dict[str, Whole] = {}
   def whole(p: Parameter) -> Whole:
@@ -292,7 +303,7 @@ def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter],
           raise ShapeError(
             f"{kernel}: {other.text(e, tensors[other.parameter.name], ' elements')}, {w.text(d, tensors[p.name])}, and the "
             "application goes through both with one index; give tensors that agree, or name both dimensions: "
-            "Tensor(shape=('N', ..))"
+            f"Tensor(shape=('N', ..)){met(other.parameter, p)}"
           )
         beside.append((w, d))
   for short, long in itertools.permutations(parameters, 2):   # a loop of one round leaves no index to see
@@ -305,7 +316,7 @@ def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter],
       many = ", ".join([second.text(i, tensors[long.name]) for i in theirs]) or f"{long.name} {text_of(m)}"
       raise ShapeError(
         f"{kernel}: {few}, {many}, and a loop goes once through both; give tensors that agree, or name the dimensions of both: "
-        "Tensor(shape=('N', ..))"
+        f"Tensor(shape=('N', ..)){met(short, long)}"
       )
 
 

@@ -38,6 +38,7 @@ from .control import (
 )
 from .explain import python_said
 from .expressions import Calls, Returned
+from .lines import Line
 from .place import Counter, Place, Source, Tile
 from .source import Scope, Unbound, assigned, assigned_names, code_of, read_of
 from .trace import Tracer, Variable, values_in
@@ -90,6 +91,7 @@ class Interpreter(Calls):
     try:
       for i, s in enumerate(stmts):
         del held[mark:]
+        self.tracer.at_line = Line(scope.text.file, s.lineno, scope.name)
         self.tracer.line = f"{Path(scope.text.file).name}:{s.lineno}: {scope.text.line(s.lineno).strip()}"
         try:
           out = self.statement(s, scope, stmts[i + 1:])

@@ -388,7 +388,8 @@ class TileKernel(Signature):
       raise ApplicationError(f"{self.name}: the application stores nothing; assign to one of {', '.join(self.names)}")
     mine = tuple((n, known[n] if n in known else self.settings[n][0]) for n in OPTIONS if n in self.settings or n in known)
     kernel = tracer.kernel()
-    if checks != "none": dimensions_agree(self.name, kernel, parameters, {t.name: t for t in self.tensors})
+    if checks != "none":
+      dimensions_agree(self.name, kernel, parameters, {t.name: t for t in self.tensors}, lines=tracer.reached)
     lines, asserts = tuple(tracer.lines), tuple(tracer.asserts)
     def again(shared: Sequence[Pair]) -> Specialised | None:
       with assuming() as conditions: found = self.build(full, numbers, values, shared)

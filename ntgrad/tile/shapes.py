@@ -55,12 +55,12 @@ def tile(shape: Shape, tile_shape: Shape, strides: Shape | None, dilation: Shape
       hi = bounds_of(v)[1]
       if hi is not None and hi < 1 and (v != -1 or what == "dilation"):
         raise ArgumentError(f"tile: a {what} of {v}; it is 1 or more" + ("" if what == "dilation" else ", or -1"))
-  outer = tuple(_windows(*args, floor_mode) for args in zip(shape, inner, steps, gaps))
+  outer = tuple(_windows(at, *args, floor_mode) for at, args in enumerate(zip(shape, inner, steps, gaps)))
   return outer, inner
 
 
-def _windows(d: Expr, size: Expr, stride: Expr, gap: Expr, floor_mode: bool) -> Expr:
-  """How many windows a dimension has."""
+def _windows(at: int, d: Expr, size: Expr, stride: Expr, gap: Expr, floor_mode: bool) -> Expr:
+  """How many windows dimension ``at`` has."""
   if d == 0 and size == 0: return 1   # the whole of nothing
   if gap == 1 and stride == size:
     if d == 1 and not floor_mode: return 1
@@ -69,7 +69,8 @@ def _windows(d: Expr, size: Expr, stride: Expr, gap: Expr, floor_mode: bool) -> 
     rest = d - (size - 1) * gap - 1
     count = (rest // stride if floor_mode else cdiv(maximum(rest, 0), stride)) + 1
   if floor_mode and isinstance(count, int) and count < 1:
-    raise ShapeError(f"tile: no window of {size} (dilation {gap}) lies inside a dimension of {d}")
+    apart = "" if gap == 1 else f" (dilation {gap})"
+    raise ShapeError(f"tile: no window of {size}{apart} lies inside dimension {at}, which has {d} elements")
   return count
 
 

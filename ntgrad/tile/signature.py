@@ -20,6 +20,7 @@ from ntgrad.symbol import Symbol, evaluate, size_of, solved
 
 from .assess import Assessment, mended, no_empty_tiles
 from .launch import Argument
+from .lines import Line, at
 from .place import Parameter, Tile
 from .tensor import KINDS, Tensor
 
@@ -116,28 +117,34 @@ class Signature:
     """What every symbol is, from the shapes of the arguments and compile-time values. Raises ShapeError, ArgumentError."""
     values: dict[str, int] = {}
     source: dict[str, str] = {}
-    expressions: list[tuple[Symbol, int, str]] = []   # sizes that are no names, how many elements there are, where
+    lines: dict[str, Line | None] = {}   # that declared the tensor which has a name first
+    # sizes that are no names, how many elements there are, in which dimension, the line that declared it
+    expressions: list[tuple[Symbol, int, str, Line | None]] = []
     for t, a in zip(self.tensors, arguments):
       if a is None: continue
       shape = a.shape
       if len(shape) != len(t.shape):
-        raise ShapeError(f"{self.name}: {t.name} has {len(t.shape)} dimensions, got a tensor of shape {shape}")
+        said = f"{self.name}: {t.name} has {len(t.shape)} dimensions, got a tensor of shape {shape}"
+        raise ShapeError(said + at(t._source.line))
       for d, (want, n) in enumerate(zip(t.shape, shape)):
         if isinstance(want, int):
-          if n != want: raise ShapeError(f"{self.name}: dimension {d} of {t.name} is {want}, got a tensor of shape {shape}")
+          if n != want:
+            said = f"{self.name}: dimension {d} of {t.name} is {want}, got a tensor of shape {shape}"
+            raise ShapeError(said + at(t._source.line))
           continue
         if not want.is_name:
-          expressions.append((want, n, f"dimension {d} of {t.name}"))
+          expressions.append((want, n, f"dimension {d} of {t.name}", t._source.line))
           continue
         key = want.name
         if key in values and values[key] != n:
           raise ShapeError(
             f"{self.name}: {key} is {values[key]} in {source[key]} and {n} in dimension {d} of {t.name}; one symbol has one size"
+            + at(lines[key], t._source.line)
           )
         values[key] = n
-        source[key] = f"dimension {d} of {t.name}"
-        if t._source.automatic[d] and (why := want.refusal(n)): raise BeyondError(f"{self.name}: {why}")
-        self.within(want, n)
+        source[key], lines[key] = f"dimension {d} of {t.name}", t._source.line
+        if t._source.automatic[d] and (why := want.refusal(n)): raise BeyondError(f"{self.name}: {why}{at(t._source.line)}")
+        self.within(want, n, t._source.line)
     for name, value in given.items():
       s = self.symbols.get(name)
       if s is None:
@@ -154,25 +161,25 @@ class Signature:
     self.solve(expressions, values)
     return values
 
-  def solve(self, expressions: Sequence[tuple[Symbol, int, str]], values: dict[str, int]) -> None:
+  def solve(self, expressions: Sequence[tuple[Symbol, int, str, Line | None]], values: dict[str, int]) -> None:
     """Find the names that are left in sizes such as 2 * N + 1, one after another, and see that all such sizes are right."""
-    for want, n, place in [*expressions] * len(expressions):   # one with several unknowns may have one when others are found
+    for want, n, place, line in [*expressions] * len(expressions):   # of several unknowns one may be left when others are found
       try: found = solved(want, n, values)
-      except ArgumentError as e: raise ShapeError(f"{self.name}: {place} has {n} elements; {e}") from None
+      except ArgumentError as e: raise ShapeError(f"{self.name}: {place} has {n} elements; {e}{at(line)}") from None
       if found is None: continue
       values[found[0].name] = found[1]
-      self.within(*found)
-    for want, n, place in expressions:
+      self.within(*found, line)
+    for want, n, place, line in expressions:
       if any(s.name not in values for s in want.names()): continue
       is_ = evaluate(want, values)
       if is_ != n:
         known = ", ".join(f"{s} = {values[s.name]}" for s in sorted(want.names(), key=str))
-        raise ShapeError(f"{self.name}: {place} has {n} elements; {want} is {is_} where {known}")
+        raise ShapeError(f"{self.name}: {place} has {n} elements; {want} is {is_} where {known}{at(line)}")
 
-  def within(self, s: Symbol, n: int) -> None:
-    """A size against the bounds of its symbol."""
+  def within(self, s: Symbol, n: int, line: Line | None = None) -> None:
+    """A size against the bounds of its symbol, which a line declared."""
     why = s.refusal(n)
-    if why: raise ShapeError(f"{self.name}: {why}")
+    if why: raise ShapeError(f"{self.name}: {why}{at(line)}")
 
   def arrange(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, Dim],
               tiled: Container[str] = ()) -> tuple[list[Parameter], list[Any]] | None:
@@ -188,7 +195,8 @@ class Signature:
       assert a is not None
       shape, dtype = tuple([size_of(e, values) for e in t._source.shape]), a.dtype
       if (want := wrong(self.tensors[i], dtype)) is not None:
-        raise DTypeError(f"{self.name}: {t.name} has elements of {want}, got a tensor of {dtype}")
+        said = f"{self.name}: {t.name} has elements of {want}, got a tensor of {dtype}"
+        raise DTypeError(said + at(self.tensors[i]._source.line))
       other = self.tensors[i].other
       if all(isinstance(n, int) for n in shape): arrangement = t.arrangement(a.shape, values)
       else: arrangement = t.arrangement(None, values)
@@ -213,7 +221,7 @@ class Signature:
       p.fit = partial(self.fit, p, grids[0], known, values)
       if nothing and not p.whole or p.name in tiled: p.fit()
     if nothing: return None
-    no_empty_tiles(self.name, [p for p in parameters if p.fit is None])
+    no_empty_tiles(self.name, [p for p in parameters if p.fit is None], self.arranged)
     return parameters, tiles
 
   def fit(self, p: Parameter, first: Parameter, known: Mapping[str, int], values: Mapping[str, Dim]) -> None:
@@ -222,16 +230,17 @@ class Signature:
     p.fit = None
     if len(grid) != len(want) and same(ix.product(grid), ix.product(want)): p.arrangement = in_grid(p.arrangement, want)
     elif len(grid) != len(want) or not all(map(same, grid, want)):
-      mine, others = (next(t.levels[0] for t in self.arranged if t.name == q.name) for q in (p, first))
+      mine, others = (next(t for t in self.arranged if t.name == q.name) for q in (p, first))
       p.misfit = ShapeError(
         f"{self.name}: the outermost level of {p.name} is {shape_text(grid)}, that of {first.name} is "
         f"{shape_text(want)}, for tensors of shapes {shape_text(p.arrangement.source)} and "
         f"{shape_text(first.arrangement.source)}; "
-        f"all parameters are arranged for the same grid{mended(p.name, mine, others, first.name)}"
+        f"all parameters are arranged for the same grid{mended(p.name, mine.levels[0], others.levels[0], first.name)}"
+        + at(mine._lines()[0], others._lines()[0])
       )
       raise p.misfit
     self.assess(p.name, known, values)
-    if not any([below(n, 1) for n in want]): no_empty_tiles(self.name, [p])
+    if not any([below(n, 1) for n in want]): no_empty_tiles(self.name, [p], self.arranged)
 
   def assess(self, of: str, known: Mapping[str, int], values: Mapping[str, Dim]) -> None:
     """Check what is assumed of sizes because of a parameter, or ("") of all. Raises ShapeError."""

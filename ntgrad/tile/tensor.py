@@ -10,8 +10,8 @@ from __future__ import annotations
 import inspect
 import itertools
 import operator
-from dataclasses import dataclass, replace
-from typing import Any, Callable, Mapping, NamedTuple, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -25,17 +25,21 @@ from ntgrad.symbol_sympy import is_sympy
 
 from . import shapes
 from .block import dtype_of
+from .lines import Line, at, here
 
 Shape = tuple[Expr, ...]
 _OPTIONS = ("constexpr", "meta", "lower_bound", "upper_bound", "power_of_two")
 _count = itertools.count()
 
 
-class Operation(NamedTuple):
-  """A meta-operation of Arrangement, by its name, on a level, with arguments in which Symbols may stand."""
+@dataclass(frozen=True)
+class Operation:
+  """A meta-operation of Arrangement, by its name, on a level, with arguments in which Symbols may stand; and the line that did
+  it."""
   level: int
   name: str
   args: tuple[Any, ...]
+  line: Line | None = field(default=None, compare=False)
 
   def text(self) -> str:
     """As written: ``.tile((BM, BK))``."""
@@ -65,6 +69,7 @@ class Source:
   constexpr: bool = False
   value: Any = None
   jagged_dim: int | None = None
+  line: Line | None = None   # that declared it
 
   def named(self, name: str) -> Source:
     """With its anonymous dimensions named from ``name``."""
@@ -140,7 +145,7 @@ class Tensor:
     dims = tuple(_dimension(s, o) for s, o in zip(given, options))
     automatic = tuple(s is None for s in given)
     element = _element(dtype)
-    source = Source("", (), dims, automatic, element, other, options, bool(constexpr), value, jagged_dim)
+    source = Source("", (), dims, automatic, element, other, options, bool(constexpr), value, jagged_dim, here())
     source = source.named(name or f"tensor_{next(_count)}")
     self._set(source, (), (source.shape,))
 
@@ -157,7 +162,7 @@ class Tensor:
   def _then(self, name: str, args: tuple[Any, ...], *shapes: Shape, merged: int = 1) -> Tensor:
     """With one more operation: ``shapes`` instead of this level (and of the ``merged - 1`` beneath it)."""
     k = self._level
-    return self._new((*self._ops, Operation(k, name, args)), (*self._levels[:k], *shapes, *self._levels[k + merged:]))
+    return self._new((*self._ops, Operation(k, name, args, here())), (*self._levels[:k], *shapes, *self._levels[k + merged:]))
 
   # ---- what it is
 
@@ -236,6 +241,14 @@ class Tensor:
   def shape_options(self) -> tuple[Mapping[str, Any], ...]:
     """The declared options of each source dimension."""
     return self._source.shape_options
+
+  def _lines(self) -> list[Line | None]:
+    """For each level the line that made it what it is."""
+    out = [self._source.line]
+    for o in self._ops:
+      if o.name == "ravel": del out[o.level:]
+      out[o.level:o.level + 1] = [o.line] * (1 + (o.name == "tile"))
+    return out
 
   @property
   def operations(self) -> tuple[Operation, ...]:
@@ -381,7 +394,7 @@ class Tensor:
     source = replace(
       old, shape=shape, given=tuple(None if g is None and n is s else n for g, s, n in zip(old.given, old.shape, shape))
     )
-    ops = tuple(Operation(o.level, o.name, _filled(o.args, table)) for o in self._ops)
+    ops = tuple(replace(o, args=_filled(o.args, table)) for o in self._ops)
     out = self._new(ops, tuple(_filled(self._levels, table)), source)
     if all(isinstance(table.get(n), int) for n in names):
       out._levels = tuple([numbers(level) for level in out._replayed(source.shape, {}).levels])
@@ -425,7 +438,8 @@ class Tensor:
     a, o = Arrangement.of(tuple(shape)), None
     try:
       for o in self._ops: a = getattr(a, o.name)(*_numbers(o.args, values), level=o.level)
-    except NtgradError as e: raise type(e)(f"{self.name}: {e}; in {self}, with {a}{o.text() if o else ''}") from None
+    except NtgradError as e:
+      raise type(e)(f"{self.name}: {e}; in {self}, with {a}{o.text() + at(o.line) if o else ''}") from None
     return a
 
   def eval(self, subs: Mapping[Any, Any] | None = None) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -527,5 +541,5 @@ def named(tensors: Sequence[Tensor], names: Sequence[str]) -> tuple[Tensor, ...]
   out = []
   for t, s, mine in zip(tensors, sources, own):
     table = everywhere | mine   # one tensor may stand for several parameters
-    out.append(t._new(tuple(Operation(o.level, o.name, _filled(o.args, table)) for o in t._ops), _filled(t._levels, table), s))
+    out.append(t._new(tuple(replace(o, args=_filled(o.args, table)) for o in t._ops), _filled(t._levels, table), s))
   return tuple(out)

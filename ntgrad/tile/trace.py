@@ -23,6 +23,7 @@ from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UO
 from ntgrad.engine.asserts import WORD, Check
 
 from .block import Block, Size, _tracers, axis_for, binary, block, dim, plain, position, ranges_of, reduce
+from .lines import Line
 from .place import Level, Parameter, Place, Reference, Source, Tile
 from .scheduled import finished, known
 
@@ -61,7 +62,9 @@ class Tracer:
   held: list[Any] = field(default_factory=list)         # values of the expressions that are being read
   materialized: list[int] = field(default_factory=list)   # the levels of values that were materialized, in order
   line: str = ""                                        # of the application that is being read, with its file and number
+  at_line: Line | None = None                           # the same, for errors
   lines: dict[str, None] = field(default_factory=dict)  # those that store something
+  reached: dict[int, Line | None] = field(default_factory=dict)   # those that come to a parameter first, by its slot
   tf32: bool = False                                    # a product asks for factors rounded to tf32
   checks: str = "entry"                                 # which checks the kernel makes: none, entry, all (``config.checks``)
   asserts: dict[Check, int] = field(default_factory=dict)   # what it checks -> the number of its note
@@ -110,6 +113,7 @@ class Tracer:
 
   # ---- memory
   def load(self, p: Parameter, at: tuple[UOp, ...], valid: UOp, other: UOp | None = None) -> UOp:
+    self.reached.setdefault(p.slot, self.at_line)
     src = (p.uop, UOp(Ops.INDEX, dtypes.index, at))
     value = UOp(Ops.LOAD, p.dtype, src if valid is ix.TRUE else (*src, valid))
     fill = other if other is not None else UOp.const(p.dtype, p.other) if p.other is not None else None
@@ -119,6 +123,7 @@ class Tracer:
   def store(self, p: Parameter, at: tuple[UOp, ...], value: UOp, valid: UOp, atomic: str | None = None,
             order: tuple[str, tuple[int, ...]] | None = None) -> None:
     """Write elements; ``order``: "set" or "add", and the axes along which one comes after another."""
+    self.reached.setdefault(p.slot, self.at_line)
     self.materialize(p)
     if any([q.one is not None for q in self.parameters]): value = self.refer(value)   # what was kept, rather than reading it anew
     if order is not None:

@@ -28,7 +28,7 @@ from ntgrad.backends import render, renderer
 from ntgrad.codegen.kernel import AxisKind
 from ntgrad.codegen.linearizer import Linearizer
 from ntgrad.codegen.uop import BinaryOps, Ops, UOps
-from ntgrad.errors import ApplicationError, ArgumentError, DTypeError, NtgradError, OptError, ShapeError
+from ntgrad.errors import ApplicationError, ArgumentError, DTypeError, NtgradError, ShapeError
 from ntgrad.schedule import create_schedule
 from ntgrad.tile import Symbol, Tensor
 
@@ -394,7 +394,6 @@ METAL = "kernel void codegen(device int* data0, const device int* data1, const d
 
 def test_metals_source_of_the_loop() -> None:
   k = dot([1, 2, 3, 4]).linearize()
-  # Differs: render(name of the language, name of the kernel, uops) instead of uops_to_cstyle(MetalLanguage(), ..)
   assert render("metal", "codegen", k.uops.uops).split("\n\n")[1].rstrip().split("\n") == [
     METAL, "  int acc0 = 0;", "  for (int ridx0 = 0; ridx0 < 4; ridx0++) {", "    int val0 = *(data1+ridx0);",
     "    int val1 = *(data2+ridx0);", "    acc0 = ((val0*val1)+acc0);", "  }", "  *(data0+0) = acc0;", "}",
@@ -435,15 +434,6 @@ def test_upcast_of_any_length_and_the_heuristic_that_bounds_it() -> None:
   assert sum(u.op is Ops.LOAD for u in k.linearize().uops) == 1024
   chosen = Linearizer(long, renderer("opencl").target).optimize()
   assert sum(u.op is Ops.LOOP for u in chosen.linearize().uops) == 1
-
-
-def test_what_cannot_be_upcast() -> None:
-  # Differs: an axis of one element does not exist here; where tinygrad says "can't upcast a dimension with size 1" there is none
-  k = Linearizer(create_schedule([Values.empty(1, 1) + 1.0])[-1].ast)
-  assert refusal(OptError, k.upcast).startswith("the kernel has no LOOP or GRID axis left to work on")
-  once = dot([1, 2, 3])
-  once.upcast()
-  assert refusal(OptError, once.upcast) == "the kernel has no LOOP or GRID axis left to work on: a0:3 UNROLL"
 
 
 def test_where_the_loop_comes_from(capsys: pytest.CaptureFixture[str]) -> None:
@@ -565,12 +555,12 @@ def test_no_blocks_at_all_is_an_error_at_the_call() -> None:
   kernel(lhs, out)
   assert out[0, 0] == 64 * 32
   said = refusal(ShapeError, kernel, np.ones((20, 32), np.int32), out)
-  assert said.startswith("lhs: tile: no window of 32 (dilation 1) lies inside a dimension of 20; in lhs(M, K).tile((32, 16)")
+  assert said.startswith("lhs: tile: no window of 32 lies inside dimension 0, which has 20 elements; in lhs(M, K).tile((32, 16)")
 
 
 def test_with_fixed_shapes_it_is_an_error_when_the_kernel_is_made() -> None:
   said = refusal(ShapeError, ninetoothed.make, whole_blocks, add_up, (Tensor(shape=(16, 32)), Tensor(2)))
-  assert said.startswith("tile: no window of 32 (dilation 1) lies inside a dimension of 16")
+  assert said.startswith("tile: no window of 32 lies inside dimension 0, which has 16 elements")
   # Differs: tiles without floor_mode hang over the edge instead of being left out, so 20 rows are one block of 32
   assert Tensor(shape=(20, 32)).tile((32, 16)).shape == (1, 2)
 

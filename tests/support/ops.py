@@ -241,6 +241,7 @@ rows(
   (A3, "any"),
   *[
     ("reshape", lambda a: a.reshape(4, -1), lambda a: a.reshape(4, 6)),
+    ("reshape of some dims", lambda a: a.reshape(None, None, 2, -1), lambda a: a.reshape(2, 3, 2, 2)),
     ("permute", lambda a: a.permute(2, 0, 1), lambda a: a.transpose(2, 0, 1)),
     ("transpose", lambda a: a.transpose(0, 2), lambda a: a.swapaxes(0, 2)),
     ("flip", lambda a: a.flip(0, 2), lambda a: a[::-1, :, ::-1]),

@@ -106,7 +106,7 @@ def test_what_a_library_refuses_has_the_kernels_words(products: Path) -> None:
   for error, match, args in [*wrong, *wrong]:
     with pytest.raises(error, match=match) as mine: library(*args)
     with config(dev="NUMPY"), pytest.raises(error) as e: kernel(*args)
-    assert str(mine.value) == str(e.value)
+    assert str(mine.value) == str(e.value).split("\n")[0]   # below are lines of Python, of which a library has none
   multiply(library, 5, 6, 7)
   with pytest.raises(DTypeError, match="lhs has elements of dtypes.float, got a tensor of dtypes.double"):
     library(np.zeros((8, 9)), zeros(9, 8), zeros(8, 8))

@@ -1,0 +1,1 @@
+"""Renderers under the names that scripts for tinygrad import them by; they are in ``ntgrad.backends``."""
