@@ -14,7 +14,7 @@ from ntgrad.codegen.errors import ArgumentError, NtgradError
 from ntgrad.nn.data import Dataset
 from ntgrad.nn.data.sets import row_of
 from ntgrad.nn.datasets.digits import folder_of, listing
-from ntgrad.nn.files import plain_file
+from ntgrad.nn.files import plain_file, read_file, shown_path
 
 Array = np.ndarray[Any, Any]
 _OWN = (".npy", ".ppm", ".pgm", ".bmp")
@@ -70,10 +70,10 @@ def image_folder(path: str | os.PathLike[str], transform: Callable[..., Any] | N
 
 def _read(path: Path) -> Array:
   """A picture, uint8 ``(channels, height, width)``. Raises ArgumentError, MissingFileError."""
-  def refuse(why: str) -> ArgumentError: return ArgumentError(f"image_folder: {str(path)!r} is no whole picture: {why}")
+  def refuse(why: str) -> ArgumentError: return ArgumentError(f"image_folder: {shown_path(path)} is no whole picture: {why}")
   kind = path.suffix.lower()
   if kind in _PILLOW: return _by_pillow(path, refuse)
-  data = plain_file("image_folder", path).read_bytes()
+  data = read_file("image_folder", path)
   return {".npy": _npy, ".bmp": _bmp}.get(kind, _pnm)(data, refuse)
 
 
@@ -100,9 +100,8 @@ def _pnm(data: bytes, refuse: Refuse) -> Array:
   rest = data[head.end():]
   if form > 3: values = np.frombuffer(rest, np.uint8)
   else:
-    words = rest.split()
-    if not all(w.isdigit() and len(w) < 4 for w in words): raise refuse("its pixels are no numbers up to 255")
-    values = np.array([int(w) for w in words]).clip(max=255).astype(np.uint8)
+    if re.fullmatch(rb"[\d\s]*", rest) is None or re.search(rb"\d{4}", rest): raise refuse("its pixels are no numbers up to 255")
+    values = np.fromstring(rest, np.uint16, sep=" ").clip(max=255).astype(np.uint8)
   if len(values) < count * channels:
     raise refuse(f"{width} × {height} pixels take {count * channels} values, it has {len(values)}")
   values = values[:count * channels]
@@ -143,6 +142,9 @@ def _by_pillow(path: Path, refuse: Refuse) -> Array:
                         f"{', '.join(_OWN)}") from None
   try:
     with Image.open(plain_file("image_folder", path)) as picture:
+      width, height = picture.size
+      if width * height * 3 > (40 << 20) + 256 * path.stat().st_size:
+        raise refuse(f"it has {width} × {height} pixels, too many for {path.stat().st_size} bytes")
       if picture.mode[0] in "IF": raise refuse(f"its pixels are {picture.mode}, expected 8 bits a channel")
       grey = picture.mode in ("1", "L", "LA")
       a = np.asarray(picture.convert("L" if grey else "RGB"))
