@@ -49,16 +49,17 @@ def read_file(name: str, path: str | os.PathLike[str]) -> bytes:
 
 
 def unpacked(data: Any, how: str, refuse: Callable[[str], NtgradError]) -> bytearray:
-  """What gzip, bzip2 or xz has packed into some bytes: at most 40 MiB and 32 bytes for each of them, since files come from
+  """What gzip, bzip2 or xz has packed into some bytes: at most 32 MiB and 24 bytes for each of them, since files come from
   strangers. Raises what ``refuse`` makes."""
-  most, out, at = (40 << 20) + 32 * len(data), bytearray(), 0
+  most, out, at = (32 << 20) + 24 * len(data), bytearray(), 0
   try:
     while at < len(data) and any(data[at:at + 16]):   # several streams, and zeros behind them
       unpacker = _unpacker(how)
       while not unpacker.eof:
-        if at >= len(data): raise refuse(f"its {how} stream is damaged: it ends too early")
-        out += unpacker.decompress(data[at:at + 512])   # bzip2 makes 20,000 bytes of one
-        at += 512
+        if at >= len(data) and getattr(unpacker, "needs_input", True): raise refuse(f"its {how} stream is damaged: it ends too early")
+        if how == "gzip" or unpacker.needs_input: part, at = data[at:at + 512], at + 512
+        else: part = b""   # bzip2 makes a million bytes of one
+        out += unpacker.decompress(part, *(() if how == "gzip" else (1 << 20,)))
         if len(out) > most: raise refuse(f"it unpacks to more than {most} bytes from {len(data)}")
       at = min(at, len(data)) - len(unpacker.unused_data)
   except NtgradError: raise

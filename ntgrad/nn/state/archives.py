@@ -34,7 +34,7 @@ def tar_extract(fn: Path | Tensor, device: str | None = None) -> dict[str, Tenso
   """The files in a tar archive, by name: each a uint8 tensor (bytes,) on ``device`` (None: the default one).
 
   ``fn`` is a path, or a uint8 tensor (n,) that holds an archive. Of a file that is not compressed a member is read when it is
-  first used; of gzip, bzip2 and xz all is read now, at most 40 MiB and 32 bytes for each of the file's. Folders and links are left out. Raises
+  first used; of gzip, bzip2 and xz all is read now, at most 32 MiB and 24 bytes for each of the file's. Folders and links are left out. Raises
   MissingFileError, StateError for what is no whole archive, has a name twice or one that leads out of its folder, DTypeError for a
   tensor of another dtype.
   """
@@ -122,7 +122,7 @@ def tar_members(data: Mapped | Bytes, refuse: Refuse) -> dict[str, Source]:
     if kind not in b"07\0" or said_name.endswith("/"): continue
     if _plain_name(said_name, refuse) in found: raise refuse(f"{shown(said_name)} is in it twice")
     found[said_name] = _part(data, begin, begin + n)
-  if at < len(whole) or not found: raise refuse(f"it ends at byte {len(whole)}, in the middle of a block of {_BLOCK}")
+  if at != len(whole) or not found: raise refuse(f"it ends at byte {len(whole)}, in the middle of a block of {_BLOCK}")
   return found
 
 

@@ -75,7 +75,7 @@ def npz_load(path: str | os.PathLike[str], device: str | None = None) -> dict[st
 
 
 def _array(data: Mapped, name: str, m: Member, refuse: Refuse, device: str | None) -> Tensor:
-  shape, fortran, dtype, order, start = _header(first_bytes(data, name, m, refuse, _HEADER), name, refuse)
+  shape, fortran, dtype, order, start = array_header(first_bytes(data, name, m, refuse, _HEADER), name, refuse)
   size = checked_shape(shape, dtype, shown(name), refuse)
   if start + size != m.size:
     raise refuse(f"{shown(name)} has {m.size - start} bytes of data, shape {shown(shape)} of {dtype.name} takes {size}")
@@ -90,8 +90,8 @@ _PAIR = re.compile(r"""\s*['"](descr|fortran_order|shape)['"]\s*:\s*
   ('[^']{1,40}' | "[^"]{1,40}" | True | False | \((?:\s*\d{1,20}L?\s*(?:,|(?=\))))*\s*\)) \s*(?:,|(?=\}))""", re.VERBOSE)
 
 
-def _header(begins: bytes, name: str, refuse: Refuse) -> tuple[tuple[int, ...], bool, DType, np.dtype[Any], int]:
-  """Shape, whether columns come first, dtype here, dtype there, and where the data begins."""
+def array_header(begins: bytes, name: str, refuse: Refuse) -> tuple[tuple[int, ...], bool, DType, np.dtype[Any], int]:
+  """Of the header of an array's file: shape, whether columns come first, dtype here, dtype there, and where the data begins."""
   wide = {b"\1\0": 2, b"\2\0": 4}.get(begins[6:8])
   if begins[:6] != b"\x93NUMPY" or wide is None: raise refuse(f"{shown(name)} has no header of an array")
   start = 8 + wide + int.from_bytes(begins[8:8 + wide], "little")

@@ -191,20 +191,22 @@ class _Machine:
     if self.marks and self.marks[-1] == len(self.stack): self.marks.pop()
     else: self.stack.pop()
 
-  def mark(self) -> None: self.marks.append(len(self.stack))
+  def mark(self) -> None:
+    if len(self.marks) > 4 * DEEPEST: raise self.refuse(f"its pickle makes what is more than {DEEPEST} deep")
+    self.marks.append(len(self.stack))
   def row(self, n: int) -> None:
     """A tuple of the last n values."""
     at = len(self.stack) - n
     if at < (self.marks[-1] if self.marks else 0): raise ValueError("a mark where a value should be")
     found = tuple(self.stack[at:])
     del self.stack[at:]
-    self.push(found)
+    self.stack.append(found)
   def append(self) -> None:
     x = self.pop()
     self.onto(list).append(x)
   def appends(self) -> None:
     found = self.marked()
-    self.take(9 * len(found))
+    self.take(len(found))
     self.onto(list).extend(found)
   def setitem(self) -> None:
     value, k = self.pop(), self.pop()
@@ -216,12 +218,12 @@ class _Machine:
     """What is marked, as keys and values in turn."""
     found = self.marked()
     if len(found) % 2: raise ValueError("a key without a value")
-    self.take(100 * (len(found) // 2))
+    self.take(42 * len(found))
     return pairs(zip(found[::2], found[1::2]))
   def marked_keys(self) -> frozenset[Any]:
     """What is marked, as a set."""
     found = self.marked()
-    self.take(100 * len(found))
+    self.take(92 * len(found))
     return frozenset(map(key, found))
   def additems(self) -> None:
     found = self.marked_keys()
@@ -313,7 +315,7 @@ def _name_of(op: int) -> str:
 
 # what an instruction does, and the bytes that it takes; those whose size is known later charge it themselves
 _STEPS: dict[int, tuple[Callable[[_Machine], Any], int]] = {
-  # a place on the stack is 8 bytes; instructions that leave nothing are charged so that they cannot go on for long
+  # a place on the stack is 8 bytes, which go into what is made of it; what leaves nothing is charged so that it cannot go on
   ord("N"): (lambda m: m.stack.append(None), 8), 0x88: (lambda m: m.stack.append(True), 8),
   0x89: (lambda m: m.stack.append(False), 8), ord("]"): (lambda m: m.push([]), 24), ord(")"): (lambda m: m.stack.append(()), 8),
   ord("}"): (lambda m: m.push({}), 24), 0x8f: (lambda m: m.push(set()), 24), ord("("): (_Machine.mark, 48),
@@ -331,15 +333,15 @@ _STEPS: dict[int, tuple[Callable[[_Machine], Any], int]] = {
   ord("B"): (lambda m: m.push(bytes(m.part(m.number(4)))), 16), ord("C"): (lambda m: m.push(bytes(m.part(m.number(1)))), 16),
   0x8e: (lambda m: m.push(bytes(m.part(m.number(8)))), 16), 0x96: (lambda m: m.push(bytearray(m.part(m.number(8)))), 16),
   # what holds others
-  ord("a"): (_Machine.append, 9), ord("e"): (_Machine.appends, 16), ord("l"): (lambda m: m.push(m.marked()), 24),
-  ord("t"): (lambda m: m.push(tuple(m.marked())), 24), 0x85: (lambda m: m.row(1), 24), 0x86: (lambda m: m.row(2), 24),
-  0x87: (lambda m: m.row(3), 24), ord("d"): (lambda m: m.stack.append(m.marked_pairs()), 100), ord("s"): (_Machine.setitem, 100),
-  ord("u"): (_Machine.setitems, 16), 0x90: (_Machine.additems, 16), 0x91: (lambda m: m.stack.append(m.marked_keys()), 240),
+  ord("a"): (_Machine.append, 1), ord("e"): (_Machine.appends, 1), ord("l"): (lambda m: m.stack.append(m.marked()), 80),
+  ord("t"): (lambda m: m.stack.append(tuple(m.marked())), 64), 0x85: (lambda m: m.row(1), 56), 0x86: (lambda m: m.row(2), 56),
+  0x87: (lambda m: m.row(3), 56), ord("d"): (lambda m: m.stack.append(m.marked_pairs()), 80), ord("s"): (_Machine.setitem, 84),
+  ord("u"): (_Machine.setitems, 1), 0x90: (_Machine.additems, 1), 0x91: (lambda m: m.stack.append(m.marked_keys()), 240),
   # values that are used again, names, calls
   ord("p"): (lambda m: m.put(int(m.line())), 9), ord("q"): (lambda m: m.put(m.number(1)), 9),
   ord("r"): (lambda m: m.put(m.number(4)), 9), 0x94: (lambda m: m.put(len(m.memo)), 9),
   ord("g"): (lambda m: m.get(int(m.line())), 8), ord("h"): (lambda m: m.get(m.number(1)), 8),
   ord("j"): (lambda m: m.get(m.number(4)), 8), ord("c"): (_Machine.line_global, 8), 0x93: (_Machine.stack_global, 8),
-  ord("R"): (_Machine.reduce, 16), ord("b"): (_Machine.build, 16),
-  ord("P"): (lambda m: m.stack.append(m.persistent(str(m.line(), "utf-8"))), 200),
-  ord("Q"): (lambda m: m.stack.append(m.persistent(m.pop())), 200)}
+  ord("R"): (_Machine.reduce, 8), ord("b"): (_Machine.build, 16),
+  ord("P"): (lambda m: m.stack.append(m.persistent(str(m.line(), "utf-8"))), 64),
+  ord("Q"): (lambda m: m.stack.append(m.persistent(m.pop())), 64)}

@@ -15,7 +15,7 @@ import numpy as np
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, StateError, shown
-from ntgrad.codegen.uop import MOVEMENT
+from ntgrad.codegen.uop import MOVEMENT, Ops
 from ntgrad.core import MAX_DIMS
 from ntgrad.graph import shrink
 from ntgrad.nn.files import shown_path
@@ -67,7 +67,7 @@ class _Reader:
       "builtins.complex": lambda a, b=0.0: complex(*_numbers(a, b)), "builtins.slice": lambda *x: slice(*_numbers(*x)),
       "builtins.range": lambda *x: range(*_numbers(*x)),
       "builtins.bytearray": lambda x=b"", *how: _text_bytes(x, *how), "_codecs.encode": _text_bytes}
-    known |= {name: Called(name, fn, 600 if "_rebuild_" in name else 100) for name, fn in functions.items()}
+    known |= {name: Called(name, fn, 1500 if "_rebuild_" in name else 64) for name, fn in functions.items()}
     for n in _ABSENT: known[f"torch.{n}Storage"] = _Absent(n)
     self.known = known
 
@@ -195,7 +195,8 @@ def _view(flat: Tensor, begin: int, end: int, size: Sequence[int], strides: Sequ
   for n in reversed(size):
     dense.append(want)
     want *= n
-  if all(n == 1 or s == w for n, s, w in zip(size, strides, dense[::-1])): return flat[begin:end].reshape(size)
+  if all([n == 1 or s == w for n, s, w in zip(size, strides, dense[::-1])]):
+    return flat._seen((Ops.SHRINK, ((begin, end),)), (Ops.RESHAPE, size))
   from ntgrad.engine.interchange import gathered, strided
   base = flat.lazydata
   node = strided(shrink(base, [(begin, end)]), size, strides)
