@@ -7,6 +7,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any
 
 
@@ -118,6 +119,17 @@ class _Short(reprlib.Repr):
     return repr(x) if -10 ** 40 < x < 10 ** 40 else f"an int of {x.bit_length()} bits"
   def repr_Tensor(self, x: Any, level: int) -> str:   # without its values
     return x._brief() if hasattr(x, "_brief") else self.repr_instance(x, level)
+  def repr_bytes(self, x: Any, level: int) -> str: return repr(x) if len(x) <= 60 else f"{x[:40]!r}.. ({len(x)} bytes)"
+  def repr_bytearray(self, x: Any, level: int) -> str: return self.repr_bytes(x, level)
+  def repr_dict(self, x: Any, level: int) -> str:   # its first entries, as they come: values may be costly to compare
+    if level <= 0: return "{...}"
+    inner = [f"{self.repr1(k, level - 1)}: {self.repr1(v, level - 1)}" for k, v in islice(x.items(), self.maxdict)]
+    return "{" + ", ".join(inner + ["..."] * (len(x) > self.maxdict)) + "}"
+  def repr_set(self, x: Any, level: int) -> str:
+    first = sorted(x) if len(x) <= self.maxset and all(isinstance(v, str) for v in x) else islice(x, self.maxset)
+    inner = [self.repr1(v, level - 1) for v in first] if level > 0 else []
+    return "{" + ", ".join(inner + ["..."] * (len(x) > len(inner))) + "}" if x else f"{type(x).__name__}()"
+  def repr_frozenset(self, x: Any, level: int) -> str: return self.repr_set(x, level)
   def repr_ndarray(self, x: Any, level: int) -> str: return f"an array of {x.dtype} of shape {x.shape}"
 
 

@@ -1,16 +1,18 @@
 """Files that are there before they are read, and whole before they are seen."""
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
 import secrets
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from ntgrad.codegen.errors import MissingFileError, StateError
+from ntgrad.codegen.errors import MissingFileError, NtgradError, StateError
 
 _UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.ntgrad-unfinished")
 
@@ -20,15 +22,68 @@ def plain_file(name: str, path: str | os.PathLike[str], new: bool = False) -> Pa
 
   Raises MissingFileError, and StateError where something other than a plain file lies there: a folder, a device.
   """
-  found = Path(os.path.realpath(path))
-  if not (found.parent.is_dir() if new else found.exists()):
-    raise MissingFileError(f"{name}: no {'folder' if new else 'file'} for {str(path)!r}")
-  if found.exists() and not found.is_file():
-    raise StateError(
-      f"{name}: {str(path)!r} is {'a folder' if found.is_dir() else 'no plain file (a device or a pipe)'}; give the path of a "
-      "file"
-    )
-  return found
+  try:
+    found = Path(os.path.realpath(path))
+    if not (found.parent.is_dir() if new else found.exists()):
+      raise MissingFileError(f"{name}: no {'folder' if new else 'file'} for {shown_path(path)}")
+    if found.exists() and not found.is_file():
+      raise StateError(f"{name}: {shown_path(path)} is {'a folder' if found.is_dir() else 'no plain file (a device or a pipe)'}; "
+                       "give the path of a file")
+    if new and len(os.fsencode(found.name)) > os.pathconf(found.parent, "PC_NAME_MAX"): raise OSError(errno.ENAMETOOLONG, "")
+    return found
+  except (OSError, ValueError) as e:   # a name that is too long, or has a NUL; a folder that may not be looked into
+    if isinstance(e, NtgradError): raise
+    raise MissingFileError(f"{name}: no file can be at {shown_path(path)}: {_reason(e)}") from None
+
+
+def opened(name: str, path: str | os.PathLike[str]) -> BinaryIO:
+  """The plain file at a path, to read. Raises MissingFileError, StateError."""
+  found = plain_file(name, path)
+  try: return open(found, "rb")
+  except OSError as e: raise StateError(f"{name}: {shown_path(path)} cannot be read: {_reason(e)}") from None
+
+
+def read_file(name: str, path: str | os.PathLike[str]) -> bytes:
+  """The bytes of the plain file at a path. Raises MissingFileError, StateError."""
+  with opened(name, path) as f: return f.read()
+
+
+def unpacked(data: Any, how: str, refuse: Callable[[str], NtgradError]) -> bytearray:
+  """What gzip, bzip2 or xz has packed into some bytes: at most 32 MiB and 24 bytes for each of them, since files come from
+  strangers. Raises what ``refuse`` makes."""
+  most, out, at = (32 << 20) + 24 * len(data), bytearray(), 0
+  try:
+    while at < len(data) and any(data[at:at + 16]):   # several streams, and zeros behind them
+      unpacker = _unpacker(how)
+      while not unpacker.eof:
+        if at >= len(data) and getattr(unpacker, "needs_input", True): raise refuse(f"its {how} stream is damaged: it ends too early")
+        if how == "gzip" or unpacker.needs_input: part, at = data[at:at + 512], at + 512
+        else: part = b""   # bzip2 makes a million bytes of one
+        out += unpacker.decompress(part, *(() if how == "gzip" else (1 << 20,)))
+        if len(out) > most: raise refuse(f"it unpacks to more than {most} bytes from {len(data)}")
+      at = min(at, len(data)) - len(unpacker.unused_data)
+  except NtgradError: raise
+  except Exception as e:   # each of the three has its own
+    raise refuse(f"its {how} stream is damaged ({type(e).__name__}: {' '.join(str(e).split())})") from None
+  return out
+
+
+def _unpacker(how: str) -> Any:
+  if how == "gzip": return zlib.decompressobj(31)
+  if how == "bzip2":
+    import bz2
+    return bz2.BZ2Decompressor()
+  import lzma
+  return lzma.LZMADecompressor(memlimit=80 << 20)
+
+
+def shown_path(path: Any) -> str:
+  """A path for a message, cut short where it is very long."""
+  said = repr(str(path))
+  return said if len(said) <= 400 else f"{said[:120]}..{said[-60:]} ({len(said) - 2} characters)"
+
+
+def _reason(e: Exception) -> str: return e.strerror or str(e) if isinstance(e, OSError) else str(e)
 
 
 @contextmanager
@@ -36,11 +91,13 @@ def replaced_when_whole(path: Path) -> Iterator[BinaryIO]:
   """A file to write that takes the place of ``path`` when the block ends; if it ends by an error, nothing has changed.
 
   What processes that were killed left unfinished in the folder is removed: the file is locked while its process lives. Raises
-  OSError.
+  StateError where the folder takes no new file, and OSError where the disk is full.
   """
-  for left in path.parent.iterdir():
-    if _UNFINISHED.fullmatch(left.name): _remove_left(left)
-  f, temporary = _locked_file(path.parent)
+  try:
+    for left in path.parent.iterdir():
+      if _UNFINISHED.fullmatch(left.name): _remove_left(left)
+    f, temporary = _locked_file(path.parent)
+  except OSError as e: raise StateError(f"{shown_path(path)} cannot be written: {_reason(e)}") from None
   try:
     with f:
       yield f

@@ -72,10 +72,13 @@ def test_npz_refusals(tmp_path: Path) -> None:
   with pytest.raises(StateError, match="which no tensor"): npz_load(tmp_path / "a.npz")
   np.savez(tmp_path / "a.npz", x=np.arange(6.0))
   whole = (tmp_path / "a.npz").read_bytes()
+  with zipfile.ZipFile(tmp_path / "a.npz") as z: array = z.read("x.npy")
   for a, b, said in ((b"(6,)", b"(7,)", "'x.npy' has 48 bytes of data, shape .7,. of float64 takes 56"),
                      (b"(6,)", b"(-6)", "header|shape"), (b"NUMPY", b"NUMPX", "no header of an array"),
                      (b"'shape'", b"'shope'", "no header of an array")):
     (tmp_path / "a.npz").write_bytes(whole.replace(a, b))
+    with pytest.raises(StateError, match="the bytes of 'x.npy' are others than were written"): npz_load(tmp_path / "a.npz")
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as z: z.writestr("x.npy", array.replace(a, b))
     with pytest.raises(StateError, match=said): npz_load(tmp_path / "a.npz")
   for n in range(0, len(whole), 5):
     (tmp_path / "a.npz").write_bytes(whole[:n])

@@ -11,8 +11,8 @@ import numpy as np
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.nn.datasets.digits import Images, folder_of, listing
-from ntgrad.nn.files import plain_file
-from ntgrad.nn.state.mapped import Refuse
+from ntgrad.nn.files import shown_path
+from ntgrad.nn.state.mapped import Mapped, Refuse
 from ntgrad.nn.state.pickles import Built, Called, load
 
 _PIXELS = 3 * 32 * 32
@@ -62,7 +62,7 @@ def _joined(train: list[tuple[np.ndarray, np.ndarray]], test: tuple[np.ndarray, 
 
 def _binary(name: str, path: Path, classes: int, labels: int, which: int) -> tuple[np.ndarray, np.ndarray]:
   """Rows of ``labels`` bytes, one a label, and the pixels."""
-  table = np.frombuffer(plain_file(name, path).read_bytes(), np.uint8)
+  table = Mapped(name, path)[:]
   row = labels + _PIXELS
   if not len(table) or len(table) % row:
     raise ArgumentError(f"{name}: {str(path)!r} has {len(table)} bytes, expected a multiple of {row} (a picture and its labels)")
@@ -83,7 +83,7 @@ def _checked(name: str, path: Path, pixels: np.ndarray, labels: np.ndarray, clas
 class _DType(Built):
   """numpy.dtype of bytes; its state is how bytes are ordered, of which one has none."""
   def __init__(self, text: Any, *how: Any):
-    if text not in ("u1", b"u1"): raise ValueError(f"a dtype {shown(text)}, expected u1")
+    if not isinstance(text, (str, bytes)) or text not in ("u1", b"u1"): raise ValueError(f"a dtype {shown(text)}, expected u1")
   def build(self, state: Any) -> None:
     """Nothing is taken of it."""
 
@@ -96,13 +96,15 @@ class _Array(Built):
     """``(version, shape, dtype, whether in Fortran's order, bytes)``."""
     _, shape, dtype, fortran, data = state
     if isinstance(data, str): data = data.encode("latin-1")   # Python 2 has one type for both
-    if not isinstance(dtype, _DType) or not isinstance(data, bytes) or not isinstance(shape, tuple) \
-       or not all(type(n) is int and n >= 0 for n in shape) or math.prod(shape) != len(data):
-      raise ValueError(f"an array of shape {shown(shape)} and {len(data)} bytes")
+    if not isinstance(dtype, _DType) or not isinstance(data, bytes) or not isinstance(shape, tuple) or len(shape) > 3 \
+       or not all(type(n) is int and 0 <= n < 1 << 40 for n in shape) or math.prod(shape) != len(data):
+      raise ValueError(f"an array of shape {shown(shape)} and {shown(data)}")
     self.array = np.frombuffer(data, np.uint8).reshape(shape, order="F" if fortran else "C")
 
 
-def _text_bytes(text: str, how: str) -> bytes: return text.encode("latin-1")
+def _text_bytes(text: Any, how: Any = None) -> bytes:
+  if not isinstance(text, str): raise TypeError(f"{shown(text)}, expected text")
+  return text.encode("latin-1")
 
 
 _KNOWN: dict[str, Any] = {"numpy.dtype": Called("numpy.dtype", _DType), "numpy.ndarray": None,
@@ -113,10 +115,10 @@ for _module in ("numpy.core", "numpy._core"):
 
 def _pickled(name: str, path: Path, classes: int, labels: int, which: int) -> tuple[np.ndarray, np.ndarray]:
   """A dict of ``data`` (n, 3072) and lists of labels."""
-  def error(why: str) -> ArgumentError: return ArgumentError(f"{name}: {str(path)!r} is no batch as published: {why}")
+  def error(why: str) -> ArgumentError: return ArgumentError(f"{name}: {shown_path(path)} is no batch as published: {why}")
   refuse: Refuse = error   # type: ignore[assignment]
   def no_other(pid: Any) -> Any: raise error(f"its pickle asks for {shown(pid)}")
-  with open(plain_file(name, path), "rb") as f: found = load(f, _KNOWN, no_other, refuse)
+  found = load(Mapped(name, path)[:].data, _KNOWN, no_other, refuse).value
   if not isinstance(found, dict): raise error(f"it holds {shown(found)}, expected a dict")
   found = {k.decode("latin-1") if isinstance(k, bytes) else k: v for k, v in found.items()}
   key = "labels" if labels == 1 else ("coarse_labels", "fine_labels")[which]

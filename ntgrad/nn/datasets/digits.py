@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import gzip
 import importlib.resources
+import math
 import os
-import zlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, shown
-from ntgrad.nn.files import plain_file
+from ntgrad.nn.files import read_file, shown_path, unpacked
 
 _IDX_TYPES = {code: np.dtype(name) for code, name in ((8, "u1"), (9, "i1"), (11, ">i2"), (12, ">i4"), (13, ">f4"), (14, ">f8"))}
 
@@ -34,13 +34,9 @@ def load_idx(path: str | os.PathLike[str]) -> np.ndarray:
 
   Raises MissingFileError (a FileNotFoundError), and ArgumentError for a file that is not a whole IDX file.
   """
-  def refuse(why: str) -> ArgumentError: return ArgumentError(f"load_idx: {str(path)!r} is not a whole IDX file: {why}")
-  data = plain_file("load_idx", path).read_bytes()
-  if data[:2] == b"\x1f\x8b":
-    try:
-      data = gzip.decompress(data)
-    except (OSError, EOFError, zlib.error) as e:
-      raise refuse(f"its gzip stream is damaged ({e})") from None
+  def refuse(why: str) -> ArgumentError: return ArgumentError(f"load_idx: {shown_path(path)} is not a whole IDX file: {why}")
+  data = read_file("load_idx", path)
+  if data[:2] == b"\x1f\x8b": data = unpacked(data, "gzip", refuse)
   if len(data) < 4 or data[0] or data[1] or data[2] not in _IDX_TYPES:
     start = data[:4].hex(" ") or "nothing"
     raise refuse(f"it starts with {start}, expected 00 00, a type of {sorted(_IDX_TYPES)}, and the number of dimensions")
@@ -48,8 +44,9 @@ def load_idx(path: str | os.PathLike[str]) -> np.ndarray:
   head = 4 + 4 * rank
   if len(data) < head: raise refuse(f"it ends in the middle of its {rank} dimensions")
   shape = tuple(int.from_bytes(data[4 + 4 * i:8 + 4 * i], "big") for i in range(rank))
-  need = head + dtype.itemsize * int(np.prod([int(s) for s in shape], dtype=object))
-  if len(data) != need: raise refuse(f"shape {shape} of {dtype.name} takes {need} bytes, it has {len(data)}")
+  need = head + dtype.itemsize * math.prod(shape)
+  if rank > 32 or len(data) != need:
+    raise refuse(f"shape {shown(shape)} of {dtype.name} takes {shown(need)} bytes, it has {len(data)}")
   return np.frombuffer(data, dtype, offset=head).reshape(shape).astype(dtype.newbyteorder("="))
 
 
@@ -80,8 +77,8 @@ def folder_of(name: str, data: str | os.PathLike[str], what: str) -> Path:
   """A folder that is there. Raises ArgumentError."""
   folder = Path(data)
   try: there = folder.is_dir()
-  except OSError: there = False   # a name that is too long
-  if not there: raise ArgumentError(f"{name}: {str(folder)!r} is not a folder; give the folder that holds {what}")
+  except (OSError, ValueError): there = False   # a name that is too long, or has a NUL
+  if not there: raise ArgumentError(f"{name}: {shown_path(folder)} is not a folder; give the folder that holds {what}")
   return folder
 
 

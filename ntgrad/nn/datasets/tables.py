@@ -4,6 +4,7 @@ from __future__ import annotations
 import csv as python_csv
 import io
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -59,13 +60,13 @@ def csv(path: str | os.PathLike[str], label: str | int | None = None, header: bo
   take.
   """
   if len(delimiter) != 1 or delimiter in "\r\n\"": raise ArgumentError(f"csv: delimiter {delimiter!r}; it takes one character")
-  name = str(path)
+  name = str(path)[-200:]
   lines = _rows(name, text(path, encoding), delimiter)
   first = next(lines, None)
   if first is None: raise ArgumentError(f"csv: {name!r} is empty; a table has one line or more")
   names = first[1] if header else [str(i) for i in range(len(first[1]))]
   if len(set(names)) < len(names):
-    twice = next(n for n in names if names.count(n) > 1)
+    twice = Counter(names).most_common(1)[0][0]
     raise ArgumentError(f"csv: {name!r} has two columns {twice!r}; give each a name of its own, or header=False")
   numbers, rows = [] if header else [first[0]], [] if header else [first[1]]
   for line, row in lines:
@@ -105,7 +106,7 @@ def _label(names: list[str], label: str | int) -> str:
 
 
 def _column(path: str, name: str, cells: list[str], lines: list[int], wanted: DType | type[str] | None) -> Array:
-  if wanted is str: return np.array(cells)
+  if wanted is str: return _texts(path, name, cells)
   if isinstance(wanted, DType):
     if wanted is dtypes.bool: return _bools(path, name, cells, lines)
     for cell, line in zip(cells, lines):
@@ -117,8 +118,17 @@ def _column(path: str, name: str, cells: list[str], lines: list[int], wanted: DT
   whole = [_number(c, True) for c in cells]
   if all(n is not None and -2 ** 63 <= n < 2 ** 63 for n in whole): return np.array(whole, np.int64)
   floats = [_number(c, False) for c in cells]
-  if None in floats or not any(c.strip() for c in cells): return np.array(cells)
+  if None in floats or not any(c.strip() for c in cells): return _texts(path, name, cells)
   return np.array(floats, np.float64)
+
+
+def _texts(path: str, name: str, cells: list[str]) -> Array:
+  """Cells of text, each as wide as the longest."""
+  longest, whole = max(map(len, cells)), sum(map(len, cells))
+  if longest * len(cells) > (16 << 20) + 32 * whole:
+    raise ArgumentError(f"csv: column {name!r} of {path!r} has a text of {longest} characters beside {len(cells)} of "
+                        f"{whole // len(cells)}; arrays keep all as wide: leave it out or cut it")
+  return np.array(cells)
 
 
 _BOOLS = {"true": True, "false": False, "1": True, "0": False}

@@ -11,18 +11,18 @@ import numpy as np
 
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, shown
-from ntgrad.nn.files import plain_file
+from ntgrad.nn.files import read_file, shown_path
 
 
 @checked
 def text(path: str | os.PathLike[str], encoding: str = "utf-8") -> str:
   """The text of a file, with ``\\n`` at the end of lines. Raises MissingFileError, and ArgumentError where its bytes are no text
   in ``encoding``."""
-  data = plain_file("text", path).read_bytes()
+  data = read_file("text", path)
   try: found = data.decode(encoding)
   except UnicodeDecodeError as e:
     byte = data[e.start:e.start + 1].hex()
-    raise ArgumentError(f"text: {str(path)!r} is no {encoding} text: byte {e.start} is {byte} ({e.reason})") from None
+    raise ArgumentError(f"text: {shown_path(path)} is no {encoding} text: byte {e.start} is {byte} ({e.reason})") from None
   except (LookupError, ValueError, UnicodeError, AttributeError, TypeError, AssertionError):   # codecs that are none for text
     raise ArgumentError(f"text: encoding {shown(encoding)}; take utf-8, latin-1 or another that Python has for text") from None
   if not isinstance(found, str): raise ArgumentError(f"text: encoding {shown(encoding)} gives no text")

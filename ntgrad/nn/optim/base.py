@@ -15,7 +15,7 @@ import numpy as np
 from ntgrad.backends.process import uninterrupted
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, DTypeError, GradientError, ShapeError, StateError, shown
+from ntgrad.codegen.errors import ArgumentError, DTypeError, GradientError, NtgradError, ShapeError, StateError, shown
 from ntgrad.nn.common import number
 from ntgrad.reads import Reads, Where
 from ntgrad.tensor import Tensor
@@ -24,6 +24,7 @@ from .flat import Flat, moves, own
 
 # options of PyTorch's that change nothing here: every step is fused, and may be captured
 _WITHOUT_EFFECT = frozenset({"foreach", "fused", "capturable", "differentiable"})
+_RATES = ("initial_lr", "max_lr", "min_lr")   # that schedules write down
 
 
 class Numbers:
@@ -390,15 +391,19 @@ class Optimizer:
     name = f"{type(self).__name__}.load_state_dict"
     if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= set(state_dict):
       raise StateError(f"{name}: {shown(state_dict)}; expected a dict with 'state' and 'param_groups'")
-    groups = state_dict["param_groups"]
+    groups, states = state_dict["param_groups"], state_dict["state"]
+    if not isinstance(states, Mapping) or not isinstance(groups, (list, tuple)) or not all([_is_group(g) for g in groups]):
+      raise StateError(f"{name}: groups {shown(groups)}, state {shown(states)}; expected a list of dicts with 'params', and a dict")
     sizes, theirs = [len(g.params) for g in self.param_groups], [len(g["params"]) for g in groups]
     if sizes != theirs: raise StateError(f"{name}: groups of {theirs} parameters for an optimizer that has {sizes}")
     order = [i for g in groups for i in g["params"]]
-    written: list[Tensor] = []
+    written: list[tuple[Tensor, Tensor]] = []
     computed = False
     begun: set[tuple[int, str]] = set()   # small state that a parameter of the group has given a value
     for i, mine in self.state_dict()["state"].items():
-      given = state_dict["state"].get(order[i], state_dict["state"].get(str(order[i]), {}))
+      given = states.get(order[i], states.get(str(order[i]), {}))
+      if not isinstance(given, Mapping) or not all([isinstance(k, str) for k in given]):
+        raise StateError(f"{name}: the state of parameter {i} is {shown(given)}, expected a dict of tensors by name")
       given = {k: v for k, v in given.items() if v is not None and (k in mine or k not in {"step", *self._scalars_of})}
       if given and self._recurrent and not set(self._kept) <= set(given):   # PyTorch does not keep them
         given, computed = {**dict.fromkeys(self._kept, 0.0), **given}, True
@@ -412,18 +417,34 @@ class Optimizer:
         if small and (group, k) in begun: continue
         if small and given: begun.add((group, k))
         value = given.get(k, self._initial(self.param_groups[group], k))
+        if not isinstance(value, (Tensor, np.ndarray, np.generic, int, float)):
+          raise StateError(f"{name}: {k!r} of parameter {i} is {shown(value)}, expected a tensor or a number")
         t = value if isinstance(value, Tensor) else Tensor(np.asarray(value))
         if t.shape != target.shape and not (small and t.numel() == 1):
           raise StateError(f"{name}: {k!r} of parameter {i} has shape {t.shape}, expected {target.shape}")
-        target.assign(t.detach().reshape(target.shape).cast(target.dtype).to(target.device).expand(target.shape))
-        written.append(target)
-    if written: Tensor.realize(*written)
-    for g, options in zip(self.param_groups, groups):
-      g.options.update({k: v for k, v in options.items() if k in self.defaults or k in ("initial_lr", "max_lr", "min_lr")})
-      g.check()
+        written.append((target, t.detach().reshape(target.shape).cast(target.dtype).to(target.device).expand(target.shape)))
+    if written: Tensor.realize(*[t for _, t in written])   # may be refused: bytes of a file that are read now
+    before = [dict(g.options) for g in self.param_groups]
+    try:
+      for g, options in zip(self.param_groups, groups):
+        g.options.update({k: v for k, v in options.items() if k in self.defaults or k in _RATES})
+        for k in _RATES:
+          if not isinstance(v := g.options.get(k, 0.0), (int, float)): raise StateError(f"{k} is {shown(v)}, expected a number")
+        g.check()
+    except (NtgradError, TypeError, ValueError) as e:
+      for g, old in zip(self.param_groups, before): g.options = old
+      raise StateError(f"{name}: an option of a group: {e}") from None
+    for target, t in written: target.assign(t)
+    if written: Tensor.realize(*[target for target, _ in written])
+    for g in self.param_groups:
       g.write()
       if computed: g.write_scalars()
 
   def __repr__(self) -> str:
     lines = [repr(g) for g in self.param_groups]
     return f"{type(self).__name__}({lines[0]})" if len(lines) == 1 else "\n  ".join([f"{type(self).__name__}(", *lines]) + "\n)"
+
+
+def _is_group(g: Any) -> bool:
+  """Whether a loaded value is a group of a state dict: options, and its parameters by number or name."""
+  return isinstance(g, Mapping) and isinstance(g.get("params"), (list, tuple)) and all([isinstance(i, (int, str)) for i in g["params"]])

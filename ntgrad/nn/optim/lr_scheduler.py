@@ -104,7 +104,28 @@ class LRScheduler:
     mine = self.state_dict()
     if not isinstance(state_dict, Mapping) or set(state_dict) - set(mine) - _THEIRS or set(mine) - set(state_dict) - {"_last_lr"}:
       raise StateError(f"{type(self).__name__}.load_state_dict: {shown(state_dict)}; expected {', '.join(map(repr, mine))}")
+    for k, v in state_dict.items():
+      if k in mine and not _alike(v, mine[k]):
+        raise StateError(f"{type(self).__name__}.load_state_dict: {k} is {shown(v)}, expected something as {shown(mine[k])}")
     vars(self).update({k: v for k, v in state_dict.items() if k in mine})
+
+
+
+def _alike(given: Any, mine: Any) -> bool:
+  """Whether a loaded value may stand where a schedule has another: a whole number, a number, text, numbers in a list or dict."""
+  if isinstance(mine, (list, tuple, Mapping)):
+    if not isinstance(given, (list, tuple, Mapping)): return False
+    first = next(iter(_inside(mine)), None)
+    return all([_alike(n, first) if isinstance(first, (list, tuple)) else isinstance(n, _PLAIN) for n in _inside(given)])
+  if isinstance(mine, (bool, str)): return isinstance(given, type(mine))
+  if isinstance(mine, int): return isinstance(given, int)
+  return isinstance(given, (int, float, type(None), type(mine)))
+
+
+def _inside(x: Any) -> Any: return x.values() if isinstance(x, Mapping) else x
+
+
+_PLAIN = (int, float, str, type(None))
 
 
 _THEIRS = {"verbose", "_step_count", "_get_lr_called_within_step", "_is_initial"}   # of PyTorch's schedules
@@ -389,11 +410,15 @@ class _OfSchedules(LRScheduler):
     return {**super().state_dict(), "_schedulers": [s.state_dict() for s in self._schedulers]}
   def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
     """Take what :meth:`state_dict` gave. Raises StateError."""
-    if not isinstance(state_dict, Mapping) or len(state_dict.get("_schedulers", ())) != len(self._schedulers):
+    theirs = state_dict.get("_schedulers") if isinstance(state_dict, Mapping) else None
+    if not isinstance(theirs, (list, tuple)) or len(theirs) != len(self._schedulers):
       raise StateError(f"{type(self).__name__}.load_state_dict: {shown(state_dict)}; "
                        f"expected the state of {len(self._schedulers)} schedules")
+    own = {k: v for k, v in state_dict.items() if k in vars(self) and k != "_schedulers"}
+    if wrong := [k for k, v in own.items() if not _alike(v, vars(self)[k])]:
+      raise StateError(f"{type(self).__name__}.load_state_dict: {wrong[0]} is {shown(own[wrong[0]])}")
     for s, state in zip(self._schedulers, state_dict["_schedulers"]): s.load_state_dict(state)
-    vars(self).update({k: v for k, v in state_dict.items() if k in vars(self) and k != "_schedulers"})
+    vars(self).update(own)
 
 
 @checked

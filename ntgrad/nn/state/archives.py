@@ -1,25 +1,27 @@
 """Members of tar and zip archives as tensors of bytes."""
 from __future__ import annotations
 
-import io
 import os
+import struct
 import zlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import DTypeError, StateError
-from ntgrad.nn.state.mapped import Bytes, Mapped, Refuse, tensor_of
+from ntgrad.codegen.errors import DTypeError, StateError, shown
+from ntgrad.nn.files import shown_path, unpacked
+from ntgrad.nn.state.mapped import SMALL, Bytes, Mapped, Refuse, tensor_of
 from ntgrad.tensor import Tensor
 
 Path = str | os.PathLike[str]
 
 
 class Member(NamedTuple):
-  """A file in an archive: where its bytes are in it, as they are (``packed`` False) or compressed by ``method``; its length."""
+  """A file in an archive: where its bytes are in it, as they are or deflated (``packed``), its length and its checksum (None once
+  it was compared)."""
   begin: int
   end: int
   packed: bool
@@ -32,8 +34,9 @@ def tar_extract(fn: Path | Tensor, device: str | None = None) -> dict[str, Tenso
   """The files in a tar archive, by name: each a uint8 tensor (bytes,) on ``device`` (None: the default one).
 
   ``fn`` is a path, or a uint8 tensor (n,) that holds an archive. Of a file that is not compressed a member is read when it is
-  first used; of gzip, bzip2 and xz all is read now. Folders and links are left out. Raises MissingFileError, StateError for what
-  is no whole archive, DTypeError for a tensor of another dtype.
+  first used; of gzip, bzip2 and xz all is read now, at most 32 MiB and 24 bytes for each of the file's. Folders and links are left out. Raises
+  MissingFileError, StateError for what is no whole archive, has a name twice or one that leads out of its folder, DTypeError for a
+  tensor of another dtype.
   """
   data, refuse = _opened("tar_extract", fn, "tar archive")
   return {name: _bytes_tensor(source, device) for name, source in tar_members(data, refuse).items()}
@@ -44,8 +47,9 @@ def zip_extract(fn: Path | Tensor, device: str | None = None) -> dict[str, Tenso
   """The files in a zip archive, by name: each a uint8 tensor (bytes,) on ``device`` (None: the default one).
 
   ``fn`` is a path, or a uint8 tensor (n,) that holds an archive. Members are read, and those that are compressed unpacked, when
-  they are first used. Raises MissingFileError, StateError for what is no whole archive or has encrypted members, DTypeError for a
-  tensor of another dtype.
+  they are first used; checksums are compared then, or now where there is little. Raises MissingFileError, StateError for what is
+  no whole archive, has encrypted members, a name twice or one that leads out of its folder, DTypeError for a tensor of another
+  dtype.
   """
   data, refuse = _opened("zip_extract", fn, "zip archive")
   return {name: _bytes_tensor(_unpacked(data, name, m, refuse), device) for name, m in zip_members(data, refuse).items()}
@@ -63,23 +67,6 @@ class Source:
 
 
 def _part(data: Mapped | Bytes, begin: int, end: int) -> Source: return Source(end - begin, lambda: data[begin:end])
-def _held(data: bytes) -> Source: return Source(len(data), lambda: np.frombuffer(data, np.uint8))
-
-
-class Stream(io.RawIOBase):
-  """Bytes as a file to read."""
-  def __init__(self, data: Mapped | Bytes): self.held, self.at = data, 0
-  def readable(self) -> bool: return True
-  def seekable(self) -> bool: return True
-  def tell(self) -> int: return self.at
-  def seek(self, offset: int, whence: int = 0) -> int:
-    self.at = max(0, offset + (0, self.at, len(self.held))[whence])
-    return self.at
-  def readinto(self, to: Any) -> int:
-    part = self.held[self.at:self.at + len(to)]
-    to[:len(part)] = part.tobytes()
-    self.at += len(part)
-    return len(part)
 
 
 def _opened(name: str, fn: Path | Tensor, what: str) -> tuple[Mapped | Bytes, Refuse]:
@@ -88,36 +75,93 @@ def _opened(name: str, fn: Path | Tensor, what: str) -> tuple[Mapped | Bytes, Re
       raise DTypeError(f"{name}: a tensor of {fn.dtype.name} and shape {fn.shape}; it takes bytes, uint8 of shape (n,)")
     said, data = f"a tensor of {fn.numel()} bytes", fn.numpy()
     return data, lambda why: StateError(f"{name}: {said} is not a whole {what}: {why}")
-  return Mapped(name, fn), lambda why: StateError(f"{name}: {str(fn)!r} is not a whole {what}: {why}")
+  return Mapped(name, fn), lambda why: StateError(f"{name}: {shown_path(fn)} is not a whole {what}: {why}")
+
+
+def _plain_name(name: str, refuse: Refuse) -> str:
+  """The name of a member, refused where it is none or leads out of the folder that it is unpacked in."""
+  if not name or "\0" in name: raise refuse(f"a member has the name {shown(name)}")
+  if name[0] in "/\\" or ".." in name.replace("\\", "/").split("/"):
+    raise refuse(f"{shown(name)} leads out of the archive's folder")
+  return name
 
 
 # ---- tar
 
+_BLOCK = 512
+_PACKED = {b"\x1f\x8b": "gzip", b"BZ": "bzip2", b"\xfd7": "xz"}
+
+
 def tar_members(data: Mapped | Bytes, refuse: Refuse) -> dict[str, Source]:
   """The files of a tar archive, by name; the archive may be compressed."""
-  import tarfile
-  try:
-    with tarfile.open(fileobj=Stream(data), mode="r:*") as tar:
-      plain = isinstance(tar.fileobj, Stream)
-      found: dict[str, Source] = {}
-      for m in tar:
-        if not m.isreg(): continue
-        if m.issparse(): raise refuse(f"{m.name!r} is a sparse file, which is not read")
-        if plain:
-          if m.offset_data + m.size > len(data): raise refuse(f"{m.name!r} goes on beyond its end")
-          found[m.name] = _part(data, m.offset_data, m.offset_data + m.size)
-        else:
-          f = tar.extractfile(m)
-          read = b"" if f is None else f.read()
-          if len(read) != m.size: raise refuse(f"{m.name!r} has {len(read)} bytes, its header says {m.size}")
-          found[m.name] = _held(read)
-  except StateError: raise
-  except Exception as e:   # tarfile, and what unpacks for it, let many kinds through
-    raise refuse(f"{type(e).__name__}: {' '.join(str(e).split())}") from None
+  if (packed := _PACKED.get(data[:2].tobytes())) is not None: data = np.frombuffer(unpacked(data[:].data, packed, refuse), np.uint8)
+  whole, at = data[:].data, 0
+  found: dict[str, Source] = {}
+  name, size = None, None   # what headers in front of a member's say of it
+  while at + _BLOCK <= len(whole):
+    header = whole[at:at + _BLOCK].tobytes()
+    if not any(header): return found
+    if _octal(header[148:156]) not in _sums(header): raise refuse(f"there is no header of a member at byte {at}")
+    if (n := _octal(header[124:136]) if size is None else size) is None: raise refuse(f"the header at byte {at} has no size")
+    kind, at = header[156:157], at + _BLOCK
+    if at + n > len(whole): raise refuse(f"the member at byte {at} takes {n} bytes, it has {len(whole)}")
+    begin, at = at, at + -(-n // _BLOCK) * _BLOCK
+    if kind in b"LKxg":   # of GNU a long name, of links too; of POSIX attributes, of one member or of all behind
+      text = whole[begin:begin + min(n, 1 << 20)].tobytes()
+      if kind == b"L": name = text.split(b"\0")[0]
+      elif kind == b"x":
+        said = _attributes(text, refuse)
+        if any([k.startswith(b"GNU.sparse") for k in said]): raise refuse("it has a sparse file, which is not read")
+        name, size = said.get(b"path", name), _number(said[b"size"], refuse) if b"size" in said else size
+      continue
+    if kind == b"S": raise refuse(f"{shown(header[:100].rstrip(bytes(1)))} is a sparse file, which is not read")
+    own = header[:100].split(b"\0")[0]
+    if header[257:263] == b"ustar\0" and header[345]: own = header[345:500].split(b"\0")[0] + b"/" + own
+    said_name = (own if name is None else name).decode("utf-8", "surrogateescape")
+    name = size = None
+    if kind not in b"07\0" or said_name.endswith("/"): continue
+    if _plain_name(said_name, refuse) in found: raise refuse(f"{shown(said_name)} is in it twice")
+    found[said_name] = _part(data, begin, begin + n)
+  if at != len(whole) or not found: raise refuse(f"it ends at byte {len(whole)}, in the middle of a block of {_BLOCK}")
   return found
 
 
+def _octal(text: bytes) -> int | None:
+  """A number of a header: in octal, or as GNU has large ones, in bytes."""
+  if text[:1] == b"\x80": return int.from_bytes(text[1:], "big")
+  text = text.strip(b" \0")
+  return int(text or b"0", 8) if all([c in b"01234567" for c in text]) else None
+
+
+def _sums(header: bytes) -> tuple[int, int]:
+  """The sum of a header's bytes, and of the same with signs, as old programs wrote it."""
+  rest = header[:148] + b" " * 8 + header[156:]
+  return sum(rest), sum(rest) - 256 * sum([b > 127 for b in rest])
+
+
+def _attributes(text: bytes, refuse: Refuse) -> dict[bytes, bytes]:
+  """Lines of a length, a name and a value."""
+  out: dict[bytes, bytes] = {}
+  at = 0
+  while at < len(text) and text[at]:
+    digits = text[at:at + 12].split(b" ")[0]
+    n = _number(digits, refuse)
+    k, is_one, value = text[at + len(digits) + 1:at + n].partition(b"=")
+    if n <= len(digits) or not is_one or value[-1:] != b"\n" or len(text) < at + n: raise refuse("a member's attributes are damaged")
+    out[k], at = value[:-1], at + n
+  return out
+
+
+def _number(text: bytes, refuse: Refuse) -> int:
+  if not text.isdigit() or len(text) > 20: raise refuse(f"{shown(text)} where a number is expected")
+  return int(text)
+
+
 # ---- zip
+
+_ENTRY, _HEADER = struct.Struct("<4s6H3I5H2I"), struct.Struct("<4s5H3I2H")
+_LARGE = 0xffffffff   # where a number of 64 bits stands elsewhere
+
 
 def is_zip(data: Mapped | Bytes) -> bool:
   """Whether bytes begin as a zip archive does."""
@@ -125,48 +169,108 @@ def is_zip(data: Mapped | Bytes) -> bool:
 
 
 def zip_members(data: Mapped | Bytes, refuse: Refuse) -> dict[str, Member]:
-  """The files of a zip archive, by name, each checked to lie in it."""
-  import zipfile
+  """The files of a zip archive, by name: each lies in it and in no other, and is what its own header says too. Checksums of what
+  is little are compared now."""
+  whole = data[:].data
+  at, size, entries, shift = _directory(whole, refuse)
+  start, end, count = at, at + size, 0
   out: dict[str, Member] = {}
-  try:
-    with zipfile.ZipFile(io.BufferedReader(Stream(data))) as z:
-      for info in z.infolist():
-        if info.is_dir(): continue
-        if info.filename in out: raise refuse(f"{info.filename!r} is in it twice")
-        if info.flag_bits & 1: raise refuse(f"{info.filename!r} is encrypted")
-        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-          raise refuse(f"{info.filename!r} is compressed by method {info.compress_type}; stored and deflated ones are read")
-        begin = _data_begins(data, info.header_offset, info.filename, refuse)
-        packed = info.compress_type != zipfile.ZIP_STORED
-        if begin + info.compress_size > len(data) or (not packed and info.compress_size != info.file_size):
-          raise refuse(f"{info.filename!r} takes bytes {begin} to {begin + info.compress_size} of {len(data)}")
-        # deflate makes at most 1032 bytes of one: a damaged length must not make us ask for gigabytes
-        if info.file_size > info.compress_size * 1032 + 64:
-          raise refuse(f"{info.filename!r} cannot have {info.file_size} bytes unpacked from {info.compress_size}")
-        out[info.filename] = Member(begin, begin + info.compress_size, packed, info.file_size, info.CRC)
-  except (zipfile.BadZipFile, EOFError, ValueError, OverflowError, NotImplementedError, OSError, UnicodeError) as e:
-    if isinstance(e, StateError): raise
-    raise refuse(f"{type(e).__name__}: {e}") from None
+  places: list[tuple[int, int]] = []
+  while at < end:
+    if at + _ENTRY.size > end or whole[at:at + 4] != b"PK\1\2": raise refuse(f"its directory is damaged at byte {at}")
+    _, _, _, flags, method, _, _, crc, packed, n, length, more, comment, disk, _, _, begin = _ENTRY.unpack_from(whole, at)
+    raw = whole[at + _ENTRY.size:at + _ENTRY.size + length].tobytes()
+    at += _ENTRY.size + length + more + comment
+    if at > end: raise refuse(f"its directory is damaged at byte {at}")
+    if _LARGE in (n, packed, begin): n, packed, begin = _large(whole[at - more - comment:at - comment], [n, packed, begin], refuse)
+    count += 1
+    try: name = _plain_name(raw.decode("utf-8" if flags & 0x800 else "cp437"), refuse)
+    except UnicodeDecodeError: raise refuse(f"a member has the name {shown(raw)}, which is not UTF-8") from None
+    begin += shift
+    own = _HEADER.unpack_from(whole, begin) if begin + _HEADER.size <= start else (b"",)
+    if own[0] != b"PK\3\4" or whole[begin + 30:begin + 30 + length] != raw or own[9] != length or own[3] != method:
+      raise refuse(f"there is no header for {shown(name)} at byte {begin}")
+    if not own[2] & 8 and (own[6] != crc or any([a not in (b, _LARGE) for a, b in zip(own[7:9], (packed, n))])):
+      raise refuse(f"the header of {shown(name)} at byte {begin} says something else than the directory")
+    first = begin + _HEADER.size + length + own[10]
+    places.append((begin, first + packed))
+    if name.endswith("/"): continue
+    if name in out: raise refuse(f"{shown(name)} is in it twice")
+    if (flags | own[2]) & 1: raise refuse(f"{shown(name)} is encrypted")
+    if method not in (0, 8):
+      raise refuse(f"{shown(name)} is compressed by method {method}; stored and deflated ones are read")
+    # deflate makes at most 1032 bytes of one: a damaged length must not make us ask for gigabytes
+    if (packed != n) if method == 0 else n > packed * 1032 + 64:
+      raise refuse(f"{shown(name)} cannot have {n} bytes from {packed}")
+    out[name] = Member(first, first + packed, method == 8, n, crc)
+  if at != end or count != entries: raise refuse(f"its directory has {count} entries to byte {at}, it says {entries} to {end}")
+  at = 0
+  for begin, end in sorted(places):
+    if begin < at or end > start: raise refuse(f"its members lie in each other or beyond byte {start}: one from {begin} to {end}")
+    at = end
+  left = SMALL
+  for name, m in out.items():
+    if m.size > left: continue
+    left -= m.size
+    member_bytes(data, name, m, refuse)
+    out[name] = m._replace(crc=None)
   return out
 
 
-def _data_begins(data: Mapped | Bytes, at: int, name: str, refuse: Refuse) -> int:
-  """Where a member's bytes begin, behind its own header."""
-  header = data[at:at + 30].tobytes() if at >= 0 else b""
-  if len(header) < 30 or header[:4] != b"PK\3\4": raise refuse(f"there is no header for {name!r} at byte {at}")
-  return at + 30 + int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
+def _directory(whole: memoryview, refuse: Refuse) -> tuple[int, int, int, int]:
+  """Where the directory of a zip archive is, its bytes and entries, and what stands before the archive."""
+  tail = whole[-22 - 65535:].tobytes()
+  at = tail.rfind(b"PK\5\6")
+  while at >= 0 and (at + 22 > len(tail) or at + 22 + int.from_bytes(tail[at + 20:at + 22], "little") != len(tail)):
+    at = tail.rfind(b"PK\5\6", 0, at)
+  if at < 0: raise refuse("it has no directory at its end")
+  disk, first, here, entries, size, begin = struct.unpack_from("<4H2I", tail, at + 4)
+  at += len(whole) - len(tail)
+  if at >= 20 and whole[at - 20:at - 16] == b"PK\6\7":
+    found = int.from_bytes(whole[at - 12:at - 4], "little")
+    if found > at - 76 or whole[found:found + 4] != b"PK\6\6":
+      found = at - 76   # something stands before the archive
+      if found < 0 or whole[found:found + 4] != b"PK\6\6": raise refuse("its directory of large archives is damaged")
+    disk, first, here, entries, size, begin = struct.unpack_from("<2I4Q", whole, found + 16)
+    at = found
+  shift = at - size - begin
+  if disk or first or here != entries or shift < 0: raise refuse(f"its directory of {size} bytes at byte {begin} is damaged")
+  return at - size, size, entries, shift
 
 
-def member_bytes(data: Mapped | Bytes, name: str, m: Member, refuse: Refuse) -> Bytes:
-  """The bytes of a member, unpacked."""
+def _large(more: memoryview, numbers: list[int], refuse: Refuse) -> list[int]:
+  """Numbers of a member, those of 64 bits from behind its name."""
+  at = 0
+  while at + 4 <= len(more):
+    kind, n = struct.unpack_from("<2H", more, at)
+    if kind == 1:
+      found = [int.from_bytes(more[i:i + 8], "little") for i in range(at + 4, min(at + 4 + n, len(more)) - 7, 8)]
+      if len(found) < numbers.count(_LARGE): break
+      return [found.pop(0) if k == _LARGE else k for k in numbers]
+    at += 4 + n
+  raise refuse("a member's size of 64 bits is missing")
+
+
+def member_bytes(data: Mapped | Bytes, name: str, m: Member, refuse: Refuse, most: int | None = None) -> Bytes:
+  """The bytes of a member, unpacked and compared with their checksum; one of more than ``most`` is refused."""
+  if most is not None and m.size > most: raise refuse(f"{shown(name)} has {m.size} bytes, at most {most} are read")
   found = data[m.begin:m.end]
+  if m.packed:
+    unpacker = zlib.decompressobj(-15)
+    try: out = unpacker.decompress(found.data, m.size + 1)
+    except zlib.error as e: raise refuse(f"{shown(name)}: {e}") from None
+    if len(out) != m.size: raise refuse(f"{shown(name)} unpacks to {len(out)} bytes or more, it says {m.size}")
+    found = np.frombuffer(out, np.uint8)
+  if m.crc is not None and zlib.crc32(found) != m.crc: raise refuse(f"the bytes of {shown(name)} are others than were written")
+  return found
+
+
+def first_bytes(data: Mapped | Bytes, name: str, m: Member, refuse: Refuse, n: int) -> bytes:
+  """The first n bytes of a member, or all."""
+  found = data[m.begin:min(m.end, m.begin + n)].tobytes()
   if not m.packed: return found
-  unpacker = zlib.decompressobj(-15)
-  try: out = unpacker.decompress(found.tobytes(), m.size + 1)
-  except zlib.error as e: raise refuse(f"{name!r}: {e}") from None
-  if len(out) != m.size or (m.crc is not None and zlib.crc32(out) != m.crc):
-    raise refuse(f"{name!r} unpacks to {len(out)} bytes or others than its {m.size}")
-  return np.frombuffer(out, np.uint8)
+  try: return zlib.decompressobj(-15).decompress(found, min(n, m.size))
+  except zlib.error as e: raise refuse(f"{shown(name)}: {e}") from None
 
 
 def _unpacked(data: Mapped | Bytes, name: str, m: Member, refuse: Refuse) -> Source:

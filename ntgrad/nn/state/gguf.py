@@ -10,6 +10,7 @@ import math
 import os
 import struct
 from collections.abc import Callable
+from sys import getsizeof
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,10 @@ import numpy as np
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import StateError, shown
+from ntgrad.core import MAX_DIMS
+from ntgrad.nn.files import shown_path
 from ntgrad.nn.state.mapped import Bytes, Mapped, Refuse, checked_shape, tensor_of
+from ntgrad.nn.state.pickles import ROOM
 from ntgrad.nn.state.quantised import QUANTISED, unpacked
 from ntgrad.tensor import Tensor
 
@@ -48,7 +52,7 @@ def gguf_load(path: str | os.PathLike[str], device: str | None = None) -> tuple[
 
   Raises MissingFileError, and StateError for a file that is damaged in any way, or has a type or version other than these.
   """
-  def refuse(why: str) -> StateError: return StateError(f"gguf_load: {str(path)!r} is not a whole GGUF file: {why}")
+  def refuse(why: str) -> StateError: return StateError(f"gguf_load: {shown_path(path)} is not a whole GGUF file: {why}")
   data = Mapped("gguf_load", path)
   r = _Cursor(data, refuse)
   if (magic := r.bytes(4, "its name")) != b"GGUF": raise refuse(f"it begins with {magic!r}, expected b'GGUF'")
@@ -59,8 +63,8 @@ def gguf_load(path: str | os.PathLike[str], device: str | None = None) -> tuple[
   metadata: dict[str, Any] = {}
   for _ in range(values):
     key = r.text("the name of a value")
-    if key in metadata: raise refuse(f"the value {key!r} stands twice in it")
-    metadata[key] = r.value(r.number("<u4", f"the type of {key!r}"), repr(key))
+    if key in metadata: raise refuse(f"the value {shown(key)} stands twice in it")
+    metadata[key] = r.value(r.number("<u4", f"the type of {shown(key)}"), shown(key))
   entries = [_entry(r) for _ in range(tensors)]
   start = _start(metadata, r.at, refuse)
   _check_places(entries, start, len(data), metadata, refuse)
@@ -83,18 +87,21 @@ def _start(metadata: dict[str, Any], at: int, refuse: Refuse) -> int:
 
 def _entry(r: _Cursor) -> _Entry:
   """What a file says of a tensor."""
+  r.take(2000)
   name = r.text("the name of a tensor")
-  ndim = r.number("<u4", f"the dimensions of {name!r}")
-  shape = tuple([int(n) for n in np.frombuffer(r.bytes(8 * ndim, f"the sizes of {name!r}"), "<u8")][::-1])
-  kind, begin = r.number("<u4", f"the type of {name!r}"), r.number("<u8", f"the place of {name!r}")
-  if kind in _PLAIN: return _Entry(name, kind, shape, begin, checked_shape(shape, _PLAIN[kind], repr(name), r.refuse))
+  said = shown(name)
+  ndim = r.number("<u4", f"the dimensions of {said}")
+  if ndim > MAX_DIMS: raise r.refuse(f"{said} has {ndim} dimensions, a tensor has up to {MAX_DIMS}")
+  shape = tuple([int(n) for n in np.frombuffer(r.bytes(8 * ndim, f"the sizes of {said}"), "<u8")][::-1])
+  kind, begin = r.number("<u4", f"the type of {said}"), r.number("<u8", f"the place of {said}")
+  if kind in _PLAIN: return _Entry(name, kind, shape, begin, checked_shape(shape, _PLAIN[kind], said, r.refuse))
   if kind not in _TYPES:
-    raise r.refuse(f"{name!r} is of type {_OTHERS.get(kind, kind)}; types: F32, F16, BF16, F64, I8, I16, I32, I64, "
+    raise r.refuse(f"{said} is of type {_OTHERS.get(kind, kind)}; types: F32, F16, BF16, F64, I8, I16, I32, I64, "
                    f"{', '.join(QUANTISED)}")
-  checked_shape(shape, dtypes.float32, repr(name), r.refuse)
+  checked_shape(shape, dtypes.float32, said, r.refuse)
   how = QUANTISED[_TYPES[kind]]
   if not shape or shape[-1] % how.numbers:
-    raise r.refuse(f"{name!r} of {_TYPES[kind]} has the shape {shape}; its last dimension comes in blocks of {how.numbers}")
+    raise r.refuse(f"{said} of {_TYPES[kind]} has the shape {shape}; its last dimension comes in blocks of {how.numbers}")
   return _Entry(name, kind, shape, begin, math.prod(shape) // how.numbers * how.nbytes)
 
 
@@ -103,20 +110,26 @@ def _check_places(entries: list[_Entry], start: int, size: int, metadata: dict[s
   alignment, names = metadata.get("general.alignment", 32), set()
   at, before = 0, ""
   for e in sorted(entries, key=lambda e: (e.begin, e.nbytes)):
-    if e.name in names: raise refuse(f"the tensor {e.name!r} stands twice in it")
+    if e.name in names: raise refuse(f"the tensor {shown(e.name)} stands twice in it")
     names.add(e.name)
-    if e.begin % alignment: raise refuse(f"{e.name!r} begins at byte {e.begin} of the data, which is no multiple of {alignment}")
+    if e.begin % alignment: raise refuse(f"{shown(e.name)} begins at byte {e.begin} of the data, which is no multiple of {alignment}")
     if start + e.begin + e.nbytes > size:
-      raise refuse(f"{e.name!r} takes bytes {e.begin} to {e.begin + e.nbytes} of its {max(size - start, 0)} bytes of data "
+      raise refuse(f"{shown(e.name)} takes bytes {e.begin} to {e.begin + e.nbytes} of its {max(size - start, 0)} bytes of data "
                    "(the file may be truncated)")
-    if e.begin < at: raise refuse(f"{e.name!r} begins at byte {e.begin} of the data, inside of {before!r}")
+    if e.begin < at: raise refuse(f"{shown(e.name)} begins at byte {e.begin} of the data, inside of {shown(before)}")
     at, before = e.begin + e.nbytes, e.name
 
 
 class _Cursor:
   """Reads one value after the other from the file."""
 
-  def __init__(self, data: Mapped, refuse: Refuse): self.refuse, self.at, self.all = refuse, 0, data[:].data
+  def __init__(self, data: Mapped, refuse: Refuse):
+    self.refuse, self.at, self.all, self.room = refuse, 0, data[:].data, ROOM[0] + ROOM[1] * len(data)
+
+  def take(self, n: int) -> None:
+    """Charge n bytes of memory that values take."""
+    self.room -= n
+    if self.room < 0: raise self.refuse(f"its values take more than {ROOM[0] >> 20} MiB and {ROOM[1]} bytes for each of the file's")
 
   def bytes(self, n: int, what: str) -> bytes:
     """The next n bytes."""
@@ -132,17 +145,22 @@ class _Cursor:
   def text(self, what: str) -> str:
     """The next text: its length, and so many bytes of UTF-8."""
     n = struct.unpack("<Q", self.bytes(8, what))[0]
-    try: return self.bytes(n, what).decode()
+    try:
+      found = self.bytes(n, what).decode()
+      self.take(getsizeof(found) + 32)
+      return found
     except UnicodeDecodeError as e: raise self.refuse(f"{what} is not UTF-8 ({e})") from None
 
   def value(self, kind: int, what: str, deep: int = 0) -> Any:
     """The next value of a type: a number, text, or a list of values of one type."""
     if kind == _TEXT: return self.text(what)
+    self.take(150)
     if kind in _NUMBERS: return self.number(_NUMBERS[kind], what)
     if kind != _LIST or deep >= _DEEPEST:
       raise self.refuse(f"{what} is of type {kind}, expected 0 to 12, lists up to {_DEEPEST} deep")
     of, n = self.number("<u4", what), self.number("<u8", what)
     if of in _NUMBERS:
       d = np.dtype(_NUMBERS[of])
+      self.take(n * (8 if d.itemsize == 1 else 40))
       return np.frombuffer(self.bytes(n * d.itemsize, what), d).tolist()
     return [self.value(of, what, deep + 1) for _ in range(n)]

@@ -9,7 +9,7 @@ import numpy as np
 
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import StateError
+from ntgrad.codegen.errors import StateError, shown
 from ntgrad.engine import interchange
 from ntgrad.nn.state.names import get_state_dict
 from ntgrad.tensor import Tensor
@@ -108,8 +108,9 @@ def _prefixed(missing: Sequence[str], extra: Sequence[str]) -> str | None:
   for short, long, said in ((missing, extra, "pass prefix={!r}"),
                             (extra, missing, "put {!r} before them: {{{!r} + k: v for k, v in state_dict.items()}}")):
     ends = [k[:-len(short[0])] for k in long if short[0] and k.endswith(short[0])]
+    longs = set(long)
     for before in ends:
-      if before and {before + k for k in short} <= set(long):
+      if before and all(before + k in longs for k in short):
         return f"the names are the same but for {before!r} before them; " + said.format(before, before)
   return None
 
@@ -132,5 +133,5 @@ def _realize(tensors: Iterable[Tensor]) -> None:
 
 
 def _names(names: Sequence[Any]) -> str:
-  shown = ", ".join(repr(n) for n in names[:_MOST])
-  return shown if len(names) <= _MOST else f"{shown} and {len(names) - _MOST} more"
+  said = ", ".join(map(shown, names[:_MOST]))
+  return said if len(names) <= _MOST else f"{said} and {len(names) - _MOST} more"

@@ -11,16 +11,17 @@ import numpy as np
 
 from ntgrad import graph
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import StateError
+from ntgrad.codegen.errors import StateError, few
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.core import MAX_DIMS, MAX_SIZE
 from ntgrad.engine.buffer import LARGE, Buffer, Storage, watchers
 from ntgrad.engine.device import Device, get_device
-from ntgrad.nn.files import plain_file
+from ntgrad.nn.files import opened, shown_path
 from ntgrad.tensor import Tensor
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Refuse = Callable[[str], StateError]
+SMALL = 16 << 20   # bytes of a file that are checked when it is opened; of more when they are read
 
 
 class Mapped:
@@ -31,7 +32,7 @@ class Mapped:
 
   def __init__(self, name: str, path: str | os.PathLike[str]):
     self.name, self.path = name, str(path)
-    with open(plain_file(name, path), "rb") as f:
+    with opened(name, path) as f:
       self.size = os.fstat(f.fileno()).st_size
       self.map = mmap.mmap(f.fileno(), self.size, access=mmap.ACCESS_READ) if self.size else None
     self.all: Bytes = np.zeros(0, np.uint8) if self.map is None else np.frombuffer(self.map, np.uint8)
@@ -39,7 +40,7 @@ class Mapped:
   def __len__(self) -> int: return self.size
   def __getitem__(self, part: slice) -> Bytes:
     if self.map is not None and self.map.size() < self.size:   # reading beyond its end would end the process
-      raise StateError(f"{self.name}: {self.path!r} had {self.size} bytes when it was opened and has fewer now; load it again")
+      raise StateError(f"{self.name}: {shown_path(self.path)} had {self.size} bytes when it was opened and has fewer now; load it again")
     return self.all[part]
 
 
@@ -101,15 +102,21 @@ def host_bytes(t: Tensor) -> Bytes:
 
 def checked_shape(shape: tuple[int, ...], dtype: DType, what: str, refuse: Refuse) -> int:
   """The bytes that a shape takes. Raises what ``refuse`` makes for one that no tensor has, zeros among its sizes or not."""
-  if len(shape) > MAX_DIMS or math.prod([d for d in shape if d]) * dtype.itemsize > MAX_SIZE:
-    raise refuse(f"{what} has a shape of {len(shape)} dimensions, {_brief(shape)}; it may have {MAX_DIMS} and {MAX_SIZE} bytes")
+  if len(shape) > MAX_DIMS or max(shape, default=0) > MAX_SIZE \
+     or math.prod([d for d in shape if d]) * dtype.itemsize > MAX_SIZE:
+    raise refuse(f"{what} has a shape of {len(shape)} dimensions, {few(shape)}; a tensor has up to {MAX_DIMS} and {MAX_SIZE} bytes")
   return math.prod(shape) * dtype.itemsize
 
 
-def _brief(shape: tuple[int, ...]) -> str: return ", ".join(map(str, shape[:8])) + (", .." if len(shape) > 8 else "")
-
-
-def check_bools(data: Bytes, dtype: DType, what: str, refuse: Refuse) -> None:
-  """Bytes of bools are 0 or 1: kernels trust that."""
-  if dtype is dtypes.bool and len(data) and (top := data.max()) > 1:
-    raise refuse(f"{what} is bool and holds a byte {top}, expected 0 or 1")
+def checked_bools(source: Callable[[], Bytes], dtype: DType, nbytes: int, packed: bool, what: str,
+                  refuse: Refuse) -> Callable[[], Bytes]:
+  """What reads bytes of a tensor. Those of bools are 0 or 1, as kernels trust: seen now if they are few and lie in the file as
+  they are, else when they are read."""
+  if dtype is not dtypes.bool: return source
+  def checked() -> Bytes:
+    data = source()
+    if len(data) and (top := data.max()) > 1: raise refuse(f"{what} is bool and holds a byte {top}, expected 0 or 1")
+    return data
+  if packed or nbytes > SMALL: return checked
+  checked()
+  return source

@@ -1,8 +1,8 @@
 """npz files: a zip archive with a .npy file for each array, as numpy.savez writes it."""
 from __future__ import annotations
 
-import io
 import os
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,13 +10,13 @@ import numpy as np
 
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import NtgradError, StateError
-from ntgrad.nn.files import plain_file, replaced_when_whole
-from ntgrad.nn.state.archives import Member, member_bytes, zip_members
-from ntgrad.nn.state.mapped import Bytes, Mapped, Refuse, check_bools, checked_shape, host_bytes, tensor_of
+from ntgrad.codegen.errors import NtgradError, StateError, shown
+from ntgrad.nn.files import plain_file, replaced_when_whole, shown_path
+from ntgrad.nn.state.archives import Member, first_bytes, member_bytes, zip_members
+from ntgrad.nn.state.mapped import Bytes, Mapped, Refuse, checked_bools, checked_shape, host_bytes, tensor_of
 from ntgrad.tensor import Tensor
 
-_HEADER = 1 << 20   # bytes of a .npy header that are looked at, at most
+_HEADER = 1 << 16   # bytes of a .npy header, at most
 # dtypes that the format has
 _NUMPY = frozenset(d for d in dtypes.all if d.np.type.__module__ == "numpy")
 
@@ -64,48 +64,51 @@ def npz_load(path: str | os.PathLike[str], device: str | None = None) -> dict[st
   damaged or holds what no tensor is made of (Python objects, text, complex numbers); nothing is loaded then, and nothing in it
   is run.
   """
-  def refuse(why: str) -> StateError: return StateError(f"npz_load: {str(path)!r} is not a whole npz file: {why}")
+  def refuse(why: str) -> StateError: return StateError(f"npz_load: {shown_path(path)} is not a whole npz file: {why}")
   data = Mapped("npz_load", path)
   out: dict[str, Tensor] = {}
   for member, m in zip_members(data, refuse).items():
     name = member.removesuffix(".npy")
-    if name == member: raise refuse(f"{member!r} is no array; its members end with .npy")
+    if name == member: raise refuse(f"{shown(member)} is no array; its members end with .npy")
     out[name] = _array(data, member, m, refuse, device)
   return out
 
 
 def _array(data: Mapped, name: str, m: Member, refuse: Refuse, device: str | None) -> Tensor:
-  begins = member_bytes(data, name, m, refuse) if m.packed else data[m.begin:m.begin + min(m.size, _HEADER)]
-  shape, fortran, dtype, order, start = _header(begins[:_HEADER].tobytes(), name, refuse)
-  size = checked_shape(shape, dtype, repr(name), refuse)
+  shape, fortran, dtype, order, start = array_header(first_bytes(data, name, m, refuse, _HEADER), name, refuse)
+  size = checked_shape(shape, dtype, shown(name), refuse)
   if start + size != m.size:
-    raise refuse(f"{name!r} has {m.size - start} bytes of data, shape {shape} of {dtype.name} takes {size}")
-  if dtype is dtypes.bool: check_bools(member_bytes(data, name, m, refuse)[start:], dtype, repr(name), refuse)
-  source: Callable[[], Bytes] = lambda: _native(member_bytes(data, name, m, refuse)[start:], order)
+    raise refuse(f"{shown(name)} has {m.size - start} bytes of data, shape {shown(shape)} of {dtype.name} takes {size}")
+  read = checked_bools(lambda: member_bytes(data, name, m, refuse)[start:], dtype, size, m.packed, shown(name), refuse)
+  source: Callable[[], Bytes] = lambda: _native(read(), order)
   t = tensor_of(source, dtype, shape[::-1] if fortran else shape, device)
   return t.permute(*range(len(shape))[::-1]) if fortran and len(shape) > 1 else t
 
 
-def _header(begins: bytes, name: str, refuse: Refuse) -> tuple[tuple[int, ...], bool, DType, np.dtype[Any], int]:
-  """Shape, whether columns come first, dtype here, dtype there, and where the data begins."""
-  f = io.BytesIO(begins)
+# {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
+_PAIR = re.compile(r"""\s*['"](descr|fortran_order|shape)['"]\s*:\s*
+  ('[^']{1,40}' | "[^"]{1,40}" | True | False | \((?:\s*\d{1,20}L?\s*(?:,|(?=\))))*\s*\)) \s*(?:,|(?=\}))""", re.VERBOSE)
+
+
+def array_header(begins: bytes, name: str, refuse: Refuse) -> tuple[tuple[int, ...], bool, DType, np.dtype[Any], int]:
+  """Of the header of an array's file: shape, whether columns come first, dtype here, dtype there, and where the data begins."""
+  wide = {b"\1\0": 2, b"\2\0": 4}.get(begins[6:8])
+  if begins[:6] != b"\x93NUMPY" or wide is None: raise refuse(f"{shown(name)} has no header of an array")
+  start = 8 + wide + int.from_bytes(begins[8:8 + wide], "little")
+  if start > len(begins): raise refuse(f"{shown(name)} has no header of an array: one of {start} bytes")
+  text = begins[8 + wide:start].decode("latin-1").strip()
+  found, at = {}, 1
+  while (pair := _PAIR.match(text, at)) is not None and pair[1] not in found: found[pair[1]], at = pair[2], pair.end()
+  if text[:1] != "{" or text[at:].strip() != "}" or len(found) != 3 or found["fortran_order"] not in ("True", "False") \
+     or found["shape"][0] != "(": raise refuse(f"{shown(name)} has no header of an array, but {shown(text)}")
+  shape = tuple([int(n) for n in re.findall(r"\d+", found["shape"])])
+  there: Any = found["descr"][1:-1]
   try:
-    version = np.lib.format.read_magic(f)
-    if version == (1, 0): found = np.lib.format.read_array_header_1_0(f)
-    elif version == (2, 0): found = np.lib.format.read_array_header_2_0(f)
-    else: raise ValueError(f"version {version}")
-    shape, fortran, there = found
-  except Exception as e:   # numpy's parser of such headers lets its tokenizer's errors through
-    raise refuse(f"{name!r} has no header of an array ({shown_line(e)})") from None
-  if any(isinstance(n, bool) or n < 0 for n in shape): raise refuse(f"{name!r} has the shape {shape}")
-  try: dtype = dtypes.of(there.newbyteorder("="))
-  except NtgradError: raise refuse(f"{name!r} holds {there}, which no tensor is made of") from None
-  return tuple(int(n) for n in shape), bool(fortran), dtype, there, f.tell()
-
-
-def shown_line(e: Exception) -> str:
-  """An exception in a line."""
-  return (str(e).splitlines() or [type(e).__name__])[0][:200]
+    there = np.dtype(there)
+    dtype = dtypes.of(there.newbyteorder("="))
+  except (NtgradError, TypeError, ValueError, SyntaxError):
+    raise refuse(f"{shown(name)} holds {there}, which no tensor is made of") from None
+  return shape, found["fortran_order"] == "True", dtype, there, start
 
 
 def _native(data: Bytes, order: np.dtype[Any]) -> Bytes:

@@ -2,25 +2,32 @@
 
 A pickle is a program for a small stack machine. Here only what makes plain values is carried out: numbers, text, lists, tuples,
 dicts, sets, and calls of the few functions that the caller names. Every other name in it is refused with a sentence.
+
+Files come from strangers, so a pickle gets so much memory as its file has bytes for (``ROOM``): each instruction is charged with
+what it makes. Keys are numbers, text and short tuples of them; what is deep is refused, and so is what has itself or would be far
+larger than its pickle if it were written out.
 """
 from __future__ import annotations
 
-import pickletools
+import codecs
+import gc
+import struct
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO
+from sys import getsizeof
+from typing import Any, NamedTuple
 
+from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import NtgradError, shown
 from ntgrad.nn.state.mapped import Refuse
 
-_MARK = object()
+ROOM = 40 << 20, 4   # bytes that the values of a file may take, beside so many for each byte of it
+DEEPEST = 100
+_KEY = 1 << 60       # keys are ints beneath: their hash is themselves
 _NAMES = {"__builtin__": "builtins"}   # as Python 2 has them
-_SIMPLE: dict[str, Callable[[], Any]] = {
-  "NONE": lambda: None, "NEWTRUE": lambda: True, "NEWFALSE": lambda: False, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple,
-  "EMPTY_DICT": dict, "EMPTY_SET": set, "MARK": lambda: _MARK}
-_VALUES = frozenset("""INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT STRING BINSTRING SHORT_BINSTRING UNICODE
-BINUNICODE SHORT_BINUNICODE BINUNICODE8 BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8""".split())
-_NOTHING = frozenset(("PROTO", "FRAME", "STOP"))
+_FLAT = (str, bytes, int, float, type(None), DType)
+_NESTS = frozenset((list, tuple, dict, set, frozenset))
+_COPIED: dict[type, int] = {str: 4, bytes: 1, bytearray: 1, tuple: 9, list: 100, dict: 100, set: 100, frozenset: 100}
 
 
 class Built:
@@ -31,52 +38,122 @@ class Built:
 
 
 class Called:
-  """A function that a pickle may name, and its name."""
-  __slots__ = ("name", "fn")
-  def __init__(self, name: str, fn: Callable[..., Any]): self.name, self.fn = name, fn
+  """A function that a pickle may name, its name, and how many bytes its result takes beside copies of what it is given."""
+  __slots__ = ("cost", "fn", "name")
+  def __init__(self, name: str, fn: Callable[..., Any], cost: int = 100): self.name, self.fn, self.cost = name, fn, cost
 
 
-def load(f: BinaryIO, known: Mapping[str, Any], persistent: Callable[[Any], Any], refuse: Refuse) -> Any:
-  """The value of the pickle at the place of ``f``, which stands behind it afterwards.
+class Loaded(NamedTuple):
+  """The value of a pickle, and where in the bytes it ends."""
+  value: Any
+  end: int
+
+
+def load(data: memoryview, known: Mapping[str, Any], persistent: Callable[[Any], Any], refuse: Refuse, at: int = 0,
+         size: int | None = None) -> Loaded:
+  """The value of the pickle that begins at byte ``at``.
 
   ``known`` are the values of the names that it may use, functions among them as Called; ``persistent`` gives what is kept
-  outside of the pickle. Raises what ``refuse`` makes.
+  outside of the pickle; ``size`` is that of the file, if it is more than ``data``. Raises what ``refuse`` makes.
   """
-  machine = _Machine(known, persistent, refuse)
+  machine = _Machine(data, at, ROOM[0] + ROOM[1] * (len(data) if size is None else size), known, persistent, refuse)
+  collecting = gc.isenabled()
   try:
+    gc.disable()   # which would look at the same lists and tuples again and again, and none is garbage
     with warnings.catch_warnings():
       warnings.simplefilter("ignore")   # of text with odd escapes
-      for op, arg, at in pickletools.genops(f): machine.step(op.name, arg, at)
-    if len(machine.stack) != 1 or machine.stack[0] is _MARK: raise refuse("its pickle ends with more or less than one value")
-    return machine.stack[0]
+      machine.run()
+    if len(machine.stack) != 1 or machine.marks: raise refuse("its pickle ends with more or less than one value")
+    machine.measure(machine.stack[0], 100_000 + 8 * (machine.at - at))
+    return Loaded(machine.stack[0], machine.at)
   except NtgradError: raise
   except (ValueError, IndexError, KeyError, TypeError, EOFError, OverflowError, MemoryError, RecursionError, AttributeError,
-          AssertionError) as e:
+          AssertionError, struct.error) as e:
     raise refuse(f"its pickle is damaged ({type(e).__name__}: {str(e)[:200]})") from None
+  finally:
+    if collecting: gc.enable()
+
+
+def key(x: Any) -> Any:
+  """A key of a dict, or what is in a set: a number, text, or a short tuple of them, whose hash takes no time and which cannot all
+  have the same one. Raises ValueError."""
+  if type(x) is tuple and len(x) <= 8:
+    if all([isinstance(n, _FLAT) and (not isinstance(n, int) or -1 << 31 <= n < 1 << 31) for n in x]): return x
+  elif isinstance(x, _FLAT) and (not isinstance(x, int) or -_KEY < x < _KEY): return x
+  raise ValueError(f"a key {shown(x)}, expected a number, text or a short tuple of them")
+
+
+def pairs(found: Any) -> dict[Any, Any]:
+  """A dict of pairs, whose keys are flat."""
+  return {key(k): v for k, v in found}
 
 
 class _Machine:
-  """The stack machine: a stack of values, and a table of those that are used again."""
+  """The stack machine: a stack of values, where in it marks are, and a table of values that are used again."""
 
-  def __init__(self, known: Mapping[str, Any], persistent: Callable[[Any], Any], refuse: Refuse):
+  def __init__(self, data: memoryview, at: int, room: int, known: Mapping[str, Any], persistent: Callable[[Any], Any],
+               refuse: Refuse):
+    self.data, self.at, self.room = data, at, room
     self.known, self.persistent, self.refuse = known, persistent, refuse
     self.stack: list[Any] = []
-    self.memo: dict[int, Any] = {}
+    self.marks: list[int] = []
+    self.memo: list[Any] = []          # pickles count from 0 on
+    self.odd: dict[int, Any] = {}      # those that do not
 
-  def step(self, op: str, arg: Any, at: int | None) -> None:
-    """Carry out one instruction."""
-    if op in _NOTHING: return
-    if op in _VALUES: self.stack.append(bytearray(arg) if op == "BYTEARRAY8" else arg)
-    elif op in _SIMPLE: self.stack.append(_SIMPLE[op]())
-    elif op in ("PUT", "BINPUT", "LONG_BINPUT"): self.memo[arg] = self.top()
-    elif op == "MEMOIZE": self.memo[len(self.memo)] = self.top()
-    elif op in ("GET", "BINGET", "LONG_BINGET"): self.stack.append(self.memo[arg])
-    elif (do := getattr(self, "op_" + op.lower(), None)) is not None: do(arg)
-    else: raise self.refuse(f"its pickle has the instruction {op} at byte {at}, which is not carried out")
+  def run(self) -> None:
+    """Carry out one instruction after the other, to the end of the pickle."""
+    data = self.data
+    while True:
+      op = data[self.at]
+      self.at += 1
+      if op == 46: return
+      found = _STEPS.get(op)
+      if found is None: raise self.refuse(f"its pickle has the instruction {_name_of(op)} at byte {self.at - 1}, which is not "
+                                          "carried out")
+      do, cost = found
+      self.room -= cost
+      if self.room < 0: self.take(0)
+      do(self)
+
+  def take(self, n: int) -> None:
+    """Charge n bytes."""
+    self.room -= n
+    if self.room < 0:
+      raise self.refuse(f"its pickle makes more than {ROOM[0] >> 20} MiB and {ROOM[1]} bytes for each byte of the file, at byte "
+                        f"{self.at}; save what is large as tensors")
+
+  # ---- what stands behind an instruction
+  def part(self, n: int) -> memoryview:
+    """The next n bytes."""
+    if not 0 <= n <= len(self.data) - self.at: raise ValueError(f"{n} bytes at byte {self.at} of {len(self.data)}")
+    self.at += n
+    return self.data[self.at - n:self.at]
+
+  def number(self, n: int, signed: bool = False) -> int:
+    """The next n bytes as a number."""
+    return int.from_bytes(self.part(n), "little", signed=signed)
+
+  def line(self) -> bytes:
+    """The bytes up to the end of a line."""
+    n, begin = 256, self.at
+    while (found := bytes(self.data[begin:begin + n]).find(b"\n")) < 0:
+      if begin + n >= len(self.data): raise ValueError("a line without an end")
+      n *= 4
+    self.at = begin + found + 1
+    self.take(2 * found)
+    return bytes(self.data[begin:begin + found])
+
+  def text(self, n: int) -> str: return str(self.part(n), "utf-8", "surrogatepass")
+
+  # ---- the stack
+  def push(self, x: Any) -> None:
+    """Put a new value on the stack."""
+    self.take(getsizeof(x))
+    self.stack.append(x)
 
   def top(self) -> Any:
     """The value on top of the stack."""
-    if self.stack[-1] is _MARK: raise ValueError("a mark where a value should be")
+    if len(self.stack) <= (self.marks[-1] if self.marks else 0): raise ValueError("a mark where a value should be")
     return self.stack[-1]
 
   def pop(self) -> Any:
@@ -86,11 +163,8 @@ class _Machine:
 
   def marked(self) -> list[Any]:
     """Take what lies above the last mark, and the mark, off the stack."""
-    at = len(self.stack) - 1
-    while self.stack[at] is not _MARK:
-      at -= 1
-      if at < 0: raise ValueError("no mark")
-    found = self.stack[at + 1:]
+    at = self.marks.pop()
+    found = self.stack[at:]
     del self.stack[at:]
     return found
 
@@ -100,63 +174,174 @@ class _Machine:
     if type(x) is not kind: raise TypeError(f"{type(x).__name__} where {kind.__name__} is expected")
     return x
 
-  def op_pop(self, _: Any) -> None: self.stack.pop()
-  def op_pop_mark(self, _: Any) -> None: self.marked()
-  def op_dup(self, _: Any) -> None: self.stack.append(self.top())
-  def op_append(self, _: Any) -> None:
+  def put(self, i: int) -> None:
+    """Keep the value on top, to be used again as number i."""
+    if i == len(self.memo): self.memo.append(self.top())
+    elif 0 <= i < len(self.memo): self.memo[i] = self.top()
+    else:
+      self.take(150)
+      self.odd[i] = self.top()
+
+  def get(self, i: int) -> None:
+    """A value that was kept."""
+    self.stack.append(self.memo[i] if 0 <= i < len(self.memo) else self.odd[i])
+
+  def pop_any(self) -> None:
+    """Take a value or a mark off."""
+    if self.marks and self.marks[-1] == len(self.stack): self.marks.pop()
+    else: self.stack.pop()
+
+  def mark(self) -> None:
+    if len(self.marks) > 4 * DEEPEST: raise self.refuse(f"its pickle makes what is more than {DEEPEST} deep")
+    self.marks.append(len(self.stack))
+  def row(self, n: int) -> None:
+    """A tuple of the last n values."""
+    at = len(self.stack) - n
+    if at < (self.marks[-1] if self.marks else 0): raise ValueError("a mark where a value should be")
+    found = tuple(self.stack[at:])
+    del self.stack[at:]
+    self.stack.append(found)
+  def append(self) -> None:
     x = self.pop()
     self.onto(list).append(x)
-  def op_appends(self, _: Any) -> None:
+  def appends(self) -> None:
     found = self.marked()
+    self.take(len(found))
     self.onto(list).extend(found)
-  def op_list(self, _: Any) -> None: self.stack.append(self.marked())
-  def op_tuple(self, _: Any) -> None: self.stack.append(tuple(self.marked()))
-  def op_tuple1(self, _: Any) -> None: self.tuple(1)
-  def op_tuple2(self, _: Any) -> None: self.tuple(2)
-  def op_tuple3(self, _: Any) -> None: self.tuple(3)
-  def tuple(self, n: int) -> None:
-    """A tuple of the last n values."""
-    self.stack.append(tuple([self.pop() for _ in range(n)][::-1]))
-  def op_dict(self, _: Any) -> None: self.stack.append(_pairs(self.marked()))
-  def op_setitem(self, _: Any) -> None:
-    value, key = self.pop(), self.pop()
-    self.onto(dict)[key] = value
-  def op_setitems(self, _: Any) -> None:
-    found = _pairs(self.marked())
+  def setitem(self) -> None:
+    value, k = self.pop(), self.pop()
+    self.onto(dict)[key(k)] = value
+  def setitems(self) -> None:
+    found = self.marked_pairs()
     self.onto(dict).update(found)
-  def op_additems(self, _: Any) -> None:
+  def marked_pairs(self) -> dict[Any, Any]:
+    """What is marked, as keys and values in turn."""
     found = self.marked()
+    if len(found) % 2: raise ValueError("a key without a value")
+    self.take(42 * len(found))
+    return pairs(zip(found[::2], found[1::2]))
+  def marked_keys(self) -> frozenset[Any]:
+    """What is marked, as a set."""
+    found = self.marked()
+    self.take(92 * len(found))
+    return frozenset(map(key, found))
+  def additems(self) -> None:
+    found = self.marked_keys()
     self.onto(set).update(found)
-  def op_frozenset(self, _: Any) -> None: self.stack.append(frozenset(self.marked()))
-  def op_persid(self, arg: Any) -> None: self.stack.append(self.persistent(arg))
-  def op_binpersid(self, _: Any) -> None: self.stack.append(self.persistent(self.pop()))
-  def op_global(self, arg: str) -> None: self.name(*arg.split(" ", 1))
-  def op_stack_global(self, _: Any) -> None:
-    name, module = self.pop(), self.pop()
-    self.name(module, name)
 
   def name(self, module: Any, name: Any) -> None:
     """What a name of the pickle stands for."""
+    if not isinstance(module, str) or not isinstance(name, str): raise TypeError(f"a name {shown(module)}, {shown(name)}")
     full = f"{_NAMES.get(module, module)}.{name}"
     if full not in self.known:
-      raise self.refuse(f"it holds an object of {full}, and only tensors and plain values are loaded: nothing in it is run; "
+      raise self.refuse(f"it holds an object of {full[:200]}, and only tensors and plain values are loaded: nothing in it is run; "
                         "save a state dict in its place")
     self.stack.append(self.known[full])
+  def stack_global(self) -> None:
+    name, module = self.pop(), self.pop()
+    self.name(module, name)
+  def line_global(self) -> None: self.name(*[str(self.line(), "utf-8") for _ in range(2)])
 
-  def op_reduce(self, _: Any) -> None:
+  def reduce(self) -> None:
+    """The result of a call; what it takes may be copied."""
     args, fn = self.pop(), self.pop()
     if not isinstance(fn, Called) or not isinstance(args, tuple): raise TypeError(f"a call of {shown(fn)}")
+    self.take(fn.cost + _larger(args))
     try: self.stack.append(fn.fn(*args))
     except (TypeError, ValueError, AttributeError) as e:
-      raise self.refuse(f"{fn.name} has other arguments than it takes ({e})") from None
+      raise self.refuse(f"{fn.name} has other arguments than it takes ({str(e)[:200]})") from None
 
-  def op_build(self, _: Any) -> None:
+  def build(self) -> None:
     """Attributes of a dict (an OrderedDict's ``_metadata``) are left out; else only a Built has any."""
     state = self.pop()
-    if isinstance(x := self.top(), Built): x.build(state)
-    else: self.onto(dict)
+    if not isinstance(x := self.top(), Built): self.onto(dict)
+    else:
+      self.take(_larger(state) if isinstance(state, tuple) else 0)
+      x.build(state)
+
+  # ---- numbers and text as lines
+  def line_int(self) -> None:
+    said = self.line()
+    self.push(said == b"01" if said in (b"00", b"01") else int(said))
+  def line_long(self) -> None: self.push(int(self.line().removesuffix(b"L")))
+  def line_string(self) -> None:
+    said = self.line().strip()
+    if len(said) < 2 or said[:1] not in (b"'", b'"') or said[:1] != said[-1:]: raise ValueError("text without quotes")
+    self.push(codecs.escape_decode(said[1:-1])[0].decode("latin-1"))  # type: ignore[attr-defined]
+
+  def measure(self, root: Any, most: int) -> None:
+    """Refuse a value that has itself, is deep, or has more than ``most`` parts where what it holds twice counts twice."""
+    done: dict[int, int] = {}   # by identity, of what is through: parts, and how deep; of what is not: 0
+    stack = [[root, iter(_inside(root)), 1 + len(_inside(root)), 1]] if type(root) in _NESTS else []
+    while stack:
+      x, rest, parts, deep = frame = stack[-1]
+      done[id(x)] = 0
+      for c in rest:
+        if type(c) not in _NESTS: continue
+        found = done.get(id(c))
+        if found == 0: raise self.refuse(f"its pickle makes a {type(c).__name__} that has itself")
+        if found is None:
+          if len(stack) >= DEEPEST: raise self.refuse(f"its pickle makes what is more than {DEEPEST} deep")
+          self.take(100)
+          stack.append([c, iter(_inside(c)), 1 + len(_inside(c)), 1])
+          break
+        parts, deep = parts + (found >> 8) - 1, max(deep, 1 + (found & 255))
+      else:
+        stack.pop()
+        if parts > most: raise self.refuse(f"its pickle makes what would have more than {most} parts if it were written out")
+        if deep > DEEPEST: raise self.refuse(f"its pickle makes what is more than {DEEPEST} deep")
+        if deep > 1 or parts > 8:
+          self.take(100)
+          done[id(x)] = parts << 8 | deep
+        else: del done[id(x)]   # as quickly counted again
+        if stack: stack[-1][2:] = stack[-1][2] + parts - 1, max(stack[-1][3], 1 + deep)
+        continue
+      frame[2:] = parts, deep
 
 
-def _pairs(found: list[Any]) -> dict[Any, Any]:
-  if len(found) % 2: raise ValueError("a key without a value")
-  return dict(zip(found[::2], found[1::2]))
+def _inside(x: Any) -> Any: return x.values() if type(x) is dict else x
+
+
+def _larger(args: tuple[Any, ...]) -> int:
+  """What copies of some values take at most, but for what they hold."""
+  return sum([_COPIED.get(type(a), 0) * len(a) for a in args if type(a) in _COPIED])
+
+
+def _name_of(op: int) -> str:
+  import pickletools
+  known = pickletools.code2op.get(chr(op))  # type: ignore[attr-defined]
+  return known.name if known else f"{op}, which is none"
+
+
+# what an instruction does, and the bytes that it takes; those whose size is known later charge it themselves
+_STEPS: dict[int, tuple[Callable[[_Machine], Any], int]] = {
+  # a place on the stack is 8 bytes, which go into what is made of it; what leaves nothing is charged so that it cannot go on
+  ord("N"): (lambda m: m.stack.append(None), 8), 0x88: (lambda m: m.stack.append(True), 8),
+  0x89: (lambda m: m.stack.append(False), 8), ord("]"): (lambda m: m.push([]), 24), ord(")"): (lambda m: m.stack.append(()), 8),
+  ord("}"): (lambda m: m.push({}), 24), 0x8f: (lambda m: m.push(set()), 24), ord("("): (_Machine.mark, 48),
+  ord("0"): (_Machine.pop_any, 48), ord("1"): (lambda m: m.marked(), 48), ord("2"): (lambda m: m.stack.append(m.top()), 24),
+  0x80: (lambda m: m.part(1), 48), 0x95: (lambda m: m.part(8), 48),
+  # values
+  ord("I"): (_Machine.line_int, 8), ord("L"): (_Machine.line_long, 8), ord("S"): (_Machine.line_string, 16),
+  ord("F"): (lambda m: m.push(float(m.line())), 8), ord("V"): (lambda m: m.push(str(m.line(), "raw-unicode-escape")), 16),
+  ord("J"): (lambda m: m.push(m.number(4, True)), 8), ord("K"): (lambda m: m.stack.append(m.number(1)), 8),
+  ord("M"): (lambda m: m.push(m.number(2)), 8), 0x8a: (lambda m: m.push(m.number(m.number(1), True)), 8),
+  0x8b: (lambda m: m.push(m.number(m.number(4), True)), 8), ord("G"): (lambda m: m.push(struct.unpack(">d", m.part(8))[0]), 8),
+  ord("T"): (lambda m: m.push(str(m.part(m.number(4)), "latin-1")), 16),
+  ord("U"): (lambda m: m.push(str(m.part(m.number(1)), "latin-1")), 16), ord("X"): (lambda m: m.push(m.text(m.number(4))), 16),
+  0x8c: (lambda m: m.push(m.text(m.number(1))), 16), 0x8d: (lambda m: m.push(m.text(m.number(8))), 16),
+  ord("B"): (lambda m: m.push(bytes(m.part(m.number(4)))), 16), ord("C"): (lambda m: m.push(bytes(m.part(m.number(1)))), 16),
+  0x8e: (lambda m: m.push(bytes(m.part(m.number(8)))), 16), 0x96: (lambda m: m.push(bytearray(m.part(m.number(8)))), 16),
+  # what holds others
+  ord("a"): (_Machine.append, 1), ord("e"): (_Machine.appends, 1), ord("l"): (lambda m: m.stack.append(m.marked()), 80),
+  ord("t"): (lambda m: m.stack.append(tuple(m.marked())), 64), 0x85: (lambda m: m.row(1), 56), 0x86: (lambda m: m.row(2), 56),
+  0x87: (lambda m: m.row(3), 56), ord("d"): (lambda m: m.stack.append(m.marked_pairs()), 80), ord("s"): (_Machine.setitem, 84),
+  ord("u"): (_Machine.setitems, 1), 0x90: (_Machine.additems, 1), 0x91: (lambda m: m.stack.append(m.marked_keys()), 240),
+  # values that are used again, names, calls
+  ord("p"): (lambda m: m.put(int(m.line())), 9), ord("q"): (lambda m: m.put(m.number(1)), 9),
+  ord("r"): (lambda m: m.put(m.number(4)), 9), 0x94: (lambda m: m.put(len(m.memo)), 9),
+  ord("g"): (lambda m: m.get(int(m.line())), 8), ord("h"): (lambda m: m.get(m.number(1)), 8),
+  ord("j"): (lambda m: m.get(m.number(4)), 8), ord("c"): (_Machine.line_global, 8), 0x93: (_Machine.stack_global, 8),
+  ord("R"): (_Machine.reduce, 8), ord("b"): (_Machine.build, 16),
+  ord("P"): (lambda m: m.stack.append(m.persistent(str(m.line(), "utf-8"))), 64),
+  ord("Q"): (lambda m: m.stack.append(m.persistent(m.pop())), 64)}

@@ -19,9 +19,9 @@ from ntgrad.buffer_names import remember
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import MissingFileError, StateError, shown
-from ntgrad.core import MAX_DIMS, MAX_SIZE
-from ntgrad.nn.files import plain_file, replaced_when_whole
-from ntgrad.nn.state.mapped import Bytes, Mapped, Refuse, check_bools, host_bytes, tensor_of
+from ntgrad.core import MAX_SIZE
+from ntgrad.nn.files import plain_file, replaced_when_whole, shown_path
+from ntgrad.nn.state.mapped import Bytes, Mapped, Refuse, checked_bools, checked_shape, host_bytes, tensor_of
 from ntgrad.tensor import Tensor
 
 # what files call the dtypes; the format has no others that ntgrad could hold
@@ -104,7 +104,7 @@ def safe_load(path: str | os.PathLike[str], device: str | None = None) -> dict[s
   shards = {file: _tensors(at.parent / file, device) for file in dict.fromkeys(where.values())}
   for name, file in where.items():
     if name not in shards[file]:
-      raise StateError(f"safe_load: {str(at)!r} says that {name!r} is in {file!r}, which has {_few(list(shards[file]))}")
+      raise StateError(f"safe_load: {shown_path(at)} says that {shown(name)} is in {file!r}, which has {_few(list(shards[file]))}")
   return {name: shards[file][name] for name, file in where.items()}
 
 
@@ -122,11 +122,12 @@ def safe_load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
 def _tensors(path: Path, device: str | None) -> dict[str, Tensor]:
   file, entries, _ = _parse(path)
   def source(e: _Entry) -> Callable[[], Bytes]: return lambda: file[e.begin:e.end]
-  return {e.name: tensor_of(source(e), e.dtype, e.shape, device) for e in entries}
+  reads = [checked_bools(source(e), e.dtype, e.end - e.begin, False, shown(e.name), _refuser(path)) for e in entries]
+  return {e.name: tensor_of(read, e.dtype, e.shape, device) for e, read in zip(entries, reads)}
 
 
 def _few(names: list[str]) -> str:
-  return ", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+  return ", ".join(map(shown, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 # ---- several files with an index
@@ -134,59 +135,68 @@ def _few(names: list[str]) -> str:
 def _whole_or_index(path: str | os.PathLike[str]) -> Path:
   """The file that is meant: an index or one of tensors, which a folder has under the usual names."""
   folder = Path(path)
-  if not folder.is_dir(): return folder
+  try:
+    if not folder.is_dir(): return folder
+  except (OSError, ValueError): return folder   # refused where it is opened
   found = next((folder / name for name in (INDEX, WHOLE) if (folder / name).exists()), None)
   if found is None:
-    raise StateError(f"safe_load: {str(path)!r} is a folder without {INDEX} and {WHOLE}; give the path of a file")
+    raise StateError(f"safe_load: {shown_path(path)} is a folder without {INDEX} and {WHOLE}; give the path of a file")
   return found
 
 
 def _index(path: Path) -> tuple[dict[str, str], dict[str, str]]:
   """Which file has which tensor, and the metadata, of an index."""
-  def refuse(why: str) -> StateError: return StateError(f"safe_load: {str(path)!r} is no index of safetensors files: {why}")
+  def refuse(why: str) -> StateError: return StateError(f"safe_load: {shown_path(path)} is no index of safetensors files: {why}")
   data = Mapped("safe_load", path)
   if len(data) > _MAX_HEADER: raise refuse(f"it has {len(data)} bytes, at most {_MAX_HEADER} are read")
-  found = _json(data[:].tobytes(), refuse, "it")
+  found = _json(data[:].tobytes(), refuse, "it", len(data))
   where = found.get("weight_map")
   if not isinstance(where, dict): raise refuse("it has no weight_map, an object of file names by tensor")
   for name, file in where.items():
     # files come from strangers: nothing outside the folder is read
-    if not isinstance(file, str) or "\0" in file or file != os.path.basename(file) or not file.endswith(".safetensors"):
-      raise refuse(f"{name!r} is in {shown(file)}, expected the name of a .safetensors file of the same folder")
+    if not isinstance(file, str) or "\0" in file or len(file) > 255 or file != os.path.basename(file) or not file.endswith(".safetensors"):
+      raise refuse(f"{shown(name)} is in {shown(file)}, expected the name of a .safetensors file of the same folder")
     if not (path.parent / file).exists():
-      raise MissingFileError(f"safe_load: {str(path)!r} says that {name!r} is in {file!r}, which is not there")
+      raise MissingFileError(f"safe_load: {shown_path(path)} says that {shown(name)} is in {file!r}, which is not there")
   metadata = found.get("metadata") or {}
   if not isinstance(metadata, dict): raise refuse("its metadata is not an object")
   return where, {k: v if isinstance(v, str) else json.dumps(v) for k, v in metadata.items()}
 
 
-def _json(text: bytes, refuse: Refuse, what: str) -> dict[str, Any]:
+def _json(text: bytes, refuse: Refuse, what: str, size: int) -> dict[str, Any]:
   """A JSON object in which no name stands twice."""
   def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for k, v in pairs:
-      if k in out: raise refuse(f"the name {k!r} stands twice in {what}")
+      if k in out: raise refuse(f"the name {shown(k)} stands twice in {what}")
       out[k] = v
     return out
+  # what it takes in memory, at most: files come from strangers
+  takes = 5 * len(text) + sum([text.count(c) * n for c, n in ((b"{", 240), (b"[", 80), (b":", 100), (b'"', 30), (b",", 40))])
+  if takes > (room := (40 << 20) + 4 * size): raise refuse(f"{what} may take {takes} bytes, at most {room} for a file of {size}")
   try: found = json.loads(text.decode("utf-8"), object_pairs_hook=unique)
   except StateError: raise
   except (ValueError, RecursionError) as why:  # not UTF-8, not JSON, a number of thousands of digits, brackets without end
-    raise refuse(f"{what} is not JSON ({type(why).__name__}: {why})") from None
+    raise refuse(f"{what} is not JSON ({type(why).__name__}: {str(why)[:200]})") from None
   if not isinstance(found, dict): raise refuse(f"{what} is a JSON {type(found).__name__}, expected an object")
   return found
 
 
 # ---- one file
 
+def _refuser(path: Path) -> Refuse:
+  return lambda why: StateError(f"safe_load: {shown_path(path)} is not a whole safetensors file: {why}")
+
+
 def _parse(path: Path) -> tuple[Mapped, list[_Entry], dict[str, str]]:
   """The file, the checked entries and the metadata."""
-  def refuse(why: str) -> StateError: return StateError(f"safe_load: {str(path)!r} is not a whole safetensors file: {why}")
+  refuse = _refuser(path)
   raw = Mapped("safe_load", path)
   if len(raw) < 8: raise refuse(f"it has {len(raw)} bytes, the header length alone takes 8")
   length = int.from_bytes(raw[:8].tobytes(), "little")
   if length > _MAX_HEADER: raise refuse(f"its header length is {length} bytes, the format allows {_MAX_HEADER}")
   if 8 + length > len(raw): raise refuse(f"its header of {length} bytes does not fit the file of {len(raw)} bytes")
-  header = _json(raw[8:8 + length].tobytes(), refuse, "its header")
+  header = _json(raw[8:8 + length].tobytes(), refuse, "its header", len(raw))
   metadata = header.pop("__metadata__", None)
   if metadata is None: metadata = {}
   if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
@@ -198,11 +208,9 @@ def _parse(path: Path) -> tuple[Mapped, list[_Entry], dict[str, str]]:
   for e in sorted(entries, key=lambda e: (e.begin, e.end)):
     if e.begin != at:
       wrong = "overlaps" if e.begin < at else "leaves a hole after"
-      raise refuse(f"{e.name!r} starts at byte {e.begin - start}, which {wrong} {before} (ends at {at - start})")
-    at, before = e.end, repr(e.name)
+      raise refuse(f"{shown(e.name)} starts at byte {e.begin - start}, which {wrong} {before} (ends at {at - start})")
+    at, before = e.end, shown(e.name)
   if at != len(raw): raise refuse(f"its tensors take {at - start} bytes, the file has {len(raw) - start} bytes of data")
-  for e in entries:
-    if e.dtype is dtypes.bool: check_bools(raw[e.begin:e.end], e.dtype, repr(e.name), refuse)
   return raw, entries, metadata
 
 
@@ -211,22 +219,17 @@ def _entry(name: str, spec: Any, start: int, whole: int, refuse: Refuse) -> _Ent
   size = whole - start
   def natural(x: Any) -> bool: return isinstance(x, int) and not isinstance(x, bool) and x >= 0
   if not isinstance(spec, dict) or not {"dtype", "shape", "data_offsets"} <= set(spec):
-    raise refuse(f"{name!r} lacks one of dtype, shape and data_offsets")
+    raise refuse(f"{shown(name)} lacks one of dtype, shape and data_offsets")
   dtype = SAFE_DTYPES.get(spec["dtype"]) if isinstance(spec["dtype"], str) else None
-  if dtype is None: raise refuse(f"{name!r} has the dtype {spec['dtype']!r}; dtypes: {', '.join(SAFE_DTYPES)}")
+  if dtype is None: raise refuse(f"{shown(name)} has the dtype {shown(spec['dtype'])}; dtypes: {', '.join(SAFE_DTYPES)}")
   shape, offsets = spec["shape"], spec["data_offsets"]
   if not isinstance(shape, list) or not all(natural(d) for d in shape):
-    raise refuse(f"{name!r} has the shape {shown(shape)}, expected a list of whole numbers")
-  if not isinstance(offsets, list) or len(offsets) != 2 or not all(natural(o) for o in offsets):
-    raise refuse(f"{name!r} has the data_offsets {shown(offsets)}, expected two whole numbers")
+    raise refuse(f"{shown(name)} has the shape {shown(shape)}, expected a list of whole numbers")
+  if not isinstance(offsets, list) or len(offsets) != 2 or not all(natural(o) and o <= MAX_SIZE for o in offsets):
+    raise refuse(f"{shown(name)} has the data_offsets {shown(offsets)}, expected two whole numbers")
   begin, end = offsets
   if begin > end or end > size:
-    raise refuse(f"{name!r} takes bytes {begin} to {end} of its {size} bytes of data (the file may be truncated)")
-  if end - begin != (need := math.prod(shape) * dtype.itemsize):
-    raise refuse(f"{name!r} takes {end - begin} bytes, shape {tuple(shape)} of {dtype.name} takes {need}")
-  # no elements, but sizes that numpy has not
-  if len(shape) > MAX_DIMS or math.prod([d for d in shape if d]) * dtype.itemsize > MAX_SIZE:
-    raise refuse(
-      f"{name!r} has the shape {shown(shape)} of {len(shape)} dimensions, a tensor has up to {MAX_DIMS} and {MAX_SIZE} bytes"
-    )
+    raise refuse(f"{shown(name)} takes bytes {begin} to {end} of its {size} bytes of data (the file may be truncated)")
+  if end - begin != (need := checked_shape(shape, dtype, shown(name), refuse)):
+    raise refuse(f"{shown(name)} takes {end - begin} bytes, shape {shown(tuple(shape))} of {dtype.name} takes {need}")
   return _Entry(name, dtype, tuple(shape), start + begin, start + end)

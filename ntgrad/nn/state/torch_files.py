@@ -6,22 +6,22 @@ offset, size and strides; ``pickles.py`` reads it.
 """
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, StateError, shown
-from ntgrad.codegen.uop import MOVEMENT
+from ntgrad.codegen.uop import MOVEMENT, Ops
 from ntgrad.core import MAX_DIMS
 from ntgrad.graph import shrink
-from ntgrad.nn.state.archives import Stream, is_zip, member_bytes, tar_members, zip_members
-from ntgrad.nn.state.mapped import Bytes, Mapped, Refuse, check_bools, checked_shape, tensor_of
-from ntgrad.nn.state.pickles import Called, load
+from ntgrad.nn.files import shown_path
+from ntgrad.nn.state.archives import is_zip, member_bytes, tar_members, zip_members
+from ntgrad.nn.state.mapped import Bytes, Mapped, Refuse, checked_bools, checked_shape, tensor_of
+from ntgrad.nn.state.pickles import ROOM, Called, Loaded, key, load, pairs
 from ntgrad.tensor import Tensor
 
 _MAGIC, _VERSION = 0x1950a86a20f9469cfc6c, 1001   # of files before torch 1.6
@@ -42,6 +42,7 @@ class _Storage:
   """Memory that tensors share: its key in the file, and how to read it as a tensor of one dimension."""
   def __init__(self, key: str, nbytes: int, dtype: DType | None): self.key, self.nbytes, self.dtype = key, nbytes, dtype
   read: Callable[[], Bytes]
+  packed = False
 
 
 class _Reader:
@@ -60,35 +61,36 @@ class _Reader:
       "torch._utils._rebuild_tensor": lambda storage, offset, size, strides: self.tensor(storage, offset, size, strides),
       "torch._utils._rebuild_tensor_v2": self.tensor_v2, "torch._utils._rebuild_tensor_v3": self.tensor_v3,
       "torch._utils._rebuild_parameter": self.parameter, "torch._utils._rebuild_parameter_with_state": self.parameter,
-      "torch._tensor._rebuild_from_type_v2": self.of_type, "torch.Size": lambda size=(): tuple(size), "torch.device": _device,
-      "torch.serialization._get_layout": str, "collections.OrderedDict": _ordered, "collections.Counter": _ordered,
-      "builtins.set": lambda x=(): set(_plain(x)), "builtins.frozenset": lambda x=(): frozenset(_plain(x)),
-      "builtins.complex": lambda a, b=0.0: complex(a, b), "builtins.slice": slice, "builtins.range": range,
+      "torch._tensor._rebuild_from_type_v2": self.of_type, "torch.Size": _size, "torch.device": _device,
+      "torch.serialization._get_layout": _layout, "collections.OrderedDict": _ordered, "collections.Counter": _ordered,
+      "builtins.set": lambda x=(): set(map(key, _plain(x))), "builtins.frozenset": lambda x=(): frozenset(map(key, _plain(x))),
+      "builtins.complex": lambda a, b=0.0: complex(*_numbers(a, b)), "builtins.slice": lambda *x: slice(*_numbers(*x)),
+      "builtins.range": lambda *x: range(*_numbers(*x)),
       "builtins.bytearray": lambda x=b"", *how: _text_bytes(x, *how), "_codecs.encode": _text_bytes}
-    known |= {name: Called(name, fn) for name, fn in functions.items()}
+    known |= {name: Called(name, fn, 1500 if "_rebuild_" in name else 64) for name, fn in functions.items()}
     for n in _ABSENT: known[f"torch.{n}Storage"] = _Absent(n)
     self.known = known
 
-  def load(self, f: BinaryIO, persistent: Callable[[Any], Any] | None = None) -> Any:
-    """The value of a pickle."""
-    return load(f, self.known, persistent or self.persistent, self.refuse)
+  def load(self, data: memoryview, at: int = 0, persistent: Callable[[Any], Any] | None = None, size: int | None = None) -> Loaded:
+    """The value of the pickle at a place, and where it ends."""
+    return load(data, self.known, persistent or self.persistent, self.refuse, at, size)
 
   def persistent(self, pid: Any) -> _Storage:
     """A storage that a pickle names."""
-    if not isinstance(pid, tuple) or len(pid) not in (5, 6) or pid[0] != "storage" or not isinstance(pid[2], str):
+    if not isinstance(pid, tuple) or len(pid) not in (5, 6) or not _are_text(pid[0], pid[2]) or pid[0] != "storage":
       raise self.refuse(f"its pickle asks for {shown(pid)}, which is no storage")
-    _, kind, key, _, numel, *view = pid
-    if view and view[0] is not None: raise self.refuse(f"the storage {key!r} is a view of another one, as torch 0.1 wrote them")
-    return self.storage(key, kind, numel)
+    _, kind, name, _, numel, *view = pid
+    if view and view[0] is not None: raise self.refuse(f"the storage {shown(name)} is a view of another, as torch 0.1 wrote them")
+    return self.storage(name, kind, numel)
 
   def storage(self, key: str, kind: Any, numel: Any) -> _Storage:
     """A storage of a class and a number of elements, the same each time."""
     if isinstance(kind, _Absent): raise self.refuse(f"it holds a storage of {kind.name}, and ntgrad has no such dtype")
     if not isinstance(kind, _Kind) or not _natural(numel):
-      raise self.refuse(f"the storage {key!r} has {shown(numel)} elements of {shown(kind)}")
+      raise self.refuse(f"the storage {shown(key)} has {shown(numel)} elements of {shown(kind)}")
     new = _Storage(key, numel * (kind.dtype.itemsize if kind.dtype else 1), kind.dtype)
     found = self.storages.setdefault(key, new)
-    if (found.nbytes, found.dtype) != (new.nbytes, new.dtype): raise self.refuse(f"the storage {key!r} is described in two ways")
+    if (found.nbytes, found.dtype) != (new.nbytes, new.dtype): raise self.refuse(f"the storage {shown(key)} is described in two ways")
     return found
 
   # ---- what pickles call
@@ -110,9 +112,9 @@ class _Reader:
 
   def flat_tensor(self, storage: _Storage, d: DType) -> Tensor:
     """All elements of a storage."""
-    if d is dtypes.bool: check_bools(storage.read(), d, f"the storage {storage.key!r}", self.refuse)
+    read = checked_bools(storage.read, d, storage.nbytes, storage.packed, f"the storage {shown(storage.key)}", self.refuse)
     def source() -> Bytes:
-      data = storage.read()
+      data = read()
       return data.view(f"u{d.itemsize}").byteswap().view(np.uint8) if self.swapped and d.itemsize > 1 else data
     return tensor_of(source, d, (storage.nbytes // d.itemsize,), self.device)
 
@@ -146,7 +148,28 @@ class _Absent:
 
 
 def _natural(n: Any) -> bool: return isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 1 << 63
-def _device(kind: str, index: int | None = None) -> str: return str(kind) if index is None else f"{kind}:{index}"
+def _are_text(*x: Any) -> bool: return all([isinstance(s, str) for s in x])
+
+
+def _device(kind: Any, index: Any = None) -> str:
+  if not _are_text(kind) or not (index is None or _natural(index)): raise TypeError(f"a device {shown(kind)}, {shown(index)}")
+  return str(kind) if index is None else f"{kind}:{index}"
+
+
+def _layout(name: Any) -> str:
+  if not _are_text(name): raise TypeError(f"a layout {shown(name)}")
+  return str(name)
+
+
+def _size(size: Any = ()) -> tuple[int, ...]:
+  if not isinstance(size, (list, tuple)) or not all([_natural(n) for n in size]): raise TypeError(f"a size {shown(size)}")
+  return tuple(size)
+
+
+def _numbers(*x: Any) -> tuple[Any, ...]:
+  """Numbers, or None, as they are."""
+  if not all([n is None or isinstance(n, (int, float)) for n in x]): raise TypeError(f"{shown(x)} where numbers are expected")
+  return x
 
 
 def _plain(x: Any) -> Any:
@@ -154,8 +177,7 @@ def _plain(x: Any) -> Any:
   return x
 
 
-def _ordered(pairs: Any = ()) -> dict[Any, Any]:
-  return dict(pairs) if isinstance(pairs, dict) else {k: v for k, v in _plain(pairs)}
+def _ordered(found: Any = ()) -> dict[Any, Any]: return dict(found) if isinstance(found, dict) else pairs(_plain(found))
 
 
 def _text_bytes(x: Any, encoding: Any = "latin1") -> bytes:
@@ -166,19 +188,19 @@ def _text_bytes(x: Any, encoding: Any = "latin1") -> bytes:
 
 
 def _view(flat: Tensor, begin: int, end: int, size: Sequence[int], strides: Sequence[int]) -> Tensor:
-  """Elements of a tensor of one dimension at offset, size and strides: a view of it, a copy where windows overlap."""
+  """Elements of a tensor of one dimension at offset, size and strides: a view of it; where windows overlap they are looked up when
+  they are used."""
   size = tuple(int(n) for n in size)
   dense, want = [], 1
   for n in reversed(size):
     dense.append(want)
     want *= n
-  if all(n == 1 or s == w for n, s, w in zip(size, strides, dense[::-1])): return flat[begin:end].reshape(size)
-  from ntgrad.engine.interchange import strided
+  if all([n == 1 or s == w for n, s, w in zip(size, strides, dense[::-1])]):
+    return flat._seen((Ops.SHRINK, ((begin, end),)), (Ops.RESHAPE, size))
+  from ntgrad.engine.interchange import gathered, strided
   base = flat.lazydata
   node = strided(shrink(base, [(begin, end)]), size, strides)
-  if node is None:
-    at = sum(np.arange(n).reshape(-1, *[1] * (len(size) - i - 1)) * s for i, (n, s) in enumerate(zip(size, strides)))
-    return flat[Tensor(np.asarray(at + begin, np.int64), device=flat.device)]
+  if node is None: return Tensor._from_node(gathered(base, size, strides, begin))
   moves: list[Any] = []
   while node is not base:
     assert node.op in MOVEMENT
@@ -197,12 +219,13 @@ def torch_load(path: str | os.PathLike[str], device: str | None = None, map_loca
   Tensors come on ``device``, which PyTorch calls ``map_location`` (the default one if None), those that shared memory share it,
   and bytes are read when a tensor is first used. torch's dtypes come as ntgrad's, its devices as text, Size as a tuple,
   OrderedDict as a dict, Parameter as a Tensor that requires a gradient. Raises MissingFileError, and StateError for a file that
-  is damaged or holds anything else: what a pickle says to run is never run, also without ``weights_only``.
+  is damaged or holds anything else: what a pickle says to run is never run, also without ``weights_only``. Plain values may take
+  40 MiB and four bytes for each byte of the file, and are at most a hundred lists and dicts deep.
   """
   if device is not None and map_location is not None:
     raise ArgumentError(f"torch_load: device={device!r} and map_location={map_location!r}; give one of them")
   if device is None: device = map_location
-  def refuse(why: str) -> StateError: return StateError(f"torch_load: {str(path)!r} cannot be loaded: {why}")
+  def refuse(why: str) -> StateError: return StateError(f"torch_load: {shown_path(path)} cannot be loaded: {why}")
   data = Mapped("torch_load", path)
   reader = _Reader(device, refuse)
   if is_zip(data): return _zip(data, reader, refuse)
@@ -217,42 +240,43 @@ def _zip(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
   folder = pickle.removesuffix("data.pkl")
   if folder + "constants.pkl" in members: raise refuse("it is a TorchScript model, which is code; save a state dict in its place")
   if (order := members.get(folder + "byteorder")) is not None:
-    said = member_bytes(data, "byteorder", order, refuse).tobytes()
+    said = member_bytes(data, "byteorder", order, refuse, 16).tobytes()
     if said not in (b"little", b"big"): raise refuse(f"its byte order is {shown(said)}, expected little or big")
     reader.swapped = said == b"big"
 
   def persistent(pid: Any) -> _Storage:
     s = reader.persistent(pid)
     m = members.get(name := f"{folder}data/{s.key}")
-    if m is None: raise refuse(f"there is no {name!r} in it")
-    if m.size < s.nbytes: raise refuse(f"{name!r} has {m.size} bytes, its storage {s.nbytes}")
-    s.read = lambda: member_bytes(data, name, m, refuse)[:s.nbytes]
+    if m is None: raise refuse(f"there is no {shown(name)} in it")
+    if m.size < s.nbytes: raise refuse(f"{shown(name)} has {m.size} bytes, its storage {s.nbytes}")
+    s.read, s.packed = lambda: member_bytes(data, name, m, refuse)[:s.nbytes], m.packed
     return s
 
-  return reader.load(io.BytesIO(member_bytes(data, pickle, members[pickle], refuse).tobytes()), persistent)
+  found = member_bytes(data, pickle, members[pickle], refuse, ROOM[0] // 4 + len(data))
+  return reader.load(found.data, 0, persistent, len(data)).value
 
 
 def _pickles(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
   # pickles first, then the storages: found in one round, so that tensors of the second know where their bytes are
-  f = _stream(data)
-  try: magic = reader.load(f)
-  except StateError: magic = None
-  if magic != _MAGIC: raise refuse("it is neither a zip archive nor a tar archive, nor one of torch before 1.6")
-  if (version := reader.load(f)) != _VERSION: raise refuse(f"it has version {shown(version)}, expected {_VERSION}")
-  info = reader.load(f)
+  whole = data[:].data
+  try: magic, at = reader.load(whole)
+  except StateError: magic, at = None, 0
+  if not isinstance(magic, int) or magic != _MAGIC:
+    raise refuse("it is neither a zip archive nor a tar archive, nor one of torch before 1.6")
+  version, at = reader.load(whole, at)
+  if not isinstance(version, int) or version != _VERSION: raise refuse(f"it has version {shown(version)}, expected {_VERSION}")
+  info, begin = reader.load(whole, at)
   reader.swapped = isinstance(info, dict) and info.get("little_endian") is False
-  begin, dry = f.tell(), _Dry(reader.device, refuse)
-  dry.load(f)
-  keys = reader.load(f)
-  if not isinstance(keys, list) or sorted(dry.storages) != sorted(k for k in keys if isinstance(k, str)):
+  dry = _Dry(reader.device, refuse)
+  keys, at = reader.load(whole, dry.load(whole, begin).end)
+  if not isinstance(keys, list) or not _are_text(*keys) or sorted(dry.storages) != sorted(keys):
     raise refuse(f"its storages are {shown(keys)}, its tensors are of {shown(sorted(dry.storages))}")
-  at = f.tell()
   places: dict[str, int] = {}
   for key in keys:
     s = dry.storages[key]
     numel = int.from_bytes(data[at:at + 8].tobytes(), "big" if reader.swapped else "little")
     if numel * (s.dtype.itemsize if s.dtype else 1) != s.nbytes or at + 8 + s.nbytes > len(data):
-      raise refuse(f"the storage {key!r} of {s.nbytes} bytes is not whole")
+      raise refuse(f"the storage {shown(key)} of {s.nbytes} bytes is not whole")
     places[key] = at + 8
     at += 8 + s.nbytes
 
@@ -261,8 +285,7 @@ def _pickles(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
     s.read = lambda: data[places[s.key]:places[s.key] + s.nbytes]
     return s
 
-  f.seek(begin)
-  return reader.load(f, persistent)
+  return reader.load(whole, begin, persistent).value
 
 
 class _Dry(_Reader):
@@ -271,46 +294,48 @@ class _Dry(_Reader):
   def parameter(self, *_: Any) -> Any: return None
 
 
-def _stream(data: Mapped | Bytes) -> BinaryIO: return io.BufferedReader(Stream(data))
-
-
 def _tar(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
   """As torch 0.1 wrote it: ``storages``, then ``tensors`` that are views of them, then ``pickle``, which names tensors by
   number."""
   parts = {name: source() for name, source in tar_members(data, refuse).items() if name in ("storages", "tensors", "pickle")}
   if len(parts) != 3: raise refuse("it is a tar archive without storages, tensors and pickle")
   kept: dict[Any, tuple[_Storage, int]] = {}   # by key: the storage, and where in it the one of this key begins
-  f = _stream(parts["storages"])
-  for _ in range(_count(reader.load(f), refuse)):
-    key, _, kind = _three(reader.load(f), refuse)
-    numel = int.from_bytes(f.read(8), "little")
-    s = reader.storage(str(key), kind, numel)
-    s.read = _slice(parts["storages"], f.tell(), s.nbytes)
-    if f.seek(s.nbytes, io.SEEK_CUR) > len(parts["storages"]):
-      raise refuse(f"the storage {key!r} of {s.nbytes} bytes is not whole")
+  part = parts["storages"]
+  count, at = reader.load(part.data)
+  for _ in range(_count(count, refuse)):
+    said, at = reader.load(part.data, at)
+    key, _, kind = _three(said, refuse)
+    s = reader.storage(str(key), kind, int.from_bytes(part[at:at + 8].tobytes(), "little"))
+    s.read = _slice(part, at + 8, s.nbytes)
+    at += 8 + s.nbytes
+    if at > len(part): raise refuse(f"the storage {shown(key)} of {s.nbytes} bytes is not whole")
     kept[key] = s, 0
-  views = reader.load(f)
+  views = reader.load(part.data, at).value
   for view in views if isinstance(views, list) else []:
-    if not isinstance(view, tuple) or len(view) != 4 or view[1] not in kept or not _natural(view[2]):
+    if not isinstance(view, tuple) or len(view) != 4 or not _named(view[0]) or not _named(view[1]) or view[1] not in kept \
+       or not _natural(view[2]):
       raise refuse(f"it says {shown(view)} of a storage that is a part of another")
     kept[view[0]] = kept[view[1]][0], kept[view[1]][1] + view[2]
   tensors: dict[str, Tensor] = {}
-  f = _stream(parts["tensors"])
-  for _ in range(_count(reader.load(f), refuse)):
-    key, storage, _ = _three(reader.load(f), refuse)
-    ndim = int.from_bytes(f.read(8)[:4], "little")
-    numbers = f.read(8 * (2 * ndim + 1)) if ndim <= MAX_DIMS else b""
+  part = parts["tensors"]
+  count, at = reader.load(part.data)
+  for _ in range(_count(count, refuse)):
+    said, at = reader.load(part.data, at)
+    key, storage, _ = _three(said, refuse)
+    ndim = int.from_bytes(part[at:at + 4].tobytes(), "little")
+    numbers = part[at + 8:at + 8 + 8 * (2 * ndim + 1)] if ndim <= MAX_DIMS else part[:0]
     if storage not in kept or len(numbers) != 8 * (2 * ndim + 1): raise refuse(f"the tensor {shown(key)} is not whole")
-    sizes = [int(n) for n in np.frombuffer(numbers, "<i8")]
+    at += 8 + len(numbers)
+    sizes = np.frombuffer(numbers.tobytes(), "<i8").tolist()
     s, begin = kept[storage]
     tensors[str(key)] = reader.tensor(s, sizes[-1] + begin, tuple(sizes[:ndim]), tuple(sizes[ndim:-1]))
 
   def persistent(pid: Any) -> Any:
     if isinstance(pid, tuple) and pid: return pid[0]
-    if str(pid) not in tensors: raise refuse(f"its pickle asks for the tensor {shown(pid)}, which it has not")
+    if not _named(pid) or str(pid) not in tensors: raise refuse(f"its pickle asks for the tensor {shown(pid)}, which it has not")
     return tensors[str(pid)]
 
-  return reader.load(_stream(parts["pickle"]), persistent)
+  return reader.load(parts["pickle"].data, 0, persistent, len(data)).value
 
 
 def _slice(data: Bytes, begin: int, size: int) -> Callable[[], Bytes]: return lambda: data[begin:begin + size]
@@ -321,7 +346,12 @@ def _count(n: Any, refuse: Refuse) -> int:
   return int(n)
 
 
+def _named(x: Any) -> bool:
+  """Whether something is what torch 0.1 names storages and tensors by."""
+  return isinstance(x, str) or _natural(x)
+
+
 def _three(x: Any, refuse: Refuse) -> tuple[Any, Any, Any]:
-  if not isinstance(x, tuple) or len(x) != 3 or not all(isinstance(k, (int, str)) for k in x[:2]):
+  if not isinstance(x, tuple) or len(x) != 3 or not _named(x[0]) or not _named(x[1]):
     raise refuse(f"it says {shown(x)} of a storage or tensor")
   return x

@@ -13,7 +13,7 @@ import numpy as np
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import StateError, shown
-from ntgrad.nn.files import plain_file, replaced_when_whole
+from ntgrad.nn.files import plain_file, replaced_when_whole, shown_path
 from ntgrad.nn.state.mapped import host_bytes
 from ntgrad.nn.state.torch_files import DTYPES, STORAGES
 from ntgrad.tensor import Tensor
@@ -29,6 +29,7 @@ class _Writer:
 
   def __init__(self, refuse: Any) -> None:
     self.refuse, self.tensors, self.keys, self.above = refuse, list[Tensor](), dict[int, int](), list[int]()
+    self.kept: dict[int, tuple[int, Any]] = {}   # lists, tuples and dicts by identity: their number in the pickle
 
   def code(self, x: Any) -> bytes:
     """The instructions that make a value."""
@@ -41,12 +42,14 @@ class _Writer:
     if not isinstance(x, (Mapping, list, tuple)):
       raise self.refuse(f"it has {shown(x)} ({type(x).__name__}); it takes tensors, numbers, text, lists, tuples and dicts")
     if id(x) in self.above or len(self.above) > 100: raise self.refuse(f"{shown(x)} is in itself, or a hundred others deep")
+    if id(x) in self.kept: return b"j" + struct.pack("<I", self.kept[id(x)][0])
     self.above.append(id(x))
     if isinstance(x, Mapping): out = b"}(" + b"".join([self.code(k) + self.code(v) for k, v in x.items()]) + b"u"
     elif isinstance(x, list): out = b"](" + b"".join(map(self.code, x)) + b"e"
     else: out = b"(" + b"".join(map(self.code, x)) + b"t"
     self.above.pop()
-    return out
+    self.kept[id(x)] = len(self.kept), x
+    return out + b"r" + struct.pack("<I", len(self.kept) - 1)
 
   def text(self, x: str) -> bytes:
     try: said = x.encode()
@@ -89,7 +92,7 @@ def torch_save(obj: Any, path: str | os.PathLike[str]) -> None:
   """
   import zipfile
   to = plain_file("torch_save", path, new=True)
-  writer = _Writer(lambda why: StateError(f"torch_save: {str(path)!r} cannot be written: {why}"))
+  writer = _Writer(lambda why: StateError(f"torch_save: {shown_path(path)} cannot be written: {why}"))
   pickle = b"\x80\x02" + writer.code(obj) + b"."
   with replaced_when_whole(to) as f, zipfile.ZipFile(f, "w", zipfile.ZIP_STORED, allowZip64=True) as z:
     def write(name: str, data: Any) -> None:
