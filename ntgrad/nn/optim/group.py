@@ -6,7 +6,7 @@ from typing import Any
 
 from ntgrad.backends.process import uninterrupted
 from ntgrad.checks import checked
-from ntgrad.codegen.errors import ArgumentError, GradientError, StateError, shown
+from ntgrad.codegen.errors import ArgumentError, AxisError, GradientError, StateError, shown
 from ntgrad.tensor import Tensor
 
 from .base import Optimizer
@@ -25,7 +25,7 @@ class OptimizerGroup:
 
   def __getitem__(self, i: int) -> Any:
     if not isinstance(i, int) or not -len(self.optimizers) <= i < len(self.optimizers):
-      raise ArgumentError(f"OptimizerGroup: index {shown(i)}; it has {len(self.optimizers)} optimizers")
+      raise AxisError(f"OptimizerGroup: index {shown(i)}; it has {len(self.optimizers)} optimizers")
     return self.optimizers[i]
 
   @property
