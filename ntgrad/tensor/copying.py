@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copyreg
 from functools import lru_cache
+from inspect import Signature
 from typing import Any, Callable, Iterable, Mapping, Self, Sequence
 from weakref import ref
 
@@ -128,7 +129,8 @@ def _called(kind: Any) -> Any:
   def call(self: Any) -> memoryview: return np.ascontiguousarray(self.numpy()).data
   def new(cls: Any, *args: Any, **kwargs: Any) -> Any: return kind(*args, **kwargs)   # nobody else makes one
   return type(kind)(kind.__name__, (kind,), {"__slots__": (), "__call__": call, "__new__": new, "_plain": kind,
-                                             "__module__": kind.__module__, "__doc__": kind.__doc__})
+                                             "__module__": kind.__module__, "__doc__": kind.__doc__,
+                                             "__signature__": Signature()})   # or it is sought by comparing
 
 
 def _arrays(items: list[Any]) -> list[Any]:
