@@ -26,6 +26,14 @@ class ShapeError(NtgradError, ValueError):
   """Shapes that do not go together (broadcast, reshape, matmul, ...)."""
 
 
+class MaskShapeError(ShapeError, IndexError):
+  """A bool mask of another shape than the dimensions that it stands at."""
+
+
+class ScalarError(ShapeError, TypeError):
+  """A tensor of shape () that is asked for its length, or for its parts."""
+
+
 class AxisError(NtgradError, IndexError, ValueError):
   """An axis or dimension number that the tensor does not have, or one given twice. A ValueError too, as numpy's is."""
 
@@ -38,6 +46,10 @@ class DTypeError(NtgradError, TypeError):
   """A dtype that the operation or the device does not take."""
 
 
+class IndexTypeError(DTypeError, IndexError):
+  """Something that is no index: floats, text."""
+
+
 class DeviceError(NtgradError):
   """An unknown device, or tensors of different devices in one operation."""
 
@@ -48,6 +60,10 @@ class OutOfMemoryError(DeviceError, MemoryError):
 
 class ArgumentError(NtgradError, ValueError, TypeError):
   """An argument that the operation does not accept: a value (stride 0, negative size, ...) or something of another type."""
+
+
+class MissingNameError(NtgradError, AttributeError):
+  """A path in a model at which nothing is."""
 
 
 class MissingKeyError(NtgradError, KeyError):

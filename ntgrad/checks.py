@@ -332,9 +332,9 @@ def whole_number(name: str, what: str, value: Any, least: int | None = None) -> 
   raise ArgumentError(f"{name}: {what} {value!r}; it must be an int" + ("" if least is None else f" of at least {least}"))
 
 
-def of_kind(kinds: str, name: str, what: str, t: Any, takes: str) -> None:
-  """Raises DTypeError for a tensor, ``what`` it is, whose dtype is of none of the kinds."""
-  if t.dtype.kind not in kinds: raise DTypeError(f"{name}: {what} of {t.dtype.name}; {takes}")
+def of_kind(kinds: str, name: str, what: str, t: Any, takes: str, error: type[DTypeError] = DTypeError) -> None:
+  """Raises DTypeError, or one that is more, for a tensor, ``what`` it is, whose dtype is of none of the kinds."""
+  if t.dtype.kind not in kinds: raise error(f"{name}: {what} of {t.dtype.name}; {takes}")
 
 
 def real_number(name: str, what: str, value: Any) -> Any:

@@ -17,7 +17,7 @@ from ntgrad.alias import Alias, Move, View, onto, repeats, watchers
 from ntgrad.checks import Valued, checked, of_kind, real_number, whole_number
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError, AssignError, AxisError, DTypeError, GradientError, ShapeError, shown
+from ntgrad.codegen.errors import ArgumentError, AssignError, AxisError, DTypeError, GradientError, ScalarError, ShapeError, shown
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp
 from ntgrad.engine.device import Device, DeviceName, device_name
 from ntgrad.host import host_view, is_host_view
@@ -345,7 +345,7 @@ class Base(Valued):
     return self._shown(self.lazydata, self._view, self._state > 0, given("named", names, self.shape) if names else None)
 
   def __len__(self) -> int:
-    if not self.shape: raise ShapeError("len: a tensor of shape () has no length; it needs at least one dimension")
+    if not self.shape: raise ScalarError("len: a tensor of shape () has no length; it needs at least one dimension")
     return self.shape[0]
   __hash__ = object.__hash__
   def __bool__(self) -> bool:

@@ -93,6 +93,15 @@ def test_in_place_operators() -> None:
   same(p.grad, A * 0 + 1)
 
 
+def test_detach_() -> None:
+  p = leaf()
+  (p * p).sum().backward()
+  assert p.grad.detach_() is p.grad and p.grad.zero_().numpy().tolist() == (A * 0).tolist()
+  y = p * 2
+  assert y.requires_grad and not y.detach_().requires_grad and y.is_leaf and not p.detach_().requires_grad
+  same(y, A * 2)
+
+
 def test_what_shared_the_memory_keeps_its_values() -> None:
   p = leaf()
   backup, row, detached = p.data, p[0], p.detach()[1:]
