@@ -62,11 +62,11 @@ class ArgumentError(NtgradError, ValueError, TypeError):
   """An argument that the operation does not accept: a value (stride 0, negative size, ...) or something of another type."""
 
 
-class MissingNameError(NtgradError, AttributeError):
+class MissingNameError(ArgumentError, AttributeError):
   """A path in a model at which nothing is."""
 
 
-class MissingKeyError(NtgradError, KeyError):
+class MissingKeyError(ArgumentError, KeyError):
   """A name under which nothing is."""
   __str__ = Exception.__str__   # a KeyError's is the message in quotes
 

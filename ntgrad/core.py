@@ -237,7 +237,7 @@ class Base(Valued):
   def _from_node(cls, node: UOp) -> Self:
     """A tensor with the value of a node: of this class, or for Base itself a Tensor."""
     made: Any = object.__new__(cls._plain if cls is not Base else Base._class)
-    return made._hold(origins.note(node), 0)  # type: ignore[no-any-return]
+    return made._hold(origins.note(node), 0)
 
   def _hold_memory(self, node: UOp) -> Self:
     """Be a view of memory that nobody else has yet: what ``node`` shows of a BUFFER."""

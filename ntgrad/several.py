@@ -18,11 +18,10 @@ _MEANT_OF_ONE = (
 class Several:
   """The base of such a tuple, beside the NamedTuple with its names."""
   __slots__ = ()
-  _fields: tuple[str, ...]
 
-  def refused(self, what: str = "") -> ArgumentError:
+  def refused(self: Any, what: str = "") -> ArgumentError:
     """The error where it was taken for a tensor, to do ``what`` with."""
-    first = self._fields[0]
+    first = self._fields[0]   # a NamedTuple has them
     alone = ", or write axis= instead of the dim, as in x.max(axis=1): that gives the values alone" if first == "values" else ""
     return ArgumentError(f"({', '.join(self._fields)}) is a tuple of tensors, not one tensor{what}; take .{first}{alone}")
 
@@ -30,22 +29,21 @@ class Several:
     if name[:1] == "_": raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
     raise AttributeError(str(self.refused(f", and has no .{name}")))
 
-  def __getitem__(self, index: Any) -> Any:
-    if isinstance(index, (int, slice, np.integer)):
-      return tuple.__getitem__(self, index)   # type: ignore[arg-type]
+  def __getitem__(self: Any, index: Any) -> Any:
+    if isinstance(index, (int, slice, np.integer)): return tuple.__getitem__(self, index)
     raise self.refused(f", and takes no index {shown(index)}")
 
-  def __add__(self, x: Any) -> Any:
+  def __add__(self: Any, x: Any) -> Any:
     if not isinstance(x, tuple) or isinstance(x, Several): raise self.refused()
-    return tuple(self) + x   # type: ignore[call-overload]
-  def __radd__(self, x: Any) -> Any:
+    return tuple(self) + x
+  def __radd__(self: Any, x: Any) -> Any:
     if not isinstance(x, tuple): raise self.refused()
-    return x + tuple(self)   # type: ignore[call-overload]
-  def __eq__(self, x: Any) -> Any:
+    return x + tuple(self)
+  def __eq__(self: Any, x: Any) -> Any:
     if x is not None and not isinstance(x, (tuple, list, str)): raise self.refused()
-    return tuple.__eq__(self, x)   # type: ignore[arg-type]
+    return tuple.__eq__(self, x)
   def __ne__(self, x: Any) -> Any: return not self == x
-  def __hash__(self) -> int: return tuple.__hash__(self)   # type: ignore[arg-type]
+  def __hash__(self: Any) -> int: return tuple.__hash__(self)
 
 
 def _refuse(self: Any, *operands: Any, **how: Any) -> Any: raise self.refused()

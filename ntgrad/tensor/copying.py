@@ -8,7 +8,7 @@ from __future__ import annotations
 import copyreg
 from functools import lru_cache
 from inspect import Signature
-from typing import Any, Callable, Iterable, Mapping, Self, Sequence
+from typing import Any, Callable, Iterable, Mapping, Self, Sequence, cast
 from weakref import ref
 
 import numpy as np
@@ -56,7 +56,7 @@ class Copying(Base):
     GradientError for ints in a leaf.
     """
     t: Any = self.detach()
-    t.__class__ = _called(self._plain)
+    t.__class__ = _called(cast(Any, self._plain))
     return t
   @data.setter
   def data(self, value: Any) -> None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Self, Sequence, Union, overload
 
-import numpy as np
-
 from ntgrad import graph
 from ntgrad.checks import checked, flag
 from ntgrad.codegen.dtype import DType, as_float, dtypes, sum_dtype
@@ -108,18 +106,17 @@ class Reduction(Elementwise):
       if dim is not None: raise ArgumentError(f"{name}: axis={shown(axis)} and dim={shown(dim)}; give one of them")
       return self._extreme(name, fn, axis, keepdim)
     if isinstance(dim, Base): return self.maximum(dim) if fn is BinaryOps.MAX else self.minimum(dim)
-    if dim is None or not isinstance(dim, (int, str, np.integer)): return self._extreme(name, fn, dim, keepdim)
+    if dim is None or isinstance(dim, (tuple, list)): return self._extreme(name, fn, dim, keepdim)
     d, places = self._dim(name, dim), self._argextreme(name, fn, dim if self.ndim else None, True)
     if not self.ndim: return Picked(self._own(), places)
     values = self._finish(at_places(self.lazydata, places.lazydata, d), (d,), keepdim)
     return Picked(values, self._argextreme(name, fn, dim, keepdim))
 
   @overload
-  def max(self, dim: Sequence[int | str] | None = None, keepdim: bool = False, *, axis: Axis = None) -> Self: ...
-  @overload
   def max(self, dim: int | str, keepdim: bool = False) -> Picked: ...
   @overload
-  def max(self, dim: Base) -> Self: ...
+  def max(self, dim: tuple[int | str, ...] | list[int | str] | Base | None = None, keepdim: bool = False, *,
+          axis: Axis = None) -> Self: ...
   def max(self, dim: Any = None, keepdim: bool = False, *, axis: Axis = None) -> Any:
     """The greatest of all elements, NaN if one is NaN. Along a dim, by place or as ``dim=``, ``(values, indices)``: where it is
     too, int32, the first of equal ones. Along ``axis=``, one or several, the values alone. Of two tensors, ``x.max(y)``, the
@@ -127,11 +124,10 @@ class Reduction(Elementwise):
     return self._extreme_at("max", BinaryOps.MAX, dim, keepdim, axis)
 
   @overload
-  def min(self, dim: Sequence[int | str] | None = None, keepdim: bool = False, *, axis: Axis = None) -> Self: ...
-  @overload
   def min(self, dim: int | str, keepdim: bool = False) -> Picked: ...
   @overload
-  def min(self, dim: Base) -> Self: ...
+  def min(self, dim: tuple[int | str, ...] | list[int | str] | Base | None = None, keepdim: bool = False, *,
+          axis: Axis = None) -> Self: ...
   def min(self, dim: Any = None, keepdim: bool = False, *, axis: Axis = None) -> Any:
     """The least of all elements, NaN if one is NaN; along a dim ``(values, indices)``, along ``axis=`` the values alone, of two
     tensors the lesser of each two elements: see ``max``. Raises AxisError; ArgumentError for no elements."""

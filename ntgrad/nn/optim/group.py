@@ -1,12 +1,12 @@
 """Several optimizers as one."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ntgrad.backends.process import uninterrupted
 from ntgrad.checks import checked
-from ntgrad.codegen.errors import ArgumentError, AxisError, GradientError, StateError, shown
+from ntgrad.codegen.errors import ArgumentError, GradientError, StateError, shown
 from ntgrad.tensor import Tensor
 
 from .base import Optimizer
@@ -25,8 +25,9 @@ class OptimizerGroup:
 
   def __getitem__(self, i: int) -> Any:
     if not isinstance(i, int) or not -len(self.optimizers) <= i < len(self.optimizers):
-      raise AxisError(f"OptimizerGroup: index {shown(i)}; it has {len(self.optimizers)} optimizers")
+      raise ArgumentError(f"OptimizerGroup: index {shown(i)}; it has {len(self.optimizers)} optimizers")
     return self.optimizers[i]
+  def __iter__(self) -> Iterator[Any]: return iter(self.optimizers)
 
   @property
   def params(self) -> list[Tensor]:
