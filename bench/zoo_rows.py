@@ -183,7 +183,7 @@ def reduction(name: str, ours: Any, theirs: Any, draw: Any = normal, **more: Any
 reduction("sum over axis 0", lambda x: x.sum(0), lambda t, x: x.sum(0))
 reduction("sum over axis 1", lambda x: x.sum(1), lambda t, x: x.sum(1), **BF16)
 reduction("sum of all", lambda x: x.sum(), lambda t, x: x.sum(), uniform)
-reduction("max over axis 0", lambda x: x.max(0), lambda t, x: x.amax(0))
+reduction("max over axis 0", lambda x: x.max(axis=0), lambda t, x: x.amax(0))
 reduction("max of all", lambda x: x.max(), lambda t, x: x.amax(), **BF16)
 reduction("argmax over axis 1", lambda x: x.argmax(1), lambda t, x: x.argmax(1))
 reduction("variance over axis 1", lambda x: x.var(1), lambda t, x: x.var(1))

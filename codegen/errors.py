@@ -1,4 +1,6 @@
-"""Every mistake that ntgrad reports, one class per kind, all under :class:`NtgradError`.
+"""Every mistake that ntgrad reports, one class per kind, all under :class:`NtgradError`, which is a RuntimeError.
+
+Those of values, types, indices and keys are also what Python has for them.
 
 A message says what was asked, the shapes or values that do not fit, and what would be accepted.
 """
@@ -17,16 +19,24 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
   return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
-class NtgradError(Exception):
-  """Base of every error that ntgrad raises on purpose."""
+class NtgradError(RuntimeError):
+  """Base of every error that ntgrad raises on purpose: a RuntimeError, as PyTorch's are."""
 
 
 class ShapeError(NtgradError, ValueError):
   """Shapes that do not go together (broadcast, reshape, matmul, ...)."""
 
 
-class AxisError(NtgradError, IndexError):
-  """An axis or dimension number that the tensor does not have, or one given twice."""
+class MaskShapeError(ShapeError, IndexError):
+  """A bool mask of another shape than the dimensions that it stands at."""
+
+
+class ScalarError(ShapeError, TypeError):
+  """A tensor of shape () that is asked for its length, or for its parts."""
+
+
+class AxisError(NtgradError, IndexError, ValueError):
+  """An axis or dimension number that the tensor does not have, or one given twice. A ValueError too, as numpy's is."""
 
 
 class IndexOutOfRangeError(NtgradError, IndexError):
@@ -37,7 +47,11 @@ class DTypeError(NtgradError, TypeError):
   """A dtype that the operation or the device does not take."""
 
 
-class DeviceError(NtgradError, RuntimeError):
+class IndexTypeError(DTypeError, IndexError):
+  """Something that is no index: floats, text."""
+
+
+class DeviceError(NtgradError):
   """An unknown device, or tensors of different devices in one operation."""
 
 
@@ -45,23 +59,32 @@ class OutOfMemoryError(DeviceError, MemoryError):
   """A device without as much free memory as is asked for, even after all cached memory was released."""
 
 
-class ArgumentError(NtgradError, ValueError):
-  """A value outside what the operation accepts (stride 0, negative size, ...)."""
+class ArgumentError(NtgradError, ValueError, TypeError):
+  """An argument that the operation does not accept: a value (stride 0, negative size, ...) or something of another type."""
 
 
-class GradientError(NtgradError, RuntimeError):
+class MissingNameError(ArgumentError, AttributeError):
+  """A path in a model at which nothing is."""
+
+
+class MissingKeyError(ArgumentError, KeyError):
+  """A name under which nothing is."""
+  __str__ = Exception.__str__   # a KeyError's is the message in quotes
+
+
+class GradientError(NtgradError):
   """A gradient that cannot be formed (no graph, not a scalar, a non-float leaf)."""
 
 
-class AssignError(NtgradError, RuntimeError):
+class AssignError(NtgradError):
   """An assignment to something that is not a buffer, or of another shape or dtype."""
 
 
-class CaptureError(NtgradError, RuntimeError):
+class CaptureError(NtgradError):
   """A captured function called with arguments that do not fit, or that reads a value while captured."""
 
 
-class VerifyError(NtgradError, RuntimeError):
+class VerifyError(NtgradError):
   """A program that is not legal at its stage: a mistake inside ntgrad, or in a kernel built by hand."""
 
 
@@ -69,7 +92,7 @@ class OptError(NtgradError, ValueError):
   """A scheduling step (tile, upcast, ...) that the kernel cannot take."""
 
 
-class CompileError(NtgradError, RuntimeError):
+class CompileError(NtgradError):
   """Generated source that the device's compiler refused."""
 
 
@@ -82,7 +105,7 @@ class ExportError(NtgradError, ValueError):
   """A scheduled kernel that has something that the tile language does not: it cannot be written as a file of it."""
 
 
-class OverrideError(NtgradError, RuntimeError):
+class OverrideError(NtgradError):
   """A kernel that was put in the place of a scheduled one and gives something else, or does not fit there."""
 
 

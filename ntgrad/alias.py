@@ -254,6 +254,15 @@ def through(view: View) -> View:
   return tuple([m for m in view if m[0] is not Ops.DETACH])
 
 
+def beyond(view: View, base: View) -> View | None:
+  """What a view shows of what another view of the same Alias shows; None where it is no part of that. A DETACH of it stays."""
+  rest, stops = list(view), False
+  for m in through(base):
+    while rest and rest[0][0] is Ops.DETACH: stops = bool(rest.pop(0))
+    if not rest or rest.pop(0) != m: return None
+  return (*([(Ops.DETACH, None)] if stops else ()), *rest)
+
+
 def repeats(view: View) -> bool:
   """Whether a view may show an element several times: then it cannot be written."""
   return any([op is Ops.EXPAND or op is Ops.TILE and any([0 < step < (n - 1) * gap + 1 for n, step, gap in arg])

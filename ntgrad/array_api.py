@@ -288,7 +288,7 @@ def _axes(axis: Any) -> Any: return tuple(axis) if isinstance(axis, (tuple, list
 
 def _reduction(method: str) -> Callable[..., Tensor]:
   def function(x: Tensor, /, *, axis: Any = None, keepdims: Any = False) -> Tensor:
-    return getattr(x, method)(_axes(axis), keepdims)
+    return getattr(x, method)(axis=_axes(axis), keepdim=keepdims)
   return function
 
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import ArgumentError, DTypeError, shown
+from ntgrad.several import Several
 from ntgrad.variable import Bound
 
 
@@ -96,6 +97,7 @@ def foreign(x: Any) -> bool:
 
 def _operand(x: Any, me: Any) -> Any:
   if isinstance(x, Valued): return x
+  if isinstance(x, Several): raise x.refused()
   if not isinstance(x, (*_NUMBERS, np.ndarray, list, tuple)) and not foreign(x): return _NO
   return me(x) if isinstance(me, type) else type(me)(x, device=me.lazydata.device)
 
@@ -182,6 +184,13 @@ def _either(kinds: list[Kind]) -> Kind:
 
 # ---- the decorator
 
+def paired(fn: F) -> F:
+  """A method that gives ``(values, indices)`` for a dim, which PyTorch's word ``dim=`` or its place names: for numpy's word,
+  ``axis=``, it gives the values alone. To be checked after this."""
+  fn.__paired__ = True   # type: ignore[attr-defined]
+  return fn
+
+
 def checked(x: F) -> F:
   """The function, or the class with its public methods, ``__init__`` and ``__call__``, with arguments checked by their
   annotations."""
@@ -221,7 +230,7 @@ def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Calla
   """
   label = label or (fn.__qualname__.split(".")[-2] if fn.__name__ == "__init__" else fn.__name__)
   known: dict[str, Any] = {"_fn": fn, "_type": type, "_int": int, "_tuple": tuple, "_missing": _MISSING, "_one": _one,
-                           "_spread": lambda x: tuple(x) if isinstance(x, (tuple, list)) else (x,)}
+                           "_first": _first, "_spread": lambda x: tuple(x) if isinstance(x, (tuple, list)) else (x,)}
   body, given, signature = [], [], []
   parameters = inspect.signature(fn).parameters
   me = next((p.name for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)), "None")
@@ -269,7 +278,9 @@ def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Calla
     first = [g for g, p in zip(given, parameters.values()) if p.kind is p.POSITIONAL_OR_KEYWORD and g not in needed][:1]
     body.append(f"if {' or '.join(f'{n} is _missing' for n in needed)}: return _fn("
                 f"{', '.join([*first, f'**{{k: v for k, v in ({pairs},) if v is not _missing}}'])})")
-  lines = [f"def {fn.__name__}{inspect.Signature([*signature, *extra])}:", *body, f"return _fn({', '.join(given)})"]
+  result = f"_fn({', '.join(given)})"
+  if hasattr(fn, "__paired__"): result = f"{result} if axis is _missing else _first({result})"
+  lines = [f"def {fn.__name__}{inspect.Signature([*signature, *extra])}:", *body, f"return {result}"]
   exec(compile("\n  ".join(lines), os.path.join(os.path.dirname(__file__), f"<checked {fn.__qualname__}>"), "exec"), known)
   out = functools.wraps(fn)(known[fn.__name__])
   out.__also__ = {other: n for n, others in also.items() for other in others}  # type: ignore[attr-defined]
@@ -289,6 +300,9 @@ def _also(label: str, parameters: Mapping[str, inspect.Parameter]) -> dict[str, 
   return out
 
 
+def _first(x: Any) -> Any: return x[0] if isinstance(x, Several) else x
+
+
 def _one(label: str, name: str, there: Any, other: str, value: Any) -> Any:
   if there: raise ArgumentError(f"{label}: {name if name != other else 'arguments'} and {other}= say the same; give one of them")
   return value
@@ -301,7 +315,7 @@ class _Name(str):
 
 def _taken(what: str, kind: Kind, x: Any, me: Any) -> Any:
   out = kind.take(x, me)
-  if out is _NO: raise ArgumentError(f"{what} is {shown(x)}; it takes {kind.words}")
+  if out is _NO: raise x.refused() if isinstance(x, Several) else ArgumentError(f"{what} is {shown(x)}; it takes {kind.words}")
   return out
 
 
@@ -318,9 +332,9 @@ def whole_number(name: str, what: str, value: Any, least: int | None = None) -> 
   raise ArgumentError(f"{name}: {what} {value!r}; it must be an int" + ("" if least is None else f" of at least {least}"))
 
 
-def of_kind(kinds: str, name: str, what: str, t: Any, takes: str) -> None:
-  """Raises DTypeError for a tensor, ``what`` it is, whose dtype is of none of the kinds."""
-  if t.dtype.kind not in kinds: raise DTypeError(f"{name}: {what} of {t.dtype.name}; {takes}")
+def of_kind(kinds: str, name: str, what: str, t: Any, takes: str, error: type[DTypeError] = DTypeError) -> None:
+  """Raises DTypeError, or one that is more, for a tensor, ``what`` it is, whose dtype is of none of the kinds."""
+  if t.dtype.kind not in kinds: raise error(f"{name}: {what} of {t.dtype.name}; {takes}")
 
 
 def real_number(name: str, what: str, value: Any) -> Any:

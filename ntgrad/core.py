@@ -17,7 +17,7 @@ from ntgrad.alias import Alias, Move, View, onto, repeats, watchers
 from ntgrad.checks import Valued, checked, of_kind, real_number, whole_number
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError, AssignError, AxisError, DTypeError, GradientError, ShapeError, shown
+from ntgrad.codegen.errors import ArgumentError, AssignError, AxisError, DTypeError, GradientError, ScalarError, ShapeError, shown
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp
 from ntgrad.engine.device import Device, DeviceName, device_name
 from ntgrad.host import host_view, is_host_view
@@ -117,6 +117,11 @@ class Base(Valued):
   _state: int  # -1: never requires a gradient, 0: does not, 1: made from tensors that do, 2: a leaf that does
   _names: Names | None   # a name or None for each dimension; None: none has one
   _class: ClassVar[type[Base]]   # Tensor, which is made of parts that stand above this
+  _plain: ClassVar[type[Base]]   # what results are: the class itself, but for what ``data`` gives
+
+  def __init_subclass__(cls, **kwargs: Any) -> None:
+    super().__init_subclass__(**kwargs)
+    if "_plain" not in vars(cls): cls._plain = cls
 
   @property
   def lazydata(self) -> UOp:
@@ -153,7 +158,7 @@ class Base(Valued):
     """A result made from this tensor alone: a tensor of its own. One of as many dimensions has this tensor's names, one of
     another number none; whoever moves dimensions sets ``_names`` afterwards. The user's call is ``depth`` above or more."""
     global _user
-    t = object.__new__(type(self))
+    t: Any = object.__new__(self._plain)
     if config.origins:   # as ``origins.note`` does it, without a call
       f: Any = _frame(depth)
       if (code := f.f_code) is not _user:   # one look tells, where a function makes one tensor after the other
@@ -209,7 +214,7 @@ class Base(Valued):
   def _shown(self, node: UOp, view: View, attached: bool, called: Names | None) -> Self:
     """A view of the same Alias: its node, whether gradients pass, its names."""
     if attached and not mode.grad: node, view, attached = graph.detach(node), (*view, (Ops.DETACH, None)), False
-    t = object.__new__(type(self))
+    t: Any = object.__new__(self._plain)
     t._alias, t._view, t._node, t.grad, t._state, t._names = self._alias, view, node, None, 1 if attached else 0, called
     tensors = t._alias.tensors
     tensors[ref(t, tensors.pop)] = None
@@ -217,7 +222,7 @@ class Base(Valued):
 
   def _of_alias(self, alias: Alias, names: Names | None) -> Self:
     """A tensor that sees all of an Alias, without gradient."""
-    t = object.__new__(type(self))
+    t: Any = object.__new__(self._plain)
     t._alias, t._view, t._node, t.grad, t._state, t._names = alias, (), alias.node, None, 0, names
     alias.tensors[ref(t, alias.tensors.pop)] = None
     return t
@@ -232,7 +237,8 @@ class Base(Valued):
   @classmethod
   def _from_node(cls, node: UOp) -> Self:
     """A tensor with the value of a node: of this class, or for Base itself a Tensor."""
-    return object.__new__(cls if cls is not Base else Base._class)._hold(origins.note(node), 0)  # type: ignore[return-value]
+    made: Any = object.__new__(cls._plain if cls is not Base else Base._class)
+    return made._hold(origins.note(node), 0)
 
   def _hold_memory(self, node: UOp) -> Self:
     """Be a view of memory that nobody else has yet: what ``node`` shows of a BUFFER."""
@@ -341,7 +347,7 @@ class Base(Valued):
     return self._shown(self.lazydata, self._view, self._state > 0, given("named", names, self.shape) if names else None)
 
   def __len__(self) -> int:
-    if not self.shape: raise ShapeError("len: a tensor of shape () has no length; it needs at least one dimension")
+    if not self.shape: raise ScalarError("len: a tensor of shape () has no length; it needs at least one dimension")
     return self.shape[0]
   __hash__ = object.__hash__
   def __bool__(self) -> bool:
@@ -510,9 +516,6 @@ class Base(Valued):
         u = self._from_node(UOp(Ops.CONTIGUOUS, u.dtype, (u,))).realize().lazydata
     return host_view(u)
 
-  def data(self) -> memoryview:
-    """The value's memory as a memoryview."""
-    return np.ascontiguousarray(self.numpy()).data
   def tolist(self) -> Any:
     """The value as nested lists of Python numbers."""
     a = self.numpy()

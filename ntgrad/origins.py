@@ -27,6 +27,7 @@ FILES = 4096          # of which is remembered whether they are ntgrad's
 LINES = 4             # that are named of one kernel
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _WORDS = {"mult": "mul", "matmult": "matmul", "usub": "neg", "lt": "less", "gt": "greater", "subscript": "getitem"}
+_OPERATIONS = frozenset({"__getitem__", "__setitem__"})   # that have no name of their own to be called by
 _SUMS = {BinaryOps.ADD: "sum", BinaryOps.MUL: "prod"}
 # what is no work of a kernel by itself
 _QUIET = MOVEMENT - {Ops.PAD}
@@ -55,6 +56,23 @@ def warn(text: str) -> None:
   """Say something about the user's line that is running."""
   f = user_frame(2)
   warnings.warn_explicit(text, UserWarning, f.f_code.co_filename, f.f_lineno)
+def called(name: str) -> tuple[str, str]:
+  """What the user called and where, for a message about ``name``, which may be a part of that: the layer, or else the function
+  or the operation, that the line called (``nn.Embedding``, ``take``, ``getitem``), and the line as ``model.py:31``."""
+  f: FrameType | None = sys._getframe(1)
+  layer = ""
+  while f is not None and is_internal(f.f_code.co_filename):
+    what = f.f_code.co_name
+    if what in _OPERATIONS: name = what.strip("_")
+    elif what == "__call__":
+      kind: Any = type(f.f_locals.get("self"))
+      if not layer and (room := getattr(kind, "_room", "")):
+        layer = f"{room if kind.__module__.startswith('ntgrad.') else ''}{kind.__name__}"
+    elif what[0] not in "_<" and "<locals>" not in f.f_code.co_qualname: name = what
+    if f.f_back is None: break
+    f = f.f_back
+  assert f is not None
+  return layer or name, f"{os.path.basename(f.f_code.co_filename)}:{f.f_lineno}"
 
 
 def note(node: UOp) -> UOp:

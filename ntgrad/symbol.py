@@ -285,6 +285,7 @@ def _node(e: Any) -> UOp:
 def _made(fn: Callable[[UOp, UOp], UOp], a: Any, b: Any) -> Any:
   """``fn`` of two operands; NotImplemented where one is no integer."""
   try: x, y = _node(a), _node(b)
+  except ArgumentError: raise
   except TypeError: return NotImplemented
   out = fn(x, y)
   if sizes_of(x) is not sizes_of(y): _check_options(sizes_of(x) | sizes_of(y))
@@ -358,6 +359,7 @@ def names_of(e: int | Symbol | Condition) -> frozenset[Symbol]:
 def _compared(op: str, a: Any, b: Any) -> Any:
   """A comparison: a bool where the bounds of the difference decide it, else a Condition."""
   try: x, y = _node(a), _node(b)
+  except ArgumentError: raise
   except TypeError: return NotImplemented
   if op in ("==", "!=") and _two_of_a_name(sizes_of(x) | sizes_of(y)): return op == "!="
   difference = _made(ix.sub, a, b)

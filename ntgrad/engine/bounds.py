@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, NamedTuple, Sequence
 
-from ntgrad import graph
-from ntgrad.alias import Alias, caller
+from ntgrad import graph, origins
+from ntgrad.alias import Alias
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import IndexOutOfRangeError
@@ -24,11 +24,12 @@ Interval = tuple[int, int]
 _DEEP = 48             # nodes beneath each other that are looked at
 _ONE = 16384           # elements of an index that one program looks through; of more each of PARTS takes its share
 PARTS = 64
+_SITES = 4             # calls with one index that are named
 
 
 class Site(NamedTuple):
-  """What an index is for: the name of the operation, what the index is outside of, the user's line, and, where that is not what
-  has to be said, the sentence with ``{value}`` for the index."""
+  """What an index is for: what the user called, what the index is outside of, the user's line, and, where that is not what has to
+  be said, the sentence with ``{value}`` for the index."""
   name: str
   of: str
   place: str
@@ -46,18 +47,26 @@ def within(u: UOp, low: int, end: int, name: str, of: str, device: str | None, i
            said: str = "") -> UOp:
   """An index that must be from ``low`` to ``end - 1`` or ``ignore``, marked if that has to be checked when it is computed.
 
-  ``of`` says what it is outside of otherwise: "dimension 0 of a tensor of shape (2, 3), which has 2 elements"; ``said`` is a
-  whole sentence instead, with ``{value}`` for the index. Raises IndexOutOfRangeError for a number that is outside.
+  ``name`` is the operation that checks it; what the user called is found (``origins.called``). ``of`` says what it is outside of
+  otherwise: "dimension 0 of a tensor of shape (2, 3), which has 2 elements"; ``said`` is a whole sentence instead, with
+  ``{value}`` for the index. Raises IndexOutOfRangeError for a number that is outside.
   """
   if not prod(u.shape) or not checks_indices(u.device or device): return u
   lo, hi = bounds(u)
   if low <= lo and hi < end or lo == hi == ignore: return u
   if graph.const_value(u) is not None:
-    raise IndexOutOfRangeError(f"{name}: {said.format(value=lo) if said else f'index {lo} is outside {of}'}")
+    raise outside(name, said.format(value=lo) if said else f"index {lo} is outside {of}")
   mark = ("index", low, end, ignore, None if u.device else device)
   out = graph.make(Ops.DETACH, u.dtype, (u,), mark, u.shape, u.device or device)
-  if out.note is None: out.note = Site(name, of, caller(), said)
+  name, place = origins.called(name)
+  site, known = Site(name, of, place, said), out.note or ()
+  if site not in known: out.note = (*known[-_SITES + 1:], site)   # one index of several calls is one node
   return out
+
+
+def outside(name: str, what: str) -> IndexOutOfRangeError:
+  """The error for an index that is known now, of what the user called."""
+  return IndexOutOfRangeError(f"{origins.called(name)[0]}: {what}")
 
 
 def notes(u: UOp, parts: int) -> UOp:
@@ -96,16 +105,17 @@ _checks: Recent[Any, Checks] = Recent(1024)   # by what is checked where
 
 def checks_of(u: UOp) -> Checks:
   """The checks of a marked index: an Alias has the memory that its notes go to."""
-  site: Site = u.note or Site("index", f"its dimension, which goes from {u.arg[1]} to {u.arg[2] - 1}", "an index")
+  sites: tuple[Site, ...] = u.note or (Site("index", f"its dimension, which goes from {u.arg[1]} to {u.arg[2] - 1}", "an index"),)
   device = u.device or default_device()
-  key = (device, site, u.shape)
+  key = (device, sites, u.shape)
   found = _checks[key]
   if found is None:
-    text = f"index {{value}} is outside {site.of}".replace(site.of, site.of.replace("{", "{{").replace("}", "}}"))
-    text += f" ({site.place}); last at {{element}} of the index, of shape {u.shape}"
-    if site.said: text = f"{site.said} ({site.place})"
+    names, ofs, places = [list(dict.fromkeys(each)) for each in zip(*[s[:3] for s in sites])]
+    at, of = ", ".join(places), " and ".join(ofs).replace("{", "{{").replace("}", "}}")
+    text = f"index {{value}} is outside {of} ({at}); last at {{element}} of the index, of shape {u.shape}"
+    if sites[-1].said: text = f"{sites[-1].said} ({at})"
     each = 1 if prod(u.shape) <= _ONE else PARTS
-    found, memory = make_checks(site.name, device, (Check(text, u.shape, "i", IndexOutOfRangeError),), each)
+    found, memory = make_checks(", ".join(names), device, (Check(text, u.shape, "i", IndexOutOfRangeError),), each)
     found.owner = Alias(memory.node)
     _checks[key] = found
   return found
@@ -221,4 +231,4 @@ def known_class(name: str, u: UOp, n: int, ignore: int | None = None) -> None:
 
 def no_class(name: str, v: Any, n: int) -> IndexOutOfRangeError:
   """The error for a number that is none of n classes."""
-  return IndexOutOfRangeError(f"{name}: class {v} of {n}; classes go from 0 to {n - 1}")
+  return outside(name, f"class {v} of {n}; classes go from 0 to {n - 1}")

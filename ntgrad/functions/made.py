@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 from typing import Any, Callable, Mapping
 
 from ntgrad.checks import checked
@@ -33,7 +34,8 @@ def function(name: str, parameters: str, of: str | None = None) -> Callable[...,
   arguments = [a.arg for a in given.args]
   named = [f"{a.arg}={a.arg}" for a in given.kwonlyargs]
   scope: dict[str, Any] = {"Tensor": Tensor, "_method": called, "__name__": __name__}
-  exec(f"def {name}({ast.unparse(given)}): return _method({', '.join([*arguments, *named])})", scope)
+  source = f"def {name}({ast.unparse(given)}): return _method({', '.join([*arguments, *named])})"
+  exec(compile(source, os.path.join(os.path.dirname(__file__), f"<function {name}>"), "exec"), scope)   # a file of ntgrad's
   out = scope[name]
   out.__doc__ = called.__doc__
   return checked(out)

@@ -4,8 +4,8 @@ from __future__ import annotations
 TABLE = {
   "input":
     "abs abs_ absolute acos acos_ acosh acosh_ arccos arccosh arcsin arcsinh arctan arctanh argwhere asin asin_ asinh asinh_ "
-    "atan atan_ atanh atanh_ bitwise_not ceil ceil_ clone corrcoef cos cos_ cosh cosh_ deg2rad deg2rad_ det detach digamma erf "
-    "erf_ erfc erfc_ erfinv exp exp2 exp2_ exp_ expm1 expm1_ fix fliplr flipud floor floor_ frac frac_ inverse "
+    "atan atan_ atanh atanh_ bitwise_not ceil ceil_ clone corrcoef cos cos_ cosh cosh_ deg2rad deg2rad_ det detach detach_ "
+    "digamma erf erf_ erfc erfc_ erfinv exp exp2 exp2_ exp_ expm1 expm1_ fix fliplr flipud floor floor_ frac frac_ inverse "
     "is_floating_point isfinite isinf isnan isneginf isposinf lgamma log log10 log10_ log1p log1p_ log2 log2_ log_ logdet "
     "logical_not neg neg_ negative numel positive rad2deg rad2deg_ ravel reciprocal reciprocal_ rsqrt rsqrt_ sigmoid_ sign "
     "signbit sin sin_ sinc sinc_ sinh sinh_ slogdet sqrt sqrt_ square square_ t tan tan_ tanh_ trace trunc trunc_ zero_",

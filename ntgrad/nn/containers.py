@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ntgrad.checks import checked
-from ntgrad.codegen.errors import ArgumentError, AxisError, shown
+from ntgrad.codegen.errors import ArgumentError, AxisError, MissingKeyError, shown
 from ntgrad.nn.module import Module
 
 
@@ -98,7 +98,7 @@ class ModuleDict(Module):
     if modules is not None: self.update(modules)
 
   def __getitem__(self, key: str) -> Any:
-    if key not in self: raise ArgumentError(f"nn.ModuleDict: no Module {shown(key)}; it has {', '.join(self.keys()) or 'none'}")
+    if key not in self: raise MissingKeyError(f"nn.ModuleDict: no Module {shown(key)}; it has {', '.join(self.keys()) or 'none'}")
     return vars(self)[key]
   def __setitem__(self, key: str, module: Any) -> None: setattr(self, _name_of(self, "ModuleDict", key), module)
   def __delitem__(self, key: str) -> None:

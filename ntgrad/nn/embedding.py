@@ -17,9 +17,11 @@ def looked_up(index: Tensor, weight: Tensor, padding_idx: int | None, max_norm: 
               scale_grad_by_freq: bool) -> Tensor:
   """``weight[index]``; rows that are used and longer than ``max_norm`` are made so long in the weight before. The row
   ``padding_idx`` gets no gradient, with ``scale_grad_by_freq`` others one that is divided by how often they are used."""
-  flat = index.named().reshape(-1)
-  times = Tensor.zeros(weight.shape[0], dtype=weight.dtype, device=weight.device).index_add(
-    0, flat, Tensor.ones(flat.shape[0], dtype=weight.dtype, device=weight.device))   # how often each row is used
+  times: Any = None
+  if max_norm is not None or scale_grad_by_freq:
+    flat = index.named().reshape(-1)
+    times = Tensor.zeros(weight.shape[0], dtype=weight.dtype, device=weight.device).index_add(
+      0, flat, Tensor.ones(flat.shape[0], dtype=weight.dtype, device=weight.device))   # how often each row is used
   if max_norm is not None:
     with no_grad():
       w = weight.detach()
@@ -53,7 +55,8 @@ def bagged(rows: Any, nothing: Any, mode: str, offsets: Tensor | None = None, la
     rows = used.where(rows, -math.inf if mode == "max" else 0)
   if mode == "sum" or not rows.shape[1]: return rows.sum(1)
   if mode == "mean": return rows.sum(1) / (count if nothing is None else count.maximum(1))
-  return rows.max(1) if nothing is None else (count > 0).where(rows.max(1), 0)
+  greatest = rows.max(axis=1)
+  return greatest if nothing is None else (count > 0).where(greatest, 0)
 
 
 class _Table(Module):

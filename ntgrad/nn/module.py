@@ -20,7 +20,7 @@ from ntgrad import graph
 from ntgrad.alias import Alias
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError, DTypeError, shown
+from ntgrad.codegen.errors import ArgumentError, DTypeError, MissingNameError, shown
 from ntgrad.core import mode as current
 from ntgrad.engine.device import Device
 from ntgrad.nn.tree import ModuleBase, is_buffer, tensors, walk
@@ -121,7 +121,7 @@ class Module(ModuleBase):
     """The tensor at a path, as ``named_buffers`` has them. Raises ArgumentError."""
     return self._held("get_buffer", target, dict(self.named_buffers()))
   def _held(self, name: str, target: str, there: Mapping[str, Any]) -> Any:
-    if target not in there: raise ArgumentError(f"{name}: nothing at {target!r}; there are {', '.join(there) or 'none'}")
+    if target not in there: raise MissingNameError(f"{name}: nothing at {target!r}; there are {', '.join(there) or 'none'}")
     return there[target]
 
   def add_module(self, name: str, module: Any) -> None:

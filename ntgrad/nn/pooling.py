@@ -189,11 +189,11 @@ class _Adaptive(_Pool):
     for d, want in zip(range(-self._rank, 0), self.output_size):
       s = x.shape[d]
       if want is None or want == s: continue
-      if want == 1: x = getattr(x, self._how)(d, keepdim=True)
-      elif s % want == 0: x = getattr(x.unflatten(d, (want, s // want)), self._how)(d)
+      if want == 1: x = getattr(x, self._how)(axis=d, keepdim=True)
+      elif s % want == 0: x = getattr(x.unflatten(d, (want, s // want)), self._how)(axis=d)
       else:
         ends = [(i * s // want, -(-(i + 1) * s // want)) for i in range(want)]
-        parts: list[Any] = [getattr(x.narrow(d, b, e - b), self._how)(d, keepdim=True) for b, e in ends]
+        parts: list[Any] = [getattr(x.narrow(d, b, e - b), self._how)(axis=d, keepdim=True) for b, e in ends]
         x = parts[0].cat(*parts[1:], dim=d)
     return x
 

@@ -6,15 +6,17 @@ one deep copy or pickle therefore shares it afterwards: shared parameters, views
 from __future__ import annotations
 
 import copyreg
-from typing import Any, Callable, Iterable, Mapping, Self, Sequence
+from functools import lru_cache
+from inspect import Signature
+from typing import Any, Callable, Iterable, Mapping, Self, Sequence, cast
 from weakref import ref
 
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.alias import Alias, Bits, View, shown_of
+from ntgrad.alias import Alias, Bits, View, beyond, onto, repeats, shown_of, through, watchers, whole
 from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.errors import GradientError, InterchangeError
+from ntgrad.codegen.errors import ArgumentError, CaptureError, GradientError, InterchangeError, shown
 from ntgrad.codegen.uop import Ops
 from ntgrad.core import Base
 from ntgrad.engine.buffer import Buffer
@@ -40,7 +42,57 @@ class Copying(Base):
         f"copy or pickle: a tensor of shape {self.shape} that was made from tensors which require a gradient has a graph, "
         "which stays where it is; take .detach() of it, or copy the tensors that it was made from"
       )
-    return _tensor, (type(self), self._alias, self._view, self._state, self.grad, self._names), getattr(self, "__dict__", None)
+    return _tensor, (self._plain, self._alias, self._view, self._state, self.grad, self._names), getattr(self, "__dict__", None)
+
+  # ---- the memory without its gradient
+  @property
+  def data(self) -> Any:
+    """The same memory as a tensor without a gradient, as ``detach()`` gives it: ``p.data.mul_(0.5)`` writes a leaf. It alone can
+    be called: ``x.data()`` is a memoryview of a copy of the values, as tinygrad has it.
+
+    ``p.data = value`` writes a tensor's values to ``p``; what shared its memory, ``backup = p.data``, keeps the values of before.
+    A value of another shape, dtype or device gives ``p`` memory of its own. Where ``ntgrad.jit`` runs a function, what shares the
+    memory sees the write too, and the value has to fit (else CaptureError). Raises ArgumentError for what is no tensor,
+    GradientError for ints in a leaf.
+    """
+    t: Any = self.detach()
+    t.__class__ = _called(cast(Any, self._plain))
+    return t
+  @data.setter
+  def data(self, value: Any) -> None:
+    if not isinstance(value, Base):
+      raise ArgumentError(f"data = {shown(value)}: it takes a Tensor; .fill_() and .copy_() write numbers and arrays")
+    if value._alias is self._alias and through(value._view) == through(self._view): return   # p.data += 1
+    u, v = self.lazydata, value.lazydata
+    if self._state > 0 and v.dtype.kind != "f":
+      raise GradientError(f"data: a value of {v.dtype.name} for a tensor with a gradient; cast it to a float dtype first")
+    device = u.device or Device.DEFAULT
+    same = u.shape == v.shape and u.dtype is v.dtype and device == (v.device or device)
+    if watchers and not same:
+      raise CaptureError(f"data: {v.dtype.name} of shape {v.shape} on {v.device or device} for {u.dtype.name} of shape {u.shape} "
+                         f"on {device}, where a function is captured; it has to fit")
+    others = [t for t in self._alias.seen() if t is not self]
+    fits = same and self._alias.packed is None and not repeats((*self._alias.beneath, *self._view))
+    # a part of something else that is no parameter leaves it, as all do that a value does not fit
+    if not fits or self._state != 2 and not watchers and (
+      not whole(self._view) or any([t._state == 2 for t in others])):
+      names = self._names if len(u.shape) == len(v.shape) else value._names
+      self._rehome(Alias(graph.detach(v)), ())
+      self._names = names
+      return
+    if not watchers: self._part_from(others)
+    self.detach().assign(value.detach())
+
+  def _part_from(self, others: Iterable[Base]) -> None:
+    """Of others that see the same Alias those that show of this tensor's value keep that value, in an Alias of its own; what an
+    optimizer has of its parameters (it never requires a gradient) goes on seeing them."""
+    parts = [(t, rest) for t in others if t._state != -1 and (rest := beyond(t._view, self._view)) is not None]
+    if not parts: return
+    alias = Alias(onto(self._alias.node, through(self._view)))
+    for t, rest in parts:
+      node = t.lazydata
+      t._rehome(alias, rest)
+      if t._state == 1: t._node = node   # which leads to the leaf that it was made from
 
   # ---- numpy
   __array_priority__ = 1000   # ndarray + Tensor is a Tensor
@@ -58,8 +110,8 @@ class Copying(Base):
       raise InterchangeError(
         f"__array__: a tensor of {self.dtype.name} as {np.dtype(dtype)} with copy=False; leave out copy=False, or .cast() it"
       )
-    shown: Any = self
-    try: return np.from_dlpack(shown, copy=False)
+    memory: Any = self
+    try: return np.from_dlpack(memory, copy=False)
     except (BufferError, RuntimeError) as e:
       if isinstance(e, InterchangeError): raise
       raise InterchangeError(f"__array__: a tensor of {self.dtype.name} on {self.device} with copy=False: {e}") from None
@@ -69,6 +121,16 @@ class Copying(Base):
   ) -> Any:
     """numpy's functions take the values of tensors, and give what they give for arrays."""
     return fn(*_arrays(list(args)), **dict(zip(kwargs, _arrays(list(kwargs.values())))))
+
+
+@lru_cache(64)
+def _called(kind: Any) -> Any:
+  """The class of what ``data`` gives for a tensor of a class: that can be called."""
+  def call(self: Any) -> memoryview: return np.ascontiguousarray(self.numpy()).data
+  def new(cls: Any, *args: Any, **kwargs: Any) -> Any: return kind(*args, **kwargs)   # nobody else makes one
+  return type(kind)(kind.__name__, (kind,), {"__slots__": (), "__call__": call, "__new__": new, "_plain": kind,
+                                             "__module__": kind.__module__, "__doc__": kind.__doc__,
+                                             "__signature__": Signature()})   # or it is sought by comparing
 
 
 def _arrays(items: list[Any]) -> list[Any]:

@@ -15,6 +15,7 @@ from ntgrad.core import MAX_DIMS, MAX_SIZE, Base, real_number, shape_of, whole_n
 from ntgrad.engine.bounds import known_class, within
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import Device
+from ntgrad.several import Several
 from ntgrad.tensor.elementwise import cut_to_int, scalar_node
 from ntgrad.tensor.movement import Movement
 
@@ -109,6 +110,7 @@ def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
     return node if device is None or (node.device or Device.DEFAULT) == device else graph.copy(node, device)
   if isinstance(data, memoryview) and dtype is None and data.format not in ("B", "b", "c"): data = np.asarray(data)   # numbers
   if isinstance(data, (bytes, bytearray, memoryview)): array, dtype = bits_of("Tensor", data, dtype or dtypes.uint8), None
+  elif isinstance(data, Several): raise data.refused()
   elif isinstance(data, (list, tuple, range)): array = array_of(list(data) if isinstance(data, range) else data, dtype)
   elif isinstance(data, (np.ndarray, np.generic)): array = np.asarray(data)
   elif data is None: array = np.zeros(0, dtypes.default_float.np)

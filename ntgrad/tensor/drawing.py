@@ -77,7 +77,7 @@ def _many_of(rate: Any, generator: Generator | None, attempts: int = 16) -> Any:
   accepted = (k >= 0) & (off > 0) & ((v * (1.1239 + 1.1328 / (b - 3.4)) / (a / (off * off) + b)).log() <= log_p)
   # the first that is accepted, by its number
   number = type(rate).arange(attempts, 0, -1, device=rate.device).reshape(attempts, *(1,) * (rate.ndim - 1))
-  first = accepted.where(number, 0).max(0, keepdim=True)
+  first = accepted.where(number, 0).max(axis=0, keepdim=True)
   found = (accepted & (number == first)).where(k, 0.0).sum(0)
   return (first.squeeze(0) > 0).where(found, rate.squeeze(0).round())
 

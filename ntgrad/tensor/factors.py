@@ -238,7 +238,7 @@ def cofactors(a: Any) -> Any:
   lu, order, sign = _lu(a)
   n = lu.shape[-1]
   d = _diagonal(lu)
-  least = eps(a.dtype) * d.abs().max(-1, keepdim=True)
+  least = eps(a.dtype) * d.abs().max(axis=-1, keepdim=True)
   changed = (d == 0).where((least == 0).where(1e-20, least), d)
   lu = lu + (changed - d).unsqueeze(-1) * eye(a, n)
   x = _by_lu(lu, order, eye(a, n).expand(lu.shape))

@@ -16,10 +16,19 @@ from ntgrad import graph
 from ntgrad.alias import Move
 from ntgrad.checks import Operand, checked, foreign, of_kind
 from ntgrad.codegen.dtype import can_cast, dtypes
-from ntgrad.codegen.errors import ArgumentError, CaptureError, DTypeError, IndexOutOfRangeError, ShapeError, shown
+from ntgrad.codegen.errors import (
+  ArgumentError,
+  CaptureError,
+  DTypeError,
+  IndexOutOfRangeError,
+  IndexTypeError,
+  MaskShapeError,
+  ShapeError,
+  shown,
+)
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.core import MAX_DIMS, Base
-from ntgrad.engine.bounds import within
+from ntgrad.engine.bounds import outside, within
 from ntgrad.names import Names, merged, text
 from ntgrad.tensor.elementwise import Elementwise, broadcast_shape, common_device
 from ntgrad.tensor.movement import Movement
@@ -30,10 +39,10 @@ def host_index(name: str, index: Any, size: int, axis: int, shape: tuple[int, ..
   try: a = np.asarray(index)
   except ValueError: raise ShapeError(f"{name}: an index list whose rows have different lengths") from None
   if a.size == 0: a = a.astype(np.int32)
-  of_kind("iu", name, "an index", a, "indices are ints")
+  of_kind("iu", name, "an index", a, "indices are ints", IndexTypeError)
   if a.size and (a.min() < -size or a.max() >= size):
     bad = int(a.min()) if a.min() < -size else int(a.max())
-    raise IndexOutOfRangeError(f"{name}: index {bad} on axis {axis} of shape {shape}; indices go from {-size} to {size - 1}")
+    raise outside(name, f"index {bad} on axis {axis} of shape {shape}; indices go from {-size} to {size - 1}")
   a = a.astype(np.int64)   # every index that is inside fits, and its dtype may not hold the size
   return np.where(a < 0, a + size, a).astype(np.int32 if size < 2 ** 31 else np.int64)
 
@@ -157,9 +166,7 @@ class Indexing(Elementwise, Movement):
       size = s[axis]
       if isinstance(item, (int, np.integer)):
         if not -size <= item < size:
-          raise IndexOutOfRangeError(
-            f"{name}: index {shown(item)} on axis {axis} of shape {s}; indices go from {-size} to {size - 1}"
-          )
+          raise outside(name, f"index {shown(item)} on axis {axis} of shape {s}; indices go from {-size} to {size - 1}")
         ints.append(len(out))
         out.append((item if item >= 0 else item + size, 1, 1))
       elif isinstance(item, slice):
@@ -167,7 +174,7 @@ class Indexing(Elementwise, Movement):
         except ValueError: raise ArgumentError(f"{name}: slice {item} with step 0; the step must not be zero") from None
         except TypeError: raise ArgumentError(f"{name}: slice {shown(item)}; its parts must be ints or None") from None
       elif isinstance(item, Base):
-        of_kind("iu", name, "an index tensor", item, "indices are ints")
+        of_kind("iu", name, "an index tensor", item, "indices are ints", IndexTypeError)
         common_device(name, self.lazydata, item.lazydata)
         out.append(normal_index(name, item.lazydata, axis, s, self.lazydata.device))
       elif isinstance(item, (list, tuple, np.ndarray, range)) or foreign(item):
@@ -175,8 +182,8 @@ class Indexing(Elementwise, Movement):
         array = host_index(name, list(item) if isinstance(item, (tuple, range)) else item, size, axis, s)
         out.append(self._from_host(array).lazydata)
       else:
-        raise DTypeError(f"{name}: an index of {type(item).__name__}; "
-                         "indices are ints, slices, None, ..., and tensors, arrays or lists of ints or bools")
+        raise IndexTypeError(f"{name}: an index of {type(item).__name__}; "
+                             "indices are ints, slices, None, ..., and tensors, arrays or lists of ints or bools")
       axis += 1
     return out, ints
 
@@ -184,7 +191,7 @@ class Indexing(Elementwise, Movement):
     """This tensor seen so that each bool mask of an index has one dimension of it: a mask of several takes them joined, one of
     none a new one of 1. Then the index of that, and the masks, of one dimension each, by where they stand in it.
 
-    Raises ShapeError for a mask that has another shape than what it stands at.
+    Raises MaskShapeError for a mask that has another shape than what it stands at.
     """
     items = index if isinstance(index, tuple) else (index,)
     masks = [_mask(i) for i in items]
@@ -199,8 +206,9 @@ class Indexing(Elementwise, Movement):
         continue
       n = m.ndim
       if m.shape != x.shape[axis:axis + n]:
-        raise ShapeError(f"{name}: a bool mask of shape {m.shape} for dimensions {x.shape[axis:axis + n]} of shape {self.shape}; "
-                         "it must have their sizes")
+        there = x.shape[axis:axis + n]
+        raise MaskShapeError(f"{name}: a bool mask of shape {m.shape} for dimensions {there} of shape {self.shape}; it must have "
+                             "their sizes")
       if isinstance(m, Base): common_device(name, self.lazydata, m.lazydata)
       if n != 1: x = x.flatten(axis, axis + n - 1) if n else x.unsqueeze(axis)
       found[k] = m.reshape(m.numel() if isinstance(m, Base) else m.size)
@@ -293,7 +301,7 @@ class Indexing(Elementwise, Movement):
     """A view of one place of a dim, without it: (a, b, c).select(1, i) -> (a, c). Raises AxisError, IndexOutOfRangeError."""
     d, s = self._dim("select", dim, "choose from"), self.shape
     if not -s[d] <= index < s[d]:
-      raise IndexOutOfRangeError(f"select: index {index} on axis {d} of shape {s}; indices go from {-s[d]} to {s[d] - 1}")
+      raise outside("select", f"index {index} on axis {d} of shape {s}; indices go from {-s[d]} to {s[d] - 1}")
     return self._along(d, index)
 
   def _along(self, d: int, item: Any) -> Self:

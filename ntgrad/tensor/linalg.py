@@ -338,7 +338,7 @@ class Linalg(Functional, Reduction, Creation):
       return out
     over, along = (r, c) if ord in (1, -1) else (c, r)
     sums = x.abs().sum(over, keepdim=True)
-    out = sums.max(along, keepdim=True) if ord in (1, math.inf) else sums.min(along, keepdim=True)
+    out = sums.max(axis=along, keepdim=True) if ord in (1, math.inf) else sums.min(axis=along, keepdim=True)
     return (out if keepdim else out.squeeze((r, c))).cast(d)
 
 

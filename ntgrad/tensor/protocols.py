@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Iterator, Self
 import numpy as np
 
 from ntgrad.checks import checked
-from ntgrad.codegen.errors import ArgumentError, NtgradError, ShapeError
+from ntgrad.codegen.errors import ArgumentError, NtgradError, ScalarError, ShapeError
 from ntgrad.host import host_view, is_host_view
 from ntgrad.names import text
 from ntgrad.tensor.indexing import Indexing
@@ -97,7 +97,7 @@ class Protocols(Indexing, Reduction):
   # ---- as a container and as a number
   def __iter__(self) -> Iterator[Self]:
     if not self.ndim:
-      raise ShapeError("iteration: a tensor of shape () has no dimension to go along; .item() gives its number")
+      raise ScalarError("iteration: a tensor of shape () has no dimension to go along; .item() gives its number")
     return iter([self[i] for i in range(self.shape[0])])
 
   def __contains__(self, value: Any) -> bool: return bool((self == value).any().item())

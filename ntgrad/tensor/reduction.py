@@ -14,7 +14,7 @@ from ntgrad.checks import checked, flag
 from ntgrad.codegen.dtype import DType, as_float, dtypes, sum_dtype
 from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.codegen.uop import BinaryOps, UOp
-from ntgrad.core import real_number
+from ntgrad.core import Base, real_number
 from ntgrad.engine.bounds import bounds
 from ntgrad.names import without
 from ntgrad.tensor.elementwise import Elementwise
@@ -100,33 +100,38 @@ class Reduction(Elementwise):
     if u.dtype.kind == "b": fn = BinaryOps.OR if fn is BinaryOps.MAX else BinaryOps.AND
     return self._finish(graph.reduce(fn, u, axes), axes, keepdim)
 
-  def _extreme_at(self, name: str, fn: BinaryOps, axis: Axis, keepdim: bool, dim: Axis) -> Any:
-    """The extreme along ``axis``, or, where ``dim`` is one dimension, with where it is."""
-    if dim is None: return self._extreme(name, fn, axis, keepdim)
-    if axis is not None: raise ArgumentError(f"{name}: axis={shown(axis)} and dim={shown(dim)}; give one of them")
-    if not isinstance(dim, (int, str)): return self._extreme(name, fn, dim, keepdim)
+  def _extreme_at(self, name: str, fn: BinaryOps, dim: Any, keepdim: bool, axis: Axis) -> Any:
+    """The extreme along ``axis``; where ``dim`` is one dimension, with where it is; of two tensors of each two elements."""
+    if axis is not None:
+      if dim is not None: raise ArgumentError(f"{name}: axis={shown(axis)} and dim={shown(dim)}; give one of them")
+      return self._extreme(name, fn, axis, keepdim)
+    if isinstance(dim, Base): return self.maximum(dim) if fn is BinaryOps.MAX else self.minimum(dim)
+    if dim is None or isinstance(dim, (tuple, list)): return self._extreme(name, fn, dim, keepdim)
     d, places = self._dim(name, dim), self._argextreme(name, fn, dim if self.ndim else None, True)
-    if not self.ndim: return Picked(self, places)
+    if not self.ndim: return Picked(self._own(), places)
     values = self._finish(at_places(self.lazydata, places.lazydata, d), (d,), keepdim)
     return Picked(values, self._argextreme(name, fn, dim, keepdim))
 
   @overload
-  def max(self, axis: Axis = None, keepdim: bool = False) -> Self: ...
+  def max(self, dim: int | str, keepdim: bool = False) -> Picked: ...
   @overload
-  def max(self, axis: None = None, keepdim: bool = False, *, dim: int | str) -> Picked: ...
-  def max(self, axis: Axis = None, keepdim: bool = False, *, dim: Axis = None) -> Any:
-    """The greatest along axes (None: all), NaN if one is NaN. Along ``dim``, given by this name as in PyTorch,
-    ``(values, indices)``: where it is too, int32, the first of equal ones. Raises AxisError; ArgumentError for no elements."""
-    return self._extreme_at("max", BinaryOps.MAX, axis, keepdim, dim)
+  def max(self, dim: tuple[int | str, ...] | list[int | str] | Base | None = None, keepdim: bool = False, *,
+          axis: Axis = None) -> Self: ...
+  def max(self, dim: Any = None, keepdim: bool = False, *, axis: Axis = None) -> Any:
+    """The greatest of all elements, NaN if one is NaN. Along a dim, by place or as ``dim=``, ``(values, indices)``: where it is
+    too, int32, the first of equal ones. Along ``axis=``, one or several, the values alone. Of two tensors, ``x.max(y)``, the
+    greater of each two elements. Raises AxisError; ArgumentError for no elements."""
+    return self._extreme_at("max", BinaryOps.MAX, dim, keepdim, axis)
 
   @overload
-  def min(self, axis: Axis = None, keepdim: bool = False) -> Self: ...
+  def min(self, dim: int | str, keepdim: bool = False) -> Picked: ...
   @overload
-  def min(self, axis: None = None, keepdim: bool = False, *, dim: int | str) -> Picked: ...
-  def min(self, axis: Axis = None, keepdim: bool = False, *, dim: Axis = None) -> Any:
-    """The least along axes (None: all), NaN if one is NaN. Along ``dim``, given by this name as in PyTorch,
-    ``(values, indices)``: where it is too, int32, the first of equal ones. Raises AxisError; ArgumentError for no elements."""
-    return self._extreme_at("min", BinaryOps.MIN, axis, keepdim, dim)
+  def min(self, dim: tuple[int | str, ...] | list[int | str] | Base | None = None, keepdim: bool = False, *,
+          axis: Axis = None) -> Self: ...
+  def min(self, dim: Any = None, keepdim: bool = False, *, axis: Axis = None) -> Any:
+    """The least of all elements, NaN if one is NaN; along a dim ``(values, indices)``, along ``axis=`` the values alone, of two
+    tensors the lesser of each two elements: see ``max``. Raises AxisError; ArgumentError for no elements."""
+    return self._extreme_at("min", BinaryOps.MIN, dim, keepdim, axis)
 
   def _argextreme(self, name: str, fn: BinaryOps, axis: int | str | None, keepdim: bool) -> Self:
     u = self.lazydata
@@ -232,8 +237,8 @@ class Reduction(Elementwise):
     u = self.lazydata
     x = self.cast(graph.acc_dtype(as_float(u.dtype)))
     if p == 0: out = x.ne(0).cast(x.dtype).sum(axis, keepdim)
-    elif p == math.inf: out = x.abs().max(axis, keepdim)
-    elif p == -math.inf: out = x.abs().min(axis, keepdim)
+    elif p == math.inf: out = x.abs().max(axis=axis, keepdim=keepdim)
+    elif p == -math.inf: out = x.abs().min(axis=axis, keepdim=keepdim)
     elif p == 1: out = x.abs().sum(axis, keepdim)
     else: out = (x.square() if p == 2 else x.abs().pow(p)).sum(axis, keepdim)._root(1 / p)
     return out._rounded_to(u.dtype)

@@ -150,7 +150,7 @@ class Sampling(Indexing, Random, Numeric):
     flat = self.named().reshape(*rows, -1)
     values = flat.gather(2, at.reshape(*rows, -1)).reshape(*at.shape[:-n], -1)   # (*rows, *out, kernel elements)
     places = at.reshape(values.shape)
-    out = values.max(-1).reshape(*lead, *sizes)
+    out = values.max(axis=-1).reshape(*lead, *sizes)
     if not return_indices: return out
     first = values.detach().argmax(-1, keepdim=True)
     return out, places.gather(places.ndim - 1, first).squeeze(-1).reshape(*lead, *sizes)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self, Sequence
 import numpy as np
 
 from ntgrad import graph
-from ntgrad.checks import Operand, checked, flag, no_flag, of_kind
+from ntgrad.checks import Operand, checked, flag, no_flag, of_kind, paired
 from ntgrad.codegen.dtype import as_float, dtypes, promote
 from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
@@ -76,6 +76,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     values, places = self._sorted(d, k + 1, False)
     return graph.part(values, d, k, k + 1), graph.part(places, d, k, k + 1)
 
+  @paired
   def kthvalue(self, k: int, dim: int | str = -1, keepdim: bool = False) -> Picked:
     """``(values, indices)`` of the k-th least along a dim, counted from 1; NaN is greater than everything.
 
@@ -86,6 +87,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     if not 1 <= k <= n: raise ArgumentError(f"kthvalue: k = {k} of the {n} elements along dim {dim} of shape {self.shape}")
     return self._chosen_along(x, d, *x._kth(d, k - 1), dim, keepdim)
 
+  @paired
   def median(self, dim: int | str | None = None, keepdim: bool = False) -> Any:
     """The median along a dim as ``(values, indices)``, or (None) of all elements as one value. Of an even number of elements the
     lower of the two in the middle (``quantile(0.5)`` is between them); NaN where one is NaN. Raises AxisError, ArgumentError."""
@@ -99,6 +101,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     found = self._chosen_along(x, d, values, places, dim, keepdim)
     return found[0] if dim is None else found
 
+  @paired
   def nanmedian(self, dim: int | str | None = None, keepdim: bool = False) -> Any:
     """``median`` of the elements that are not NaN; NaN where all are. Raises AxisError, ArgumentError."""
     if self.dtype.kind != "f": return self.median(dim, keepdim)
@@ -113,6 +116,7 @@ class Selecting(Rearranging, Sorting, Reduction, Creation):
     """How many along a dim are not NaN, with a dim of 1."""
     return self.detach().isnan().logical_not().sum(d, keepdim=True, dtype=dtypes.int32)
 
+  @paired
   def mode(self, dim: int | str = -1, keepdim: bool = False) -> Picked:
     """``(values, indices)``: what occurs most often along a dim, the least of several, and where it stands last. Raises
     AxisError, ArgumentError."""

@@ -9,11 +9,12 @@ import math
 from typing import Any, NamedTuple, Self
 
 from ntgrad import graph
-from ntgrad.checks import checked, flag
+from ntgrad.checks import checked, flag, paired
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.codegen.uop import UOp
 from ntgrad.core import whole_number
+from ntgrad.several import Several
 from ntgrad.tensor.elementwise import Elementwise
 
 _PLACES = 32      # bits of a key's place in its row, where fewer do not make both together a uint32
@@ -71,10 +72,14 @@ def at_places(u: UOp, places: UOp, axis: int) -> UOp:
   return graph.gather(graph.reshape(u, (step,)), graph.const(0, work, places.shape) if flat is None else flat)
 
 
-class Picked(NamedTuple):
-  """Elements of a tensor, and where they stood (int32)."""
+class _Picked(NamedTuple):
   values: Any
   indices: Any
+
+
+class Picked(Several, _Picked):
+  """Elements of a tensor, and where they stood (int32)."""
+  __slots__ = ()
 
 
 @checked
@@ -96,6 +101,7 @@ class Sorting(Elementwise):
     places = places_of(key, dim, bits, keep)
     return at_places(u, places, dim), places
 
+  @paired
   def sort(self, dim: int | str = -1, descending: bool = False, stable: bool = False) -> Picked:
     """``(values, indices)``: the elements along a dim in rising (``descending``: falling) order, and where they stood (int32).
 
@@ -110,6 +116,7 @@ class Sorting(Elementwise):
     d = self._dim("argsort", dim)
     return self._detached(self._sorted(d, self.shape[d] if self.ndim else 1, flag("descending", descending))[1])
 
+  @paired
   def topk(self, k: int, dim: int | str = -1, largest: bool = True, sorted_: bool = True, *, sorted: bool = True) -> Picked:
     """``(values, indices)`` of the k greatest along a dim (``largest=False``: the least), the greatest (least) first; of equal
     ones those that stand first. They are in order whatever ``sorted`` (or ``sorted_``) says.

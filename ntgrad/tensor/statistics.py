@@ -5,10 +5,11 @@ import math
 from typing import Any, NamedTuple, Self
 
 from ntgrad import graph
-from ntgrad.checks import Operand, checked, of_kind
+from ntgrad.checks import Operand, checked, of_kind, paired
 from ntgrad.codegen.dtype import DType, as_float, dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.uop import BinaryOps
+from ntgrad.several import Several
 from ntgrad.tensor.functional import Functional
 from ntgrad.tensor.indexing import Indexing
 from ntgrad.tensor.numeric import Numeric
@@ -18,10 +19,14 @@ from ntgrad.tensor.sorting import Picked
 _CHUNK = 32   # logcumsumexp: elements of a row that are looked at together
 
 
-class MinMax(NamedTuple):
-  """What ``aminmax`` gives."""
+class _MinMax(NamedTuple):
   min: Any
   max: Any
+
+
+class MinMax(Several, _MinMax):
+  """What ``aminmax`` gives."""
+  __slots__ = ()
 
 
 @checked
@@ -81,9 +86,11 @@ class Statistics(Functional, Indexing, Numeric):
     """Running products along a dim, of ints and bools int64; with ``dtype`` elements are cast first. Raises AxisError."""
     return self._wrap(scanned(BinaryOps.MUL, self.lazydata, self._dim("cumprod", dim), dtype))
 
+  @paired
   def cummax(self, dim: int | str = 0) -> Picked:
     """The greatest so far along a dim and where it is (of equal ones the last), int32; a NaN stays. Raises AxisError."""
     return self._running("cummax", BinaryOps.MAX, dim)
+  @paired
   def cummin(self, dim: int | str = 0) -> Picked:
     """The least so far along a dim and where it is (of equal ones the last), int32; a NaN stays. Raises AxisError."""
     return self._running("cummin", BinaryOps.MIN, dim)
@@ -199,7 +206,7 @@ def _log_sums(x: Any) -> Any:
   at = x._from_node(graph.iota(n))
   seen = at.reshape(1, 1, n) <= at.reshape(1, n, 1)
   all_before = seen.where(x.unsqueeze(1), -math.inf)
-  top = all_before.detach().max(2, keepdim=True)
+  top = all_before.detach().max(axis=2, keepdim=True)
   top = (top.abs() < math.inf).where(top, 0.0)
   total = (all_before - top).exp().sum(2)
   none = total.eq(0)

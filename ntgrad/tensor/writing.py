@@ -32,6 +32,10 @@ class Writing(Statistics):
     """A number (or a tensor of one element) everywhere, written in place; see ``add_``."""
     t: Any = value if isinstance(value, Base) else type(self)(value, dtype=self.dtype)  # type: ignore[call-arg]
     return self._in_place("fill_", lambda: t.reshape(()).expand(self.shape))
+  def detach_(self) -> Self:
+    """No gradient passes through this tensor itself from now on; a leaf is none any more."""
+    self.requires_grad = None
+    return self
   @checked
   def copy_(self, x: Any) -> Self:
     """The values of ``x``, broadcast to this shape, cast to this dtype and moved to this device, written in place; see

@@ -450,7 +450,7 @@ TENSOR |= {
   "from_numpy": lambda: call(Tensor.from_numpy, np.ones(2), device="NUMPY", requires_grad=True),
 }
 PLAIN = """abs argwhere atleast_1d atleast_2d atleast_3d bfloat16 bitwise_not bool ceil clone contiguous contiguous_backward
-cos cosh cpu data det detach dim double element_size erf exp exp2 fliplr flipud float floor half hardsigmoid
+cos cosh cpu data det detach detach_ dim double element_size erf exp exp2 fliplr flipud float floor half hardsigmoid
 hardswish int inv inverse is_floating_point isfinite isnan item log log10 log2 logical_not logsigmoid long
 mish nbytes neg nelement numel numpy quick_gelu ravel reciprocal relu relu6 rsqrt sigmoid sign silu sin sinh
 mish nbytes neg nelement numel numpy quick_gelu ravel reciprocal relu relu6 rsqrt sigmoid sign silu sin sinh

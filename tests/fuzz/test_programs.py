@@ -22,7 +22,7 @@ def wrong(p: Program) -> list[str]:
 
 X, I = np.arange(1, 7, dtype=np.float32).reshape(2, 3), np.array([1, -1, 0], np.int32)
 FOUND = {
-  "max of an expanded axis": lambda t, i: (t.unsqueeze(1).expand(2, 4, 3).max(1), X),
+  "max of an expanded axis": lambda t, i: (t.unsqueeze(1).expand(2, 4, 3).max(axis=1), X),
   "sum of an expanded axis": lambda t, i: (t.unsqueeze(1).expand(2, 4, 3).sum(1), X * 4),
   "product of an expanded axis": lambda t, i: (t.unsqueeze(1).expand(2, 5, 3).prod(1), X ** 5),
   "sums of gathered, expanded rows": lambda t, i: (t[i].unsqueeze(1).expand(3, 2, 3).sum(1).sum(0), X[I].sum(0) * 2),

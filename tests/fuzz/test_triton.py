@@ -93,7 +93,7 @@ def check(graph: Callable[[], list[Tensor]], data: Any, sizes: list[int], room: 
 
 
 OTHERS: dict[str, Callable[[], list[Tensor]]] = {
-  "columns": lambda: [E(70, 36).sum(0), E(70, 36).softmax(0), E(5, 40, 33).max(1)],
+  "columns": lambda: [E(70, 36).sum(0), E(70, 36).softmax(0), E(5, 40, 33).max(axis=1)],
   "transposed": lambda: [E(40, 36).T.contiguous() + 1, E(3, 20, 5, 18).permute(0, 3, 1, 2).contiguous()],
   "vector times matrix": lambda: [E(1, 70) @ E(70, 36), E(36, 70) @ E(70, 1)],
   "statistics": lambda: [E(6, 5, 6, 7).mean((0, 2, 3)), E(6, 5, 6, 7).std((0, 1, 2)), E(9, 130).softmax()],

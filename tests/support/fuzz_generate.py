@@ -233,7 +233,8 @@ class Generator:
     if kind == "Tensor": return f"Tensor({text})"
     if kind == "repeat": return f"{text}.repeat{tuple(r.choice([1, 1, 2]) for _ in range(max(t.ndim, 1)))}"
     if kind in ("sum", "max"):
-      return f"{text}.{kind}({d if t.ndim else ''}{', keepdim=True' if t.ndim and self.chance(0.5) else ''})"
+      axis, keep = f"axis={d}" if t.ndim else "", ", keepdim=True" if t.ndim and self.chance(0.5) else ""
+      return f"{text}.{kind}({axis}{keep})"
     if kind == "where": return f"({text} > {r.choice([0, 1, 2])}).where({text}, {r.choice([0, self.other(t) or 1])})"
     if kind in ("stack", "cat"):
       return f"{text}.{kind}({self.other(t) or text}, dim={d})" if self.chance(0.8) else f"{text}.{kind}(dim={d})"

@@ -223,7 +223,8 @@ class Tensor:
   def abs(self) -> Tensor:
     if self.dtype.kind == "b": raise Undefined
     return self._own(np.abs(self.value()), self)
-  def max(self, dim: Any = None, keepdim: bool = False) -> Tensor: return self._own(self.value().max(dim, keepdims=keepdim), self)
+  def max(self, axis: Any = None, keepdim: bool = False) -> Tensor:
+    return self._own(self.value().max(axis, keepdims=keepdim), self)
   def where(self, yes: Tensor, no: Any) -> Tensor:
     if self.dtype.kind != "b" or (no.dtype != yes.dtype if isinstance(no, Tensor) else yes.dtype.kind == "b"): raise Undefined
     return self._own(np.where(self.value(), yes.value(), _value(no)), yes, no, dtype=yes.dtype)

@@ -252,6 +252,7 @@ class Generator:
       return self.define(f"{x}.{how}({d})", how == "cumsum" and x in self.exact, True)
     if how == "logsumexp": return self.define(f"{x}.logsumexp({d}{keep})", False, True)
     what = r.choice([f"{d}{keep}", f"{d}{keep}", "" if how not in ("argmax", "argmin") else f"{d}", f"{tuple(range(n))}"])
+    if how in ("max", "min") and what: what = f"axis={what}"
     self.define(f"{x}.{how}({what})", how in exact and x in self.exact, True)
 
   def product(self, x: str) -> None:

@@ -72,7 +72,7 @@ GRAPHS: dict[str, Callable[[], list[Tensor]]] = {
   "row sum": lambda: [E(6, 32).sum(1)],
   "column sum": lambda: [E(32, 6).sum(0)],
   "sum": lambda: [E(96).sum()],
-  "max": lambda: [E(5, 18).max(1)],
+  "max": lambda: [E(5, 18).max(axis=1)],
   "middle": lambda: [E(3, 8, 4).sum(1)],
   "argmax": lambda: [E(4, 12).argmax(1)],
   "matmul": lambda: [E(8, 12) @ E(12, 16)],

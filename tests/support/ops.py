@@ -313,10 +313,10 @@ rows(
   "reduce",
   (S, "distinct"),
   *[
-    ("max", lambda a: a.max(1), lambda a: a.max(1)),
-    ("min", lambda a: a.min(0), lambda a: a.min(0)),
+    ("max", lambda a: a.max(axis=1), lambda a: a.max(axis=1)),
+    ("min", lambda a: a.min(axis=0), lambda a: a.min(axis=0)),
     ("max all", lambda a: a.max(), lambda a: a.max()),
-    ("max keepdim", lambda a: a.max((0, 1), keepdim=True), lambda a: a.max((0, 1), keepdims=True)),
+    ("max keepdim", lambda a: a.max(axis=(0, 1), keepdim=True), lambda a: a.max(axis=(0, 1), keepdims=True)),
   ],
   kinds="fiub8",
   tol=0,
@@ -337,7 +337,8 @@ rows("reduce", (S, "few"), *[
   ("argsort", lambda a: a.argsort(0), lambda a: np.argsort(a, 0, kind="stable"))], kinds="fiub", grad=False, out="int32")
 rows("reduce", (S, "special"), *[
   ("sort with nan", lambda a: a.sort(1)[0], lambda a: np.sort(a, 1)),
-  ("max with nan", lambda a: a.max(1), lambda a: a.max(1)), ("min with nan", lambda a: a.min(1), lambda a: a.min(1)),
+  ("max with nan", lambda a: a.max(axis=1), lambda a: a.max(axis=1)),
+  ("min with nan", lambda a: a.min(axis=1), lambda a: a.min(axis=1)),
   ("sum with nan", lambda a: a.sum(1), lambda a: a.sum(1))], kinds="f", grad=False)
 rows(
   "softmax",

@@ -147,8 +147,8 @@ class Program:
     axis, keep = self.choose(range(a.ndim)), self.choose([False, True])
     name, f, g = self.pick_from(
       ("sum", lambda x: x.sum(axis, keepdim=keep), lambda x: x.sum(axis, keepdims=keep)), None,
-      ("max", lambda x: x.max(axis, keepdim=keep), lambda x: x.max(axis, keepdims=keep)),
-      ("min", lambda x: x.min(axis, keepdim=keep), lambda x: x.min(axis, keepdims=keep)),
+      ("max", lambda x: x.max(axis=axis, keepdim=keep), lambda x: x.max(axis=axis, keepdims=keep)),
+      ("min", lambda x: x.min(axis=axis, keepdim=keep), lambda x: x.min(axis=axis, keepdims=keep)),
       ("argmax", lambda x: x.argmax(axis, keepdim=keep).float(), lambda x: x.argmax(axis, keepdims=keep).astype(np.float32)))
     self.say(f"{name} {axis} keep={keep}")
     return f(t), np.asarray(g(a))

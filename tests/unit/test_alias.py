@@ -89,7 +89,7 @@ OWN: dict[str, Callable[[Tensor], Tensor]] = {
   "cat": lambda t: Tensor.cat(t, dim=0),
   "stack": lambda t: t.stack(dim=0)[0],
   "sum": lambda t: t.unsqueeze(0).sum(0),
-  "max": lambda t: t.reshape(3, 4, 1).max(-1),
+  "max": lambda t: t.reshape(3, 4, 1).max(axis=-1),
   "tensor": lambda t: Tensor(t),
   "roll": lambda t: t.roll(0),
   "abs": lambda t: t.abs(),

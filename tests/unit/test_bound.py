@@ -55,7 +55,7 @@ CASES: dict[str, tuple[Callable[[], Tensor], int, dict[tuple[Unit, str], int]]] 
   "triangle": (lambda: E(8, 8).tril(), 4 * 128, {}),
   "neighbours": (lambda: (x := E(100))[1:] - x[:-1], 4 * (100 + 99), {(VECTOR, F): 99}),
   "reduction": (lambda: E(8, 64).sum(1), 4 * (512 + 8), {(VECTOR, F): 512}),
-  "greatest": (lambda: E(8, 64).max(1), 4 * (512 + 8), {(VECTOR, F): 512}),
+  "greatest": (lambda: E(8, 64).max(axis=1), 4 * (512 + 8), {(VECTOR, F): 512}),
   # the greatest, the difference, the sum; exp and the quotient
   "softmax": (lambda: E(8, 64).softmax(), 4 * 1024, {(VECTOR, F): 3 * 512, (SPECIAL, F): 2 * 512}),
   "matmul": (lambda: E(16, 32) @ E(32, 8), 4 * (512 + 256 + 128), {(MATRIX, F): 2 * 16 * 32 * 8}),

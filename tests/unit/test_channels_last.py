@@ -97,7 +97,7 @@ def test_values(stride: int, groups: int) -> None:
 
 def test_every_index_stays_within_its_buffer() -> None:
   x, w = Tensor.empty(2, 12, 9, 10), Tensor.empty(16, 12, 3, 3)
-  for k in kernels(x.conv2d(w).relu().conv2d(Tensor.empty(8, 16, 3, 3), padding=(1, 0)).max(1)):
+  for k in kernels(x.conv2d(w).relu().conv2d(Tensor.empty(8, 16, 3, 3), padding=(1, 0)).max(axis=1)):
     for u in k.nodes:
       if u.op not in (Ops.LOAD, Ops.STORE) or len(u.src) > (2 if u.op is Ops.LOAD else 3): continue
       shape = next(p.shape for p in k.params if p.uop is u.src[0])

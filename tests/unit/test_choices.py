@@ -60,7 +60,7 @@ def test_what_was_measured_stays(name: str) -> None:
 
 def test_columns_are_read_along_memory_by_programs_for_every_core() -> None:
   """Whole lines of neighbouring columns, long blocks; the sum is cut in parts where there are few columns."""
-  for make in (lambda: E(8192, 8192).sum(0), lambda: E(8192, 8192).max(0), lambda: E(1, 8192) @ E(8192, 8192)):
+  for make in (lambda: E(8192, 8192).sum(0), lambda: E(8192, 8192).max(axis=0), lambda: E(1, 8192) @ E(8192, 8192)):
     k, = kernels(make())
     tiles = {a.id: a.count for a in optimize(k, CHIP).of_kind(AxisKind.TILE)}
     assert programs(k) >= 2 * 128 and math.prod(tiles.values()) >= 8192 and min(tiles.values()) >= 32, make

@@ -2,11 +2,13 @@
 (``checks="all"``), and buffers beyond 32 bits."""
 from __future__ import annotations
 
+import re
 from typing import Any, Callable
 
 import numpy as np
 import pytest
 
+import ntgrad
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad import Device, Tensor, config, jit, nn
@@ -73,6 +75,151 @@ def test_raised_where_the_host_waits(name: str, device: str) -> None:
   fn(x, bad).realize()
   with pytest.raises(IndexOutOfRangeError): Device.synchronize(device)
   with config(check_indices=0): fn(x, bad).numpy()
+
+
+# ---- the call that the user made
+F = nn.functional
+
+
+def _put(write: Callable[[Tensor, Tensor], Any]) -> Callable[[Tensor, Tensor], Tensor]:
+  """A call that writes to a tensor of its own."""
+  def call(x: Tensor, i: Tensor) -> Tensor:
+    y = x + 0
+    write(y, i)
+    return y
+  return call
+
+
+def _item(y: Tensor, i: Tensor) -> None: y[i] = 5.0
+
+
+def _items(y: Tensor, i: Tensor) -> None: y[:, i] = 5.0
+
+
+def _add(y: Tensor, i: Tensor) -> None: y[i] += 1.0
+
+
+class Words(nn.Module):
+  """A model of the user's: what it calls is named, not it."""
+  def __init__(self, table: Tensor) -> None:
+    super().__init__()
+    self.table = nn.Embedding(10, 10, _weight=table)
+  def forward(self, i: Tensor) -> Tensor: return self.table(i)
+
+
+class Mine(nn.Embedding):
+  """A layer of the user's."""
+
+
+def _mine(x: Tensor, i: Tensor) -> Tensor:
+  layer = Mine(10, 10)
+  layer.weight = x
+  return layer(i)
+
+
+# a table of shape (10, 10) and an index (3,) that may be outside; what the message names
+NAMED: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], str]] = {
+  "x[i]": (lambda x, i: x[i], "getitem"),
+  "x[:, i]": (lambda x, i: x[:, i], "getitem"),
+  "x[i, i]": (lambda x, i: x[i, i], "getitem"),
+  "x[i] = v": (_put(_item), "setitem"),
+  "x[:, i] = v": (_put(_items), "setitem"),
+  "x[i] += v": (_put(_add), "getitem, setitem"),
+  "gather": (lambda x, i: x.gather(0, i.reshape(3, 1)), "gather"),
+  "ntgrad.gather": (lambda x, i: ntgrad.gather(x, 0, i.reshape(3, 1)), "gather"),
+  "take": (lambda x, i: x[0].take(i), "take"),
+  "ntgrad.take": (lambda x, i: ntgrad.take(x[0], i), "take"),
+  "take_along_dim": (lambda x, i: x.take_along_dim(i.reshape(3, 1), 0), "take_along_dim"),
+  "index_select": (lambda x, i: x.index_select(1, i), "index_select"),
+  "ntgrad.index_select": (lambda x, i: ntgrad.index_select(x, 0, i), "index_select"),
+  "index_add": (lambda x, i: x.index_add(0, i, x[:3]), "index_add"),
+  "index_add_": (_put(lambda y, i: y.index_add_(0, i, y[:3] * 2)), "index_add_"),
+  "index_copy": (lambda x, i: x.index_copy(0, i, x[:3] * 2), "index_copy"),
+  "index_copy_": (_put(lambda y, i: y.index_copy_(1, i, y[:, :3] * 2)), "index_copy_"),
+  "index_fill": (lambda x, i: x.index_fill(0, i, 2.0), "index_fill"),
+  "index_fill_": (_put(lambda y, i: y.index_fill_(0, i, 2.0)), "index_fill_"),
+  "index_put": (lambda x, i: x.index_put((i,), x[:3] * 2), "index_put"),
+  "index_put_": (_put(lambda y, i: y.index_put_((i, i), y[0, :3], accumulate=True)), "index_put_"),
+  "put": (lambda x, i: x[0].put(i, x[1, :3]), "put"),
+  "put_": (_put(lambda y, i: y[0].put_(i, y[1, :3] * 2)), "put_"),
+  "scatter": (lambda x, i: x.scatter(0, i.reshape(3, 1), x[:3, :1] * 2), "scatter"),
+  "scatter_": (_put(lambda y, i: y.scatter_(0, i.reshape(3, 1), y[:3, :1] * 2)), "scatter_"),
+  "scatter_add": (lambda x, i: x.scatter_add(0, i.reshape(3, 1), x[:3, :1]), "scatter_add"),
+  "scatter_add_": (_put(lambda y, i: y.scatter_add_(0, i.reshape(3, 1), y[:3, :1] * 2)), "scatter_add_"),
+  "scatter_reduce": (lambda x, i: x.scatter_reduce(0, i.reshape(3, 1), x[:3, :1] * 2, "amax"), "scatter_reduce"),
+  "one_hot": (lambda x, i: i.one_hot(10) * x[:3], "one_hot"),
+  "F.one_hot": (lambda x, i: F.one_hot(i, 10) * x[:3], "one_hot"),
+  "F.embedding": (lambda x, i: F.embedding(i, x), "embedding"),
+  "F.embedding padding": (lambda x, i: F.embedding(i, x, padding_idx=1, scale_grad_by_freq=True), "embedding"),
+  "F.embedding norm": (lambda x, i: F.embedding(i, (x + 0).detach(), max_norm=1.0), "embedding"),
+  "F.embedding_bag": (lambda x, i: F.embedding_bag(i.reshape(1, 3), x), "embedding_bag"),
+  "Embedding": (lambda x, i: nn.Embedding(10, 10, _weight=x)(i), r"nn\.Embedding"),
+  "EmbeddingBag": (lambda x, i: nn.EmbeddingBag(10, 10, _weight=x, mode="sum")(i.reshape(1, 3)), r"nn\.EmbeddingBag"),
+  "in a Sequential": (lambda x, i: nn.Sequential(nn.Embedding(10, 10, _weight=x), nn.ReLU())(i), r"nn\.Embedding"),
+  "in a model": (lambda x, i: Words(x)(i), r"nn\.Embedding"),
+  "a layer of the user's": (_mine, "Mine"),
+  "cross_entropy": (lambda x, i: x[:3].cross_entropy(i), "cross_entropy"),
+  "F.cross_entropy": (lambda x, i: F.cross_entropy(x[:3], i), "cross_entropy"),
+  "CrossEntropyLoss": (lambda x, i: nn.CrossEntropyLoss()(x[:3], i), r"nn\.CrossEntropyLoss"),
+  "smoothed": (lambda x, i: F.cross_entropy(x[:3], i, label_smoothing=0.1), "cross_entropy"),
+  "sparse": (lambda x, i: x[:3].sparse_categorical_crossentropy(i, ignore_index=-100), "sparse_categorical_crossentropy"),
+  "nll_loss": (lambda x, i: x[:3].log_softmax().nll_loss(i), "nll_loss"),
+  "NLLLoss": (lambda x, i: nn.NLLLoss()(x[:3].log_softmax(), i), r"nn\.NLLLoss"),
+  "multi_margin_loss": (lambda x, i: F.multi_margin_loss(x[:3], i), "multi_margin_loss"),
+  "linalg": (lambda x, i: ntgrad.linalg.norm(x[i]), "getitem"),
+}
+
+
+def _said(call: Callable[[], Any]) -> str:
+  with pytest.raises(IndexOutOfRangeError) as e: call()
+  return str(e.value)
+
+
+@pytest.mark.parametrize("how", ["value", "gradient", "captured", "late", "twice"])
+@pytest.mark.parametrize("name", NAMED)
+def test_the_call_of_the_user_is_named(name: str, how: str) -> None:
+  fn, said = NAMED[name]
+  device = Device.DEFAULT
+  good, bad = on(device, [1, 3, 2]), on(device, [1, 12, 2])
+  table = np.arange(100).reshape(10, 10) / 50
+  def loss(x: Tensor, i: Tensor) -> Tensor: return fn(x, i).sum()
+  if how == "captured":
+    x, f = on(device, table, np.float32), jit(loss)
+    for _ in range(3): f(x, good).numpy()
+    def call() -> Any: f(x, bad).numpy()
+  elif how == "gradient":
+    x = on(device, table, np.float32).requires_grad_()
+    def call() -> Any:
+      out = loss(x, bad)
+      if not out.requires_grad: return out.numpy()
+      out.backward()
+      x.grad.numpy()
+  elif how == "late":
+    x = on(device, table, np.float32)
+    kept = loss(x, bad).realize()
+    def call() -> Any: Device.synchronize(kept.device)
+  else:
+    x = on(device, table, np.float32)
+    if how == "twice":   # the same index, of which another line of the user's has made a node
+      others = [x[bad], x.scatter(0, bad.reshape(3, 1), 1.0), bad.one_hot(10), x.T.index_select(0, bad)]
+      text = _said(lambda: fn(x, bad).numpy())
+      assert re.search(rf"(^|, ){said.split(', ')[-1]}(, |:)", text.split("\n")[0]) and len(others) == 4, text
+      return
+    def call() -> Any: fn(x, bad).numpy()
+  text = _said(call)
+  first = text.split("\n")[0]
+  assert re.match(rf"{said}: ", first) and "test_index_checks.py:" in first and "index 12 is outside" in first, text
+
+
+def test_what_is_known_is_named_too() -> None:
+  x = rows("CPU")
+  for call, said in [(lambda: x[:, [2]], "getitem: index 2 on axis 1"), (lambda: x.select(0, 11), "select: index 11"),
+                     (lambda: ntgrad.select(x, 0, 11), "select: index 11"), (lambda: x[11], "getitem: index 11"),
+                     (lambda: x.take([20]), "take: index 20"),
+                     (lambda: nn.Embedding(10, 2)(Tensor.full((2,), 10)), "nn.Embedding: index 10"),
+                     (lambda: nn.CrossEntropyLoss()(x, Tensor.full((10,), 2)), "nn.CrossEntropyLoss: class 2 of 2"),
+                     (lambda: F.nll_loss(x, Tensor([0] * 9 + [7])), "nll_loss: index 7")]:
+    assert _said(lambda call=call: call().numpy()).startswith(said)   # type: ignore[misc]
 
 
 @pytest.mark.parametrize("device", HOSTS)

@@ -114,7 +114,7 @@ def test_sums_products_and_scans(device: str, dtype: str, shape: tuple[int, int]
       for axis in (0, 1): out.add(f"{name} {axis}", getattr(x, name)(axis, dtype=dtype), getattr(a, name)(axis, dtype=dtype))
     out.add("sum of |x|", x.abs().sum(1, dtype=dtype), np.abs(a).sum(1, dtype=dtype))
     out.add("half of a sum", x.sum(1, dtype=dtype) // 2, a.sum(1, dtype=dtype) // np.array(2, dtype))
-    out.add("the greatest running sum", x.cumsum(1, dtype=dtype).max(1), a.cumsum(1, dtype=dtype).max(1))
+    out.add("the greatest running sum", x.cumsum(1, dtype=dtype).max(axis=1), a.cumsum(1, dtype=dtype).max(axis=1))
     wide = x[:, :1].expand(shape[0], 1000), np.repeat(a[:, :1], 1000, 1)
     for name in ("sum", "prod"):
       out.add(f"{name} of repeated", getattr(wide[0], name)(1, dtype=dtype), getattr(wide[1], name)(1, dtype=dtype))

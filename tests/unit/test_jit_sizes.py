@@ -253,7 +253,7 @@ def test_a_number_that_forgot_what_it_is(numpy_device: None, what: str, options:
 
 @pytest.mark.parametrize("fn", [
   lambda x: x.reshape(2, -1) * 2, lambda x: x[:x.shape[0] // 2] + x[x.shape[0] // 2:], lambda x: x.reshape(-1, 4, 3).sum(1),
-  lambda x: x[6:].sum(0) + x[:, None].expand(-1, 2, -1)[:, 1].max(0), lambda x: x[7] * 2,
+  lambda x: x[6:].sum(0) + x[:, None].expand(-1, 2, -1)[:, 1].max(axis=0), lambda x: x[7] * 2,
   lambda x: x + Tensor.ones(x.shape[0] // 2 * 2, 3)
 ])
 def test_what_is_refused_at_some_sizes_is_at_those(numpy_device: None, fn: Any) -> None:

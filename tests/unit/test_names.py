@@ -132,7 +132,7 @@ ONE_TENSOR: dict[str, tuple[Callable[[Any], Any], tuple[str | None, ...]]] = {
   "sum all": (lambda x: x.sum(), ()),
   "sum keepdim": (lambda x: x.sum(1, keepdim=True), BTC),
   "mean": (lambda x: x.mean((0, 2)), (T,)),
-  "max": (lambda x: x.max(0), (T, C)),
+  "max": (lambda x: x.max(axis=0), (T, C)),
   "var": (lambda x: x.var(-1), (B, T)),
   "std": (lambda x: x.std(0), (T, C)),
   "norm": (lambda x: x.norm(axis=2), (B, T)),
@@ -238,7 +238,7 @@ def test_names_do_not_go_by_sizes(size: int) -> None:
   assert [t.names for t in x.unbind("time")] == [(B, C)] and x.flatten(1).names == (B, None)
   assert x[None, 0].names == (None, T, C) if size else True
   if size:
-    assert x.mean((0, 2)).names == (T,) and x.max("batch").names == (T, C)
+    assert x.mean((0, 2)).names == (T,) and x.max(axis="batch").names == (T, C)
 
 
 # ---- messages
@@ -622,7 +622,7 @@ def step(kind: str, draw: Any, s: tuple[int, ...], names: list[str | None], wher
   if kind == "flip":
     return lambda x: x.flip(d), names, np.flip(where, d)
   if kind == "max":
-    return lambda x: x.max(d), names[:d] + names[d + 1 :], where.take(-1, d)
+    return lambda x: x.max(axis=d), names[:d] + names[d + 1 :], where.take(-1, d)
   if kind == "squeeze":
     if s[d] == 1:
       names, where = names[:d] + names[d + 1 :], where.squeeze(d)

@@ -62,7 +62,7 @@ def test_losses_pass_on_what_they_are_given(layer: Any, method: str, given: dict
 
 def test_a_distance_of_ones_own() -> None:
   a, b, c = Tensor(A), Tensor(B), Tensor(C)
-  loss = nn.TripletMarginWithDistanceLoss(distance_function=lambda x, y: (x - y).abs().max(-1), reduction="none")
+  loss = nn.TripletMarginWithDistanceLoss(distance_function=lambda x, y: (x - y).abs().max(axis=-1), reduction="none")
   close(loss(a, b, c), np.maximum(0, np.abs(A - B).max(-1) - np.abs(A - C).max(-1) + 1))
   close(nn.CosineSimilarity(0)(a, b), (A * B).sum(0) / np.sqrt((A * A).sum(0) * (B * B).sum(0)))
   close(nn.PairwiseDistance(keepdim=True)(a, b), np.sqrt(((A - B + 1e-6) ** 2).sum(-1, keepdims=True)))

@@ -128,7 +128,7 @@ def test_what_is_captured_before_is_captured_again(device: str, capsys: pytest.C
 def several(t: Tensor) -> Tensor:
   """Kernels one after another, most of them with run-time sizes."""
   y = (t * 2).softmax(-1)
-  return (y.sum(0) + t.max(0)).realize()
+  return (y.sum(0) + t.max(axis=0)).realize()
 
 
 def expected(a: np.ndarray) -> np.ndarray: return np.asarray(softmax(a * 2).sum(0) + a.max(0))

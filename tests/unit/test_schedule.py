@@ -74,7 +74,7 @@ ONE: dict[str, Callable[[], list[Tensor]]] = {
   "value and its use": lambda: [(y := E(8, 8).exp()), y * 2],
   "diamond at one index": lambda: [(y := E(8, 8).exp().sin()) * 2 + y],
   "cheap diamond at two": lambda: [(y := E(8, 8) + 1) + y.T],
-  "sum and its rows' maximum": lambda: [(x := E(8, 32)).sum(1), x.max(1)],
+  "sum and its rows' maximum": lambda: [(x := E(8, 32)).sum(1), x.max(axis=1)],
   "momentum": lambda: [m := E(32), p := E(32), m.assign(m * 0.9 + E(32)), p.assign(p - m * 0.1)],
 }
 

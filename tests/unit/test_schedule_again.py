@@ -109,7 +109,7 @@ def test_values() -> None:
 def test_operations_that_are_dear_on_a_cpu() -> None:
   """exp of a value in memory, read by two kernels, is computed twice where blocks are loaded meanwhile, stored once elsewhere."""
   x = Tensor.empty(256, 256)
-  e = (x - x.max(1, keepdim=True)).exp()
+  e = (x - x.max(axis=1, keepdim=True)).exp()
   def exps(target: Target) -> int:
     return sum(u.arg is UnaryOps.EXP for k in kernels(e.sum(0), (e * 2).sum(1), target=target) for u in k.nodes)
   assert (exps(BLOCKS), exps(Target("opencl", cores=2))) == (2, 1)

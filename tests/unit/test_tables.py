@@ -77,7 +77,7 @@ def test_dtypes_of_results() -> None:
 
 def test_extremes_give_values_and_the_first_of_equals_is_found() -> None:
   x = Tensor([[1, 5, 5], [3, 3, 1]])
-  assert x.max(1).tolist() == [5, 3] and x.argmax(1).tolist() == [1, 0] and x.topk(2)[1].tolist() == [[1, 2], [0, 1]]
+  assert x.max(axis=1).tolist() == [5, 3] and x.argmax(1).tolist() == [1, 0] and x.topk(2)[1].tolist() == [[1, 2], [0, 1]]
   assert x.sort(1, descending=True)[1].tolist() == [[1, 2, 0], [0, 1, 2]] and Tensor([1.0, 2.0, 3.0, 4.0]).median().item() == 2
 
 

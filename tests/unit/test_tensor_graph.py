@@ -386,7 +386,7 @@ def test_reduction_dtypes() -> None:
 
 def test_extreme_shares_between_ties() -> None:
   x = Tensor([[1.0, 3.0, 3.0], [2.0, 1.0, 0.0]], requires_grad=True)
-  x.max(1).sum().backward()
+  x.max(axis=1).sum().backward()
   same(x.grad, [[0, 0.5, 0.5], [1, 0, 0]])
   same(Tensor([1.0, np.nan]).max(), np.nan)
 
@@ -406,7 +406,7 @@ def test_any_all() -> None:
   for axis in (None, 0, 1):
     same(Tensor(a).any(axis), a.any(axis), dtypes.bool)
     same(Tensor(a).all(axis), a.all(axis), dtypes.bool)
-  same(Tensor([[True, False]]).max(1), [True])
+  same(Tensor([[True, False]]).max(axis=1), [True])
 
 
 def _softmax(a: np.ndarray, axis: int) -> np.ndarray:

@@ -90,7 +90,7 @@ OTHERS: dict[str, Callable[[], list[Tensor]]] = {
   "any": lambda: [(E(5, 6) > 1).any(1)],
   "small_ints": lambda: [E(8, dtype="int8") + E(8, dtype="int8"), E(8, dtype="uint8").sum()],
   "half_sum": lambda: [E(8, 16, dtype="float16").sum(1)],
-  "products": lambda: [E(5, 8).prod(1), E(5, 8).min(1)],
+  "products": lambda: [E(5, 8).prod(1), E(5, 8).min(axis=1)],
   "powers": lambda: [E(5) ** 2.5, E(5) ** E(5), 1 / E(5), E(5).isnan(), E(5).bitcast(I), E(5, dtype=I) << 2],
 }
 ALL = {**GRAPHS, **TRITON, **{name: graph for name, graph in OTHERS.items() if name not in {*GRAPHS, *TRITON}}}
@@ -208,7 +208,7 @@ store data0[a0, a1] = v1 / sum[a1](v1)"""
   for shape in ((3, 40), (17, 5)):
     x, y = numbers(*shape), np.zeros(shape, np.float32)
     free.kernel(y, x)
-    e = np.exp(x * 2 - (x * 2).max(1, keepdims=True))
+    e = np.exp(x * 2 - (x * 2).max(axis=1, keepdims=True))
     np.testing.assert_allclose(y, e / e.sum(1, keepdims=True), rtol=1e-5)
 
 
@@ -280,7 +280,7 @@ def test_an_edited_kernel_runs_and_is_shown(device: str, tmp_path: Path, capsys:
   ntgrad.override(item, path)
   with config(debug=2, color=0): out = graph().numpy()
   assert "edited_overridden" in capsys.readouterr().out
-  e = np.exp(a * 3 - (a * 3).max(1, keepdims=True))
+  e = np.exp(a * 3 - (a * 3).max(axis=1, keepdims=True))
   np.testing.assert_allclose(out, e / e.sum(1, keepdims=True), rtol=1e-5)
   ntgrad.override(item, None)
   with config(debug=2, color=0): graph().numpy()

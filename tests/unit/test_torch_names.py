@@ -83,7 +83,7 @@ def test_extremes() -> None:
   assert np.array_equal(x.grad.numpy(), (a == a.max(1, keepdims=True)))
   same = torch.tensor([[1.0, 1.0], [2.0, 1.0]], requires_grad=True)
   assert torch.autograd.grad(torch.max(same, 1).values.sum(), same)[0].tolist() == [[1, 0], [1, 0]]   # the first of equal ones
-  assert isinstance(x.max(1), Tensor), "the method is tinygrad's and numpy's"
+  assert isinstance(x.max(axis=1), Tensor), "the method's axis is tinygrad's and numpy's"
 
 
 def test_positions_of_parameters() -> None:
@@ -288,5 +288,5 @@ def test_extremes_by_the_name_of_a_dimension() -> None:
     values.sum().backward()
     assert x.grad is not None and x.grad.tolist() == np.eye(3)[where(a, 1)].tolist()
     assert getattr(x, name)(dim=-1, keepdim=True).values.shape == (2, 1) and getattr(x, name)(dim=(0, 1)).shape == ()
-    assert getattr(x, name)(1).tolist() == getattr(x, name)(axis=1).tolist() == values.tolist()
-    with pytest.raises(ArgumentError, match="give one of them"): getattr(x, name)(1, dim=1)
+    assert getattr(x, name)(1).values.tolist() == getattr(x, name)(axis=1).tolist() == values.tolist()
+    with pytest.raises(ArgumentError, match="give one of them"): getattr(x, name)(1, axis=1)

@@ -32,7 +32,7 @@ class Flat:
       self.slices.append((at, at + n))
       at += -(-n // step) * step
     self.size = at
-    self.flat = own(self.join(params)) if moves else params[0].detach().reshape(-1)
+    self.flat = own(self.join(params)) if moves else params[0].detach().reshape(-1).requires_grad_(False)
     self.states: dict[str, Tensor] = {}
     self.masks: dict[tuple[bool, ...], Tensor] = {}
 

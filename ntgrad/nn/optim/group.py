@@ -1,7 +1,7 @@
 """Several optimizers as one."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ntgrad.backends.process import uninterrupted
@@ -27,6 +27,7 @@ class OptimizerGroup:
     if not isinstance(i, int) or not -len(self.optimizers) <= i < len(self.optimizers):
       raise ArgumentError(f"OptimizerGroup: index {shown(i)}; it has {len(self.optimizers)} optimizers")
     return self.optimizers[i]
+  def __iter__(self) -> Iterator[Any]: return iter(self.optimizers)
 
   @property
   def params(self) -> list[Tensor]:
