@@ -50,6 +50,17 @@ def user_frame(depth: int = 1) -> FrameType:
   return f
 
 
+_told: set[str] = set()
+
+
+def say_once(key: str, text: str) -> None:
+  """Say something on standard error, once a process; ``{at}`` in it is the user's line."""
+  if key in _told: return
+  _told.add(key)
+  f = user_frame()
+  print("ntgrad: " + text.replace("{at}", f"{os.path.basename(f.f_code.co_filename)}:{f.f_lineno}"), file=sys.stderr)
+
+
 def note(node: UOp) -> UOp:
   """The user's line makes ``node`` now, which is given back."""
   if config.origins:

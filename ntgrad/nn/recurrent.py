@@ -168,8 +168,7 @@ class _Recurrent(Module):
     states = self._states(name, x, given, one)
     ends: list[State] = []
     for k in range(self.num_layers):
-      if k and self.dropout:
-        with self._in_mode(): x = x.dropout(self.dropout)
+      if k and self.dropout: x = x.dropout(self.dropout, self._trains("nothing is dropped between layers"))
       outputs = []
       for end in self._ends():
         out, state = self._direction(x, f"_l{k}{end}", states[len(ends)], bool(end))
