@@ -9,6 +9,7 @@ from typing import Any
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
+from ntgrad.core import behaving
 from ntgrad.nn.activations import activation_of
 from ntgrad.nn.common import count, last, leaf, probability, size
 from ntgrad.nn.containers import ModuleList
@@ -41,7 +42,7 @@ def attended(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: fl
   if zeros: k, v = [x.pad((0, 0, 0, 1)) for x in (k, v)]
   if mask is not None: mask = mask.pad((0, k.shape[2] - mask.shape[3]))
   if not need_weights:
-    with Tensor.train(dropout_p != 0): return q.scaled_dot_product_attention(k, v, mask, dropout_p), None
+    with behaving(dropout_p != 0): return q.scaled_dot_product_attention(k, v, mask, dropout_p), None
   weights = q._attention_weights(k, mask).dropout(dropout_p, True)
   return weights.dot(v), weights
 

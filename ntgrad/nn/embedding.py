@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ntgrad.checks import checked
+from ntgrad.checks import checked, one_width
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.core import no_grad
@@ -145,6 +145,7 @@ class EmbeddingBag(_Table):
       raise ArgumentError(f"nn.EmbeddingBag: per_sample_weights of shape {per_sample_weights.shape} in mode {self.mode!r} for an "
                           f"index of shape {idx.shape}; they are for mode 'sum', and of the index's shape")
     rows: Any = self._rows(idx)
+    one_width("nn.EmbeddingBag", self.weight, per_sample_weights)
     if per_sample_weights is not None: rows = rows * per_sample_weights.unsqueeze(-1)
     nothing = None if self.padding_idx is None else idx == self.padding_idx
     return bagged(rows, nothing, self.mode, offsets, self.include_last_offset)

@@ -106,7 +106,8 @@ class Module(ModuleBase):
     if self._mode is None and not current.said:
       name = f"nn.{type(self).__name__}"
       say_once(f"mode of {name}", f"{name} at {{at}} is in no Module and does as Tensor.training says, which is False: "
-               f"{otherwise}. In a Module it begins in training. Say which is meant: layer.train(), layer.eval(), or Tensor.training = True")
+               f"{otherwise}. In a Module it begins in training. Say which is meant: layer.train(), layer.eval(), or "
+               "Tensor.training = True")
     return self.training
 
   # ---- what is in it

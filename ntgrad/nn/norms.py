@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from ntgrad.checks import Ints, checked, flag
+from ntgrad.checks import Ints, checked, flag, one_width
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.nn.common import count, size, spatial, untrained
@@ -142,6 +142,7 @@ class InstanceNorm2d(_Tracking):
     name, n = type(self).__name__, self._rank
     if x.ndim not in (n + 1, n + 2) or x.shape[-1 - n] != self.num_features:
       raise ShapeError(f"nn.{name}: input of shape {tuple(x.shape)}, expected (n, {self.num_features}, {spatial(n)})")
+    one_width(f"nn.{name}", x, self.weight, self.bias, *((self.running_mean,) if self.track_running_stats else ()))
     axes, wide = tuple(range(-n, 0)), (self.num_features, *[1] * n)
     if self.track_running_stats and not self._trains(_RUNNING):
       x = (x - self.running_mean.reshape(wide)) * (self.running_var.reshape(wide) + self.eps).rsqrt()
@@ -186,6 +187,7 @@ class InstanceNorm(Module):
     """The input's shape. Raises ShapeError for another number of channels, or nothing behind them."""
     if x.ndim < 3 or x.shape[1] != self.num_features:
       raise ShapeError(f"nn.InstanceNorm: input of shape {tuple(x.shape)}, expected (n, {self.num_features}, ..)")
+    one_width("nn.InstanceNorm", x, self.weight, self.bias)
     return x.layernorm(tuple(range(2, x.ndim)), self.eps)._by_channel(self.weight, self.bias)
 
 
