@@ -8,13 +8,14 @@ host (``Buffer.between``).
 """
 from __future__ import annotations
 
+import math
 from typing import Any, Callable, NamedTuple, Sequence
 
 from ntgrad import graph
 from ntgrad.alias import Alias, caller
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import IndexOutOfRangeError
+from ntgrad.codegen.errors import ArgumentError, IndexOutOfRangeError, NtgradError
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, prod
 from ntgrad.engine.asserts import WORD, Check, Checks, make_checks
@@ -28,11 +29,13 @@ PARTS = 64
 
 class Site(NamedTuple):
   """What an index is for: the name of the operation, what the index is outside of, the user's line, and, where that is not what
-  has to be said, the sentence with ``{value}`` for the index."""
+  has to be said, the sentence with ``{value}`` for the index; a ``float`` is one whose bits are the index."""
   name: str
   of: str
   place: str
   said: str = ""
+  error: type[NtgradError] = IndexOutOfRangeError
+  float: bool = False
 
 
 # ---- the mark
@@ -58,6 +61,21 @@ def within(u: UOp, low: int, end: int, name: str, of: str, device: str | None, i
   out = graph.make(Ops.DETACH, u.dtype, (u,), mark, u.shape, u.device or device)
   if out.note is None: out.note = Site(name, of, caller(), said)
   return out
+
+
+def floats_within(u: UOp, low: float, high: float, name: str, said: str) -> UOp:
+  """Floats that must be from ``low`` to ``high``, in a way that has them checked when they are computed; ``said`` is the sentence
+  with ``{value}`` and ``{element}``. Raises ArgumentError for a number that is outside."""
+  if not prod(u.shape) or not checks_indices(u.device): return u
+  number = graph.const_value(u)
+  if number is not None:
+    if not low <= number <= high: raise ArgumentError(f"{name}: {said.format(value=number, element='every place')}")
+    return u
+  fits = graph.and_(graph.le(low, u), graph.le(u, high))
+  outside = graph.seen_as(graph.cast(graph.detach(u), dtypes.float32), dtypes.int32)   # its bits, which are not those of 0
+  mark = graph.make(Ops.DETACH, dtypes.int32, (graph.where(fits, 0, outside),), ("index", 0, 1, None, None), u.shape, u.device)
+  if mark.note is None: mark.note = Site(name, "", caller(), said, ArgumentError, True)
+  return graph.where(graph.eq(mark, 0), u, math.nan)
 
 
 def notes(u: UOp, parts: int) -> UOp:
@@ -105,7 +123,7 @@ def checks_of(u: UOp) -> Checks:
     text += f" ({site.place}); last at {{element}} of the index, of shape {u.shape}"
     if site.said: text = f"{site.said} ({site.place})"
     each = 1 if prod(u.shape) <= _ONE else PARTS
-    found, memory = make_checks(site.name, device, (Check(text, u.shape, "i", IndexOutOfRangeError),), each)
+    found, memory = make_checks(site.name, device, (Check(text, u.shape, "f" if site.float else "i", site.error),), each)
     found.owner = Alias(memory.node)
     _checks[key] = found
   return found
