@@ -93,7 +93,7 @@ class GPT:
     self.blocks = [Block(width, heads) for _ in range(blocks)]
     self.norm, self.head = nn.RMSNorm(width), nn.Linear(width, letters, bias=False)
     with Tensor.no_grad():   # begin small: what blocks add, and the letters
-      for e in (self.letter, self.place): e.weight *= 0.1
+      for e in (self.letter, self.place): e.weight *= 0.01
       for block in self.blocks:
         for layer in (block.out, block.down): layer.weight /= math.sqrt(2 * blocks)
 

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Callable, NamedTuple, TypeVar, Union, get_arg
 
 import numpy as np
 
-from ntgrad.codegen.dtype import DType
+from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, shown
 from ntgrad.several import Several
 from ntgrad.variable import Bound
@@ -335,6 +335,24 @@ def whole_number(name: str, what: str, value: Any, least: int | None = None) -> 
 def of_kind(kinds: str, name: str, what: str, t: Any, takes: str, error: type[DTypeError] = DTypeError) -> None:
   """Raises DTypeError, or one that is more, for a tensor, ``what`` it is, whose dtype is of none of the kinds."""
   if t.dtype.kind not in kinds: raise error(f"{name}: {what} of {t.dtype.name}; {takes}")
+
+
+def one_width(name: str, *tensors: Any) -> None:
+  """Raises DTypeError for float64 beside smaller floats, of what a function with parameters takes (None: not given): data would
+  widen a model, or a model data. Tensors of shape () widen nothing."""
+  wide = narrow = None
+  for t in tensors:
+    if t is None or (d := t.lazydata.dtype).kind != "f": continue
+    if d is dtypes.float64: wide = t
+    elif narrow is None: narrow = t
+  if wide is not None and narrow is not None and wide.ndim and narrow.ndim: raise mixed(name, wide, narrow)
+
+
+def mixed(name: str, wide: Any, narrow: Any) -> DTypeError:
+  """That float64 and smaller floats meet."""
+  low = narrow.dtype.name
+  return DTypeError(f"{name}: float64 of shape {tuple(wide.shape)} with {low} of shape {tuple(narrow.shape)}; float64 does not "
+                    f"mix with a model's smaller floats: cast the data (x.cast({low!r})) or the model (model.double())")
 
 
 def real_number(name: str, what: str, value: Any) -> Any:

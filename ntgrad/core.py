@@ -30,7 +30,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _frame, _internal = sys._getframe, origins.internal
 _user: CodeType | None = None   # the user's code that made a tensor before
 _grad: ContextVar[bool] = ContextVar("gradients", default=True)
-_training: ContextVar[bool] = ContextVar("training", default=False)
+_training: ContextVar[bool | None] = ContextVar("training", default=None)   # None: nobody has said it
 
 
 class _Mode:
@@ -42,12 +42,26 @@ class _Mode:
   @grad.setter
   def grad(self, value: bool) -> None: _grad.set(value)
   @property
-  def training(self) -> bool: return _training.get()
+  def training(self) -> bool: return _training.get() is True
   @training.setter
   def training(self, value: bool) -> None: _training.set(value)
+  @property
+  def said(self) -> bool:
+    """Whether ``training`` was ever set here."""
+    return _training.get() is not None
 
 
 mode = _Mode()
+
+
+class behaving:
+  """``with behaving(True): ..``: as in training inside; outside it is as if nobody had said so."""
+  __slots__ = ("value", "before")
+
+  def __init__(self, value: bool) -> None: self.value = value
+  def __enter__(self) -> None: self.before = _training.set(self.value)
+  def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    _training.reset(self.before)
 
 _MOVE: dict[Ops, Callable[[UOp, Any], UOp]] = {
   Ops.RESHAPE: graph.reshape, Ops.PERMUTE: graph.permute, Ops.EXPAND: graph.expand, Ops.SHRINK: graph.shrink,

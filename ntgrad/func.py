@@ -115,10 +115,10 @@ def functional_call(module: Any, parameter_and_buffer_dicts: Any, args: Any = No
       if not isinstance(getattr(owner, last, None), Tensor):
         raise ArgumentError(f"functional_call: {type(module).__name__} has no tensor {name!r}")
       before.append((owner, last, getattr(owner, last)))
-      setattr(owner, last, value)
+      object.__setattr__(owner, last, value)   # for this call: it may be no parameter
     return module(*(args if isinstance(args, tuple) else () if args is None else (args,)), **(kwargs or {}))
   finally:
-    for owner, last, value in reversed(before): setattr(owner, last, value)
+    for owner, last, value in reversed(before): object.__setattr__(owner, last, value)
 
 
 __all__ = ["functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "vjp", "vmap"]

@@ -18,6 +18,7 @@ from typing import Any
 
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import NtgradError
+from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UOp
 
 # code, and the offset of an instruction in it; a third is there for the gradient of what that has made
@@ -52,10 +53,6 @@ def user_frame(depth: int = 1) -> FrameType:
   return f
 
 
-def warn(text: str) -> None:
-  """Say something about the user's line that is running."""
-  f = user_frame(2)
-  warnings.warn_explicit(text, UserWarning, f.f_code.co_filename, f.f_lineno)
 def called(name: str) -> tuple[str, str]:
   """What the user called and where, for a message about ``name``, which may be a part of that: the layer, or else the function
   or the operation, that the line called (``nn.Embedding``, ``take``, ``getitem``), and the line as ``model.py:31``."""
@@ -73,6 +70,19 @@ def called(name: str) -> tuple[str, str]:
     f = f.f_back
   assert f is not None
   return layer or name, f"{os.path.basename(f.f_code.co_filename)}:{f.f_lineno}"
+
+
+_told: Recent[Any, bool] = Recent(1024)
+
+
+def say_once(key: Any, text: str, where: tuple[str, int] | None = None) -> None:
+  """A warning at the user's line, or at a file and line, once a process for each ``key``."""
+  if key in _told: return
+  _told[key] = True
+  if where is None:
+    f = user_frame()
+    where = f.f_code.co_filename, f.f_lineno
+  warnings.warn_explicit(text, UserWarning, *where)
 
 
 def note(node: UOp) -> UOp:

@@ -154,7 +154,7 @@ class Capture:
       report.note(f"{self.name} is captured anew: {why}")
       self._changed += 1
       if self._changed == CHANGES + 1:
-        origins.warn(f"jit {self.name}: what it reads has been other at each of the last {CHANGES} calls: {why}; it runs plainly "
+        origins.say_once(("changes", self.name, why), f"jit {self.name}: what it reads has been other at each of the last {CHANGES} calls: {why}; it runs plainly "
                      f"for {REST} calls. Pass it as a Tensor, or read it outside of the function")
       if now.reads.returns:
         found = Capture(self.fn, self.name, self.key, self._all, self._depth, self.strict)

@@ -8,13 +8,14 @@ host (``Buffer.between``).
 """
 from __future__ import annotations
 
+import math
 from typing import Any, Callable, NamedTuple, Sequence
 
 from ntgrad import graph, origins
 from ntgrad.alias import Alias
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import IndexOutOfRangeError
+from ntgrad.codegen.errors import ArgumentError, IndexOutOfRangeError, NtgradError
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, prod
 from ntgrad.engine.asserts import WORD, Check, Checks, make_checks
@@ -29,11 +30,13 @@ _SITES = 4             # calls with one index that are named
 
 class Site(NamedTuple):
   """What an index is for: what the user called, what the index is outside of, the user's line, and, where that is not what has to
-  be said, the sentence with ``{value}`` for the index."""
+  be said, the sentence with ``{value}`` for the index; a ``float`` is one whose bits are the index."""
   name: str
   of: str
   place: str
   said: str = ""
+  error: type[NtgradError] = IndexOutOfRangeError
+  float: bool = False
 
 
 # ---- the mark
@@ -67,6 +70,23 @@ def within(u: UOp, low: int, end: int, name: str, of: str, device: str | None, i
 def outside(name: str, what: str) -> IndexOutOfRangeError:
   """The error for an index that is known now, of what the user called."""
   return IndexOutOfRangeError(f"{origins.called(name)[0]}: {what}")
+
+
+def floats_within(u: UOp, low: float, high: float, name: str, said: str) -> UOp:
+  """Floats that must be from ``low`` to ``high``, in a way that has them checked when they are computed; ``said`` is the sentence
+  with ``{value}`` and ``{element}``. Raises ArgumentError for a number that is outside."""
+  if not prod(u.shape) or not checks_indices(u.device): return u
+  number = graph.const_value(u)
+  if number is not None:
+    if not low <= number <= high: raise ArgumentError(f"{name}: {said.format(value=number, element='every place')}")
+    return u
+  fits = graph.and_(graph.le(low, u), graph.le(u, high))
+  outside = graph.seen_as(graph.cast(graph.detach(u), dtypes.float32), dtypes.int32)   # its bits, which are not those of 0
+  mark = graph.make(Ops.DETACH, dtypes.int32, (graph.where(fits, 0, outside),), ("index", 0, 1, None, None), u.shape, u.device)
+  name, place = origins.called(name)
+  site, known = Site(name, "", place, said, ArgumentError, True), mark.note or ()
+  if site not in known: mark.note = (*known[-_SITES + 1:], site)
+  return graph.where(graph.eq(mark, 0), u, math.nan)
 
 
 def notes(u: UOp, parts: int) -> UOp:
@@ -115,7 +135,8 @@ def checks_of(u: UOp) -> Checks:
     text = f"index {{value}} is outside {of} ({at}); last at {{element}} of the index, of shape {u.shape}"
     if sites[-1].said: text = f"{sites[-1].said} ({at})"
     each = 1 if prod(u.shape) <= _ONE else PARTS
-    found, memory = make_checks(", ".join(names), device, (Check(text, u.shape, "i", IndexOutOfRangeError),), each)
+    kind = "f" if sites[-1].float else "i"
+    found, memory = make_checks(", ".join(names), device, (Check(text, u.shape, kind, sites[-1].error),), each)
     found.owner = Alias(memory.node)
     _checks[key] = found
   return found

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 waited: list[Callable[[str], None]] = []   # called with a device's name when the host has waited for what was launched there
 LATE = "found when the device was waited for"   # an error of something that was launched before
 KINDS = ("CPU", "CL", "CUDA", "NUMPY", "TRITON")
-_ALIASES = {"GPU": "CL", "OPENCL": "CL", "NP": "NUMPY", "POCL": "CPU"}
+_ALIASES = {"OPENCL": "CL", "NP": "NUMPY", "POCL": "CPU"}
 
 
 def canonical(name: str) -> str:
@@ -33,9 +33,48 @@ def _canonical(name: str) -> str:
   kind = m.group(1).upper() if m else ""
   kind = _ALIASES.get(kind, kind)
   if m is None or kind not in KINDS:
-    raise DeviceError(f"device {name!r}: no such device; "
-                      f"devices are {', '.join(KINDS)}, with a number for all but the first (CL:1)")
+    which = "an NVIDIA GPU is CUDA, any other OpenCL device CL" if kind == "GPU" else (
+      f"devices are {', '.join(KINDS)}, with a number for all but the first (CL:1)")
+    raise DeviceError(f"device {name!r}: no such device; {which}; this machine has {', '.join(found())}")
   return kind if m.group(2) is None or int(m.group(2)) == 0 else f"{kind}:{int(m.group(2))}"
+
+
+# ---- which there are
+_there: set[str] = set()   # canonical names of devices that the machine is known to have
+
+
+def there(name: str) -> str:
+  """A canonical name of a device that the machine has; looks for it the first time, and opens nothing. Raises DeviceError."""
+  if name in _there or name in _open: return name
+  have, why = _available(name)
+  if not have: raise DeviceError(f"device {name!r} is not there: {why}; this machine has {', '.join(found())}")
+  _there.add(name)
+  return name
+
+
+def _available(name: str) -> tuple[bool, str]:
+  """Whether the machine has a device, and why not."""
+  kind = name.split(":")[0]
+  if kind == "CUDA":
+    from ntgrad.backends.cuda import driver
+    return driver.available(name)
+  if kind == "TRITON":
+    from ntgrad.backends.cuda import compiler
+    return compiler.available()
+  if kind == "NUMPY": return True, ""
+  from ntgrad.backends.opencl import device
+  return device.available(name)
+
+
+def found() -> list[str]:
+  """The devices that the machine has."""
+  out = [name for name in KINDS if _available(name)[0]]
+  for kind in ("CL", "CUDA"):
+    n = 1
+    while kind in out and _available(f"{kind}:{n}")[0]:
+      out.append(f"{kind}:{n}")
+      n += 1
+  return out
 
 
 class DeviceName(str):
@@ -101,13 +140,13 @@ def best() -> str:
   """The best device that the machine has."""
   from ntgrad.backends.cuda.driver import available as cuda, present
   if present():
-    found, reason = cuda()
-    if found: return "CUDA"
+    have, reason = cuda()
+    if have: return "CUDA"
     if config.debug >= 1: print(f"ntgrad: {reason}", file=sys.stderr)
   from ntgrad.backends.opencl.device import available
-  found, reason = available()
-  if not found: print(f"ntgrad: {reason}; using the slow numpy backend", file=sys.stderr)
-  return "CPU" if found else "NUMPY"
+  have, reason = available()
+  if not have: print(f"ntgrad: {reason}; using the slow numpy backend", file=sys.stderr)
+  return "CPU" if have else "NUMPY"
 
 
 # ---- what people see
@@ -126,15 +165,19 @@ class _Device:
   @property
   def DEFAULT(self) -> str:
     """The default device's canonical name: what was assigned, else ``config.dev`` (``DEV=``), else CUDA, else CPU through OpenCL,
-    else NUMPY (said once)."""
+    else NUMPY (said once). Raises DeviceError for one that the machine has not, also where it is assigned."""
     return default_device()
 
   @DEFAULT.setter
-  def DEFAULT(self, name: str | None) -> None: self.assigned = None if name is None else canonical(name)
+  def DEFAULT(self, name: str | None) -> None: self.assigned = None if name is None else there(canonical(name))
 
   def canonicalize(self, name: str | None) -> str:
-    """The canonical name; None means the default. Raises DeviceError for a name that no device has."""
-    return self.DEFAULT if name is None else canonical(name)
+    """The canonical name; None means the default. Raises DeviceError for a device that the machine has not."""
+    return self.DEFAULT if name is None else there(canonical(name))
+
+  def get_available_devices(self) -> list[str]:
+    """The names of the devices that the machine has. Opens none."""
+    return found()
 
   def memory(self, name: str | None = None) -> Memory:
     """How much memory tensors use on a device (None: the default one), in bytes. Memory of other libraries is not counted.
@@ -172,7 +215,7 @@ _best: list[str] = []
 def default_device() -> str:
   """``Device.DEFAULT``."""
   if Device.assigned is not None: return Device.assigned
-  if config.dev: return canonical(config.dev)
+  if config.dev: return there(canonical(config.dev))
   if not _best:
     _best.append(best())
   return _best[0]

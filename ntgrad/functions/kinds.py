@@ -9,7 +9,7 @@ import ml_dtypes
 from ntgrad.checks import Ints, checked, whole_number
 from ntgrad.codegen.dtype import DType, can_cast as _can_cast, dtypes, promote, promote_tensors
 from ntgrad.codegen.errors import ArgumentError, DTypeError, shown
-from ntgrad.engine.device import Device, DeviceName
+from ntgrad.engine.device import Device, DeviceName, canonical
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.elementwise import broadcast_shape, scalar_dtype
 
@@ -76,15 +76,16 @@ def can_cast(from_: Any, to: Any) -> bool:
 # ---- devices, shapes
 class device(DeviceName):
   """The name of a device, with its ``type`` and ``index``: ``device("cuda:1")``, ``device("cuda", 1)``. A str, so that it stands
-  wherever a device is named; in a ``with`` the default device. Raises DeviceError for a name that no device has."""
+  wherever a device is named; in a ``with`` the default device. Raises DeviceError for a name that no device has; whether the
+  machine has it is asked where it is used."""
 
   def __new__(cls, type: Any, index: int | None = None) -> device:
     number = index if isinstance(type, str) else type
-    if number is None: return super().__new__(cls, Device.canonicalize(type))
+    if number is None: return super().__new__(cls, Device.DEFAULT if type is None else canonical(type))
     kind = type if isinstance(type, str) else "cuda"
     if whole_number("device", "index", number, 0) >= 2 ** 31:
       raise ArgumentError(f"device: index {shown(number)}; it is beneath 2**31")
-    return super().__new__(cls, Device.canonicalize(f"{kind}:{number}"))
+    return super().__new__(cls, canonical(f"{kind}:{number}"))
 
   before: str | None
 

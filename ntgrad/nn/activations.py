@@ -267,7 +267,7 @@ class RReLU(Module):
 
   def __call__(self, input: Tensor) -> Tensor:
     """The input's shape."""
-    return input.rrelu(self.lower, self.upper, self.training)
+    return input.rrelu(self.lower, self.upper, self._trains("the slope is the mean of both"))
 
 
 @checked

@@ -32,6 +32,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
   _said = ("in_features", "n_classes", "cutoffs", "div_value")
 
   def __init__(self, in_features: int, n_classes: int, cutoffs: Sequence[int], div_value: float = 4.0, head_bias: bool = False):
+    super().__init__()
     name = "AdaptiveLogSoftmaxWithLoss"
     size(name, "in_features", in_features), size(name, "n_classes", n_classes)
     given = list(cutoffs)

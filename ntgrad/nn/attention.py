@@ -9,6 +9,7 @@ from typing import Any
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
+from ntgrad.core import behaving
 from ntgrad.nn.activations import activation_of
 from ntgrad.nn.common import count, last, leaf, probability, size
 from ntgrad.nn.containers import ModuleList
@@ -41,7 +42,7 @@ def attended(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout_p: fl
   if zeros: k, v = [x.pad((0, 0, 0, 1)) for x in (k, v)]
   if mask is not None: mask = mask.pad((0, k.shape[2] - mask.shape[3]))
   if not need_weights:
-    with Tensor.train(dropout_p != 0): return q.scaled_dot_product_attention(k, v, mask, dropout_p), None
+    with behaving(dropout_p != 0): return q.scaled_dot_product_attention(k, v, mask, dropout_p), None
   weights = q._attention_weights(k, mask).dropout(dropout_p, True)
   return weights.dot(v), weights
 
@@ -100,7 +101,8 @@ class MultiheadAttention(Module):
     if self.bias_k is not None and self.bias_v is not None:
       k, v = [t.cat(b.expand(n, 1, self.embed_dim), dim=1) for t, b in ((k, self.bias_k), (v, self.bias_v))]
     q, k, v = [t.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for t in (q, k, v)]   # (n, heads, steps, features)
-    out, weights = attended(q, k, v, mask, self.dropout if self.training else 0.0, self.add_zero_attn, need_weights)
+    dropout = self.dropout if self.dropout and self._trains("no weights are dropped") else 0.0
+    out, weights = attended(q, k, v, mask, dropout, self.add_zero_attn, need_weights)
     out = self.out_proj(out.transpose(1, 2).flatten(2))
     if weights is not None:
       if average_attn_weights: weights = weights.mean(1)
@@ -160,6 +162,7 @@ class _Layer(Module):
 
   def _make(self, d_model: int, nhead: int, dim_feedforward: int, dropout: float, activation: str | Callable[..., Any],
             batch_first: bool, norm_first: bool, bias: bool) -> None:
+    super().__init__()
     self.d_model, self.nhead, self.dim_feedforward = d_model, nhead, dim_feedforward
     self.batch_first, self.norm_first = batch_first, norm_first
     self.activation = activation_of(f"nn.{type(self).__name__}", activation)
@@ -242,6 +245,7 @@ class TransformerEncoder(Module):
 
   def __init__(self, encoder_layer: Any, num_layers: int, norm: Any = None, enable_nested_tensor: bool = True,
                mask_check: bool = True):
+    super().__init__()
     self.layers, self.num_layers, self.norm = copies("TransformerEncoder", encoder_layer, num_layers), num_layers, norm
 
   def __call__(self, src: Tensor, mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
@@ -256,6 +260,7 @@ class TransformerDecoder(Module):
   """Copies of a decoder layer, one after the other, then ``norm``."""
 
   def __init__(self, decoder_layer: Any, num_layers: int, norm: Any = None):
+    super().__init__()
     self.layers, self.num_layers, self.norm = copies("TransformerDecoder", decoder_layer, num_layers), num_layers, norm
 
   def __call__(self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None, memory_mask: Tensor | None = None,
@@ -283,6 +288,7 @@ class Transformer(Module):
                dim_feedforward: int = 2048, dropout: float = 0.1, activation: str | Callable[..., Any] = "relu",
                custom_encoder: Callable[..., Any] | None = None, custom_decoder: Callable[..., Any] | None = None,
                layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False, bias: bool = True):
+    super().__init__()
     self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
     given = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
     self.encoder: Any = custom_encoder if custom_encoder is not None else TransformerEncoder(

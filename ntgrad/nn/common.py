@@ -72,11 +72,11 @@ def spatial(n: int) -> str:
   return ", ".join("dhw"[3 - n:])
 
 
-def batched_or_not(layer: str, x: Tensor, n: int) -> None:
-  """Raises ShapeError for an input that has not n spatial dimensions behind its channels."""
-  if x.ndim not in (n + 1, n + 2):
-    dims = spatial(n)
-    raise ShapeError(f"nn.{layer}: input of shape {x.shape}, expected (n, c, {dims}) or (c, {dims})")
+def batched_or_not(layer: str, x: Tensor, n: int, channels: int | None = None) -> None:
+  """Raises ShapeError for an input that has not n spatial dimensions behind its channels, or not so many of these."""
+  if x.ndim not in (n + 1, n + 2) or channels not in (None, x.shape[-1 - n]):
+    c, dims = "c" if channels is None else channels, spatial(n)
+    raise ShapeError(f"nn.{layer}: input of shape {tuple(x.shape)}, expected (n, {c}, {dims}) or ({c}, {dims})")
 
 
 def untrained(value: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, AxisError, MissingKeyError, shown
+from ntgrad.core import behaving, mode
 from ntgrad.nn.module import Module
 
 
@@ -33,6 +34,7 @@ class _Many(Module):
     except (TypeError, ValueError): raise ArgumentError(f"nn.{type(self).__name__}: {shown(index)} is no slice of ints") from None
     out = type(self)()
     out._put(found)
+    out._mode = self._mode
     return out
   def __setitem__(self, index: int, x: Any) -> None: setattr(self, str(self._at(index)), x)
   def __delitem__(self, index: int) -> None:
@@ -63,6 +65,7 @@ class Sequential(_Many):
   """
 
   def __init__(self, *layers: Any):
+    super().__init__()
     if len(layers) == 1 and isinstance(layers[0], Mapping):
       self._names: tuple[str, ...] = tuple(layers[0])
       for k in layers[0]: _name_of(self, "Sequential", k)
@@ -75,8 +78,8 @@ class Sequential(_Many):
 
   def __call__(self, input: Any) -> Any:
     """The input through all layers."""
-    if self._mode is None: return self._run(input)
-    with self._in_mode(): return self._run(input)
+    if self._mode is None or self._mode is mode.training: return self._run(input)
+    with behaving(self._mode): return self._run(input)
 
   def _run(self, x: Any) -> Any:
     for layer in self._all(): x = layer(x)
@@ -87,7 +90,9 @@ class Sequential(_Many):
 class ModuleList(_Many):
   """A list of Modules, whose tensors are called by their numbers. A plain list in an attribute does as well."""
 
-  def __init__(self, modules: Iterable[Any] = ()): self._put(modules)
+  def __init__(self, modules: Iterable[Any] = ()):
+    super().__init__()
+    self._put(modules)
 
 
 @checked
@@ -95,6 +100,7 @@ class ModuleDict(Module):
   """Modules by name. A plain dict in an attribute does as well. Raises ArgumentError for a name that an attribute of it has."""
 
   def __init__(self, modules: Mapping[str, Any] | None = None):
+    super().__init__()
     if modules is not None: self.update(modules)
 
   def __getitem__(self, key: str) -> Any:
@@ -109,7 +115,7 @@ class ModuleDict(Module):
   def __iter__(self) -> Iterator[str]: return iter(self.keys())
   def keys(self) -> list[str]:
     """The names."""
-    return [k for k in vars(self) if k not in ("_mode", "_buffers", "_passing")]
+    return [k for k in vars(self) if k not in self._private]
   def values(self) -> list[Any]:
     """The Modules."""
     return [vars(self)[k] for k in self.keys()]

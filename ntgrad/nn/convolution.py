@@ -5,7 +5,7 @@ import math
 
 from ntgrad.checks import Ints, checked
 from ntgrad.codegen.errors import ArgumentError, ShapeError
-from ntgrad.nn.common import ints, leaf, size
+from ntgrad.nn.common import batched_or_not, ints, leaf, size
 from ntgrad.nn.module import Module, placed
 from ntgrad.tensor import Tensor
 
@@ -32,9 +32,7 @@ class _Convolution(Module):
 
   def _fits(self, x: Tensor) -> None:
     """Raises ShapeError for another rank or number of channels."""
-    if x.ndim != self._rank + 2 or x.shape[1] != self.in_channels:
-      spatial = ", ".join("dhw" if self._rank == 3 else "hw"[:self._rank])
-      raise ShapeError(f"nn.{type(self).__name__}: input of shape {tuple(x.shape)}, expected (n, {self.in_channels}, {spatial})")
+    batched_or_not(type(self).__name__, x, self._rank, self.in_channels)
 
   def extra_repr(self) -> str:
     """The arguments, without those that are as usual."""
@@ -48,7 +46,7 @@ class _Convolution(Module):
 @checked
 @placed
 class Conv2d(_Convolution):
-  """2-d convolution (cross-correlation): ``(n, in_channels, h, w) -> (n, out_channels, h', w')``.
+  """2-d convolution (cross-correlation): ``(n, in_channels, h, w) -> (n, out_channels, h', w')``, or both without n.
 
   ``weight`` is (out_channels, in_channels / groups, *kernel_size), ``bias`` (out_channels,) or None, both from U(-k, k) with
   k = 1/√(in_channels / groups · kernel elements). ``padding`` takes a number, one a dimension, "same" (stride 1) or "valid"
@@ -127,7 +125,7 @@ class ConvTranspose2d(_Convolution):
     self._fits(x)
     name, extra = type(self).__name__, self.output_padding
     least = [(s - 1) * st - 2 * p + d * (k - 1) + 1 for s, st, p, d, k in zip(
-      x.shape[2:], self.stride, self.padding, self.dilation, self.kernel_size)]
+      x.shape[-self._rank:], self.stride, self.padding, self.dilation, self.kernel_size)]
     if output_size is not None:
       asked = output_size if isinstance(output_size, int) else tuple(output_size)[-self._rank:]
       want = ints(name, "output_size", asked, self._rank, 1)

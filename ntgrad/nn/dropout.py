@@ -15,7 +15,7 @@ class _Dropout(Module):
 
   def _drop(self, x: Tensor, shape: tuple[int, ...], alpha: bool = False) -> Tensor:
     """Dropout with one random number for each element of a shape, which is expanded."""
-    return x._dropped(type(self).__name__, self.p, self.training, shape, None, alpha)
+    return x._dropped(type(self).__name__, self.p, self.p != 0 and self._trains("nothing is dropped"), shape, None, alpha)
 
 
 @layer

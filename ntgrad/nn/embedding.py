@@ -4,11 +4,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ntgrad.checks import checked
+from ntgrad.checks import checked, one_width
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.core import no_grad
-from ntgrad.nn.common import leaf, size
+from ntgrad.nn.common import size
 from ntgrad.nn.module import Module, placed
 from ntgrad.tensor import Tensor
 
@@ -67,8 +67,8 @@ class _Table(Module):
   norm_type: float
   scale_grad_by_freq: bool
 
-  def _make(self, n: int, width: int, weight: Tensor, given: Tensor | None, padding_idx: int | None, max_norm: float | None,
-            norm_type: float, scale_grad_by_freq: bool) -> None:
+  def _make(self, n: int, width: int, given: Tensor | None, padding_idx: int | None, max_norm: float | None, norm_type: float,
+            scale_grad_by_freq: bool) -> None:
     name = f"nn.{type(self).__name__}"
     if padding_idx is not None and not -n <= padding_idx < n:
       raise ArgumentError(f"{name}: padding_idx is {padding_idx}, expected {-n} to {n - 1}, a row of {n}")
@@ -76,11 +76,12 @@ class _Table(Module):
     self.max_norm, self.norm_type, self.scale_grad_by_freq = max_norm, norm_type, scale_grad_by_freq
     if given is not None and given.shape != (n, width):
       raise ShapeError(f"{name}: a table of shape {given.shape}, expected {(n, width)}")
-    if given is not None: self.weight = given
-    elif self.padding_idx is None: self.weight = weight
-    else:   # that row begins as zeros
-      rows = Tensor.arange(n).unsqueeze(1)
-      self.weight = (rows != self.padding_idx).where(weight.detach(), 0).requires_grad_()
+    if given is not None:
+      self.weight = given
+      return
+    begin = Tensor.randn(n, width)
+    if self.padding_idx is not None: begin = (Tensor.arange(n).unsqueeze(1) != self.padding_idx).where(begin, 0)
+    self.weight = begin.requires_grad_()
 
   def _rows(self, idx: Tensor) -> Tensor:
     """``weight[idx]``, through which the row ``padding_idx`` gets no gradient."""
@@ -92,7 +93,8 @@ class _Table(Module):
 @checked
 @placed
 class Embedding(_Table):
-  """Rows of a table: int ``(..) -> (.., embed_size)``. ``weight`` is (vocab_size, embed_size), Glorot uniform, or ``_weight``.
+  """Rows of a table: int ``(..) -> (.., embed_size)``. ``weight`` is (vocab_size, embed_size), normal with mean 0 and
+  variance 1, or ``_weight``.
 
   The row ``padding_idx`` begins as zeros and gets no gradient. ``max_norm``: rows that are used are made that long at most (by
   the norm ``norm_type``), in the table. ``scale_grad_by_freq``: gradients are divided by how often an index stands in the call.
@@ -103,8 +105,7 @@ class Embedding(_Table):
   def __init__(self, vocab_size: int, embed_size: int, padding_idx: int | None = None, max_norm: float | None = None,
                norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False, _weight: Tensor | None = None):
     self.vocab_size, self.embed_size = size("Embedding", "vocab_size", vocab_size), size("Embedding", "embed_size", embed_size)
-    made = leaf(vocab_size, embed_size, bound=math.sqrt(6 / (vocab_size + embed_size)))
-    self._make(vocab_size, embed_size, made, _weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
+    self._make(vocab_size, embed_size, _weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
 
   def __call__(self, idx: Tensor) -> Tensor:
     """``(..) -> (.., embed_size)``, as ``weight[idx]``. Raises DTypeError for an index that is not an integer."""
@@ -135,8 +136,7 @@ class EmbeddingBag(_Table):
     if mode not in ("sum", "mean", "max"): raise ArgumentError(f"nn.EmbeddingBag: mode {mode!r}; it takes 'sum', 'mean' or 'max'")
     self.num_embeddings, self.embedding_dim, self.mode = num_embeddings, embedding_dim, mode
     self.include_last_offset = include_last_offset
-    made = Tensor.randn(num_embeddings, embedding_dim, requires_grad=True)
-    self._make(num_embeddings, embedding_dim, made, _weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
+    self._make(num_embeddings, embedding_dim, _weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
 
   def __call__(self, idx: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
     """``(n, k) -> (n, embedding_dim)``, or ``(k,)`` and ``offsets``; with a weight for each index, of its shape, in mode "sum". A
@@ -148,6 +148,7 @@ class EmbeddingBag(_Table):
       raise ArgumentError(f"nn.EmbeddingBag: per_sample_weights of shape {per_sample_weights.shape} in mode {self.mode!r} for an "
                           f"index of shape {idx.shape}; they are for mode 'sum', and of the index's shape")
     rows: Any = self._rows(idx)
+    one_width("nn.EmbeddingBag", self.weight, per_sample_weights)
     if per_sample_weights is not None: rows = rows * per_sample_weights.unsqueeze(-1)
     nothing = None if self.padding_idx is None else idx == self.padding_idx
     return bagged(rows, nothing, self.mode, offsets, self.include_last_offset)

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import math
 
-from ntgrad.checks import checked
+from ntgrad.checks import checked, one_width
 from ntgrad.codegen.errors import ShapeError
 from ntgrad.nn.common import last, leaf, size
 from ntgrad.nn.module import Module, placed
@@ -60,6 +60,7 @@ class Bilinear(Module):
 
 def bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
   """``xᵀ weight[k] y + bias[k]`` for each k, of tensors that fit."""
+  one_width("bilinear", x, y, weight, bias)
   k, i, j = weight.shape
   out = x.dot(weight.permute(1, 0, 2).reshape(i, k * j)).reshape(*x.shape[:-1], k, j).dot(y.unsqueeze(-1)).squeeze(-1)
   return out if bias is None else out + bias

@@ -2,28 +2,30 @@
 
 A Module keeps no lists. Its parameters and Modules are found in its attributes, in lists and dicts among them, and in objects
 that are no Modules, as ``nn.state.get_state_dict`` finds tensors. So attributes may be set at any time, in any way, and
-``super().__init__()`` need not be called.
+``super().__init__()`` need not be called. A class that calls it is as PyTorch's are: it and the Modules that are given to it
+begin in training, and a plain tensor cannot take a parameter's place.
 
-**Training.** ``Tensor.training`` (``with Tensor.train():``) says how layers behave, unless a Module has a mode of its own, which
-``train`` and ``eval`` give it and all Modules in it: then that counts for this Module, and, in the ``forward`` of a model, for
-whatever it calls that has no mode of its own (``x.dropout()``, plain objects). ``train(None)`` takes it away again.
+**Training.** A Module may have a mode of its own: such a class begins with one, and ``train`` and ``eval`` give one to a Module
+and all Modules in it. It counts for this Module, and, in the ``forward`` of a model, for whatever it calls that has none
+(``x.dropout()``, plain objects). What has none (a layer that stands alone or in a plain class) behaves as ``Tensor.training``
+(``with Tensor.train():``) says. ``train(None)`` takes the mode away again.
 """
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, Self, TypeVar
 
 from ntgrad import graph
 from ntgrad.alias import Alias
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError, DTypeError, MissingNameError, shown
-from ntgrad.core import mode as current
+from ntgrad.codegen.errors import ArgumentError, AssignError, DTypeError, MissingNameError, shown
+from ntgrad.core import behaving, mode as current
 from ntgrad.engine.device import Device
 from ntgrad.nn.tree import ModuleBase, is_buffer, tensors, walk
+from ntgrad.origins import say_once
 from ntgrad.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -40,7 +42,31 @@ class Module(ModuleBase):
   """
   _room: ClassVar[str] = "nn."                    # for messages
   _mode: bool | None = None
+  _begun: bool = False                            # ``super().__init__()`` was called
   _passing: frozenset[str] = frozenset()          # of ``_buffers`` the ones that are not saved
+  _private: ClassVar[frozenset[str]] = frozenset(("_mode", "_begun", "_buffers", "_passing"))   # attributes that are its own
+
+  def __init__(self) -> None:
+    """It is as PyTorch's from here on: see the head of ``nn/module.py``."""
+    self._begun = self._mode = True
+    _begin(list(vars(self).values()))
+
+  def __setattr__(self, name: str, value: Any) -> None:
+    old = self.__dict__.get(name)
+    if isinstance(old, Tensor) and old._state == 2 and name not in self._buffers: self._displaces(name, value)
+    if self._mode is not None: _begin(value)
+    super().__setattr__(name, value)
+
+  def _displaces(self, name: str, value: Any) -> None:
+    """Raises AssignError for what cannot be a parameter where there is one; elsewhere a plain tensor becomes the parameter."""
+    if not isinstance(value, Tensor):
+      if value is None or isinstance(value, ModuleBase) or not self._begun: return
+    elif value._state != 0 and not (self._begun and value._state == 1): return
+    elif not self._begun:
+      if value.is_floating_point(): value.requires_grad = True
+      return
+    raise AssignError(f"{type(self).__name__}.{name} is a parameter, and {shown(value)} is none; assign nn.Parameter(..) of it, "
+                      f"or write it: with no_grad(): m.{name}.copy_(..)")
 
   def __init_subclass__(cls, **kwargs: Any) -> None:
     """``forward`` and ``__call__`` are one: a class that defines one of them has the other as well."""
@@ -54,7 +80,7 @@ class Module(ModuleBase):
     forward = getattr(self, "forward", None)
     if forward is None: raise ArgumentError(f"{type(self).__name__}: cannot be called; define forward(self, ..)")
     if self._mode is None or self._mode is current.training: return forward(*args, **kwargs)
-    with Tensor.train(self._mode): return forward(*args, **kwargs)
+    with behaving(self._mode): return forward(*args, **kwargs)
 
   # ---- training or not
   @property
@@ -75,7 +101,14 @@ class Module(ModuleBase):
   def eval(self) -> Self:
     """``train(False)``."""
     return self.train(False)
-  def _in_mode(self) -> AbstractContextManager[Any]: return Tensor.train(self.training)
+  def _trains(self, otherwise: str) -> bool:
+    """``training``, of a layer whose result it changes: that nobody has said it, and what is ``otherwise``, is told once."""
+    if self._mode is None and not current.said:
+      name = f"nn.{type(self).__name__}"
+      say_once(f"mode of {name}", f"{name} is in no Module and does as Tensor.training says, which is False: "
+               f"{otherwise}. In a Module it begins in training. Say which is meant: layer.train(), layer.eval(), or "
+               "Tensor.training = True")
+    return self.training
 
   # ---- what is in it
   def named_modules(self) -> Iterator[tuple[str, Module]]:
@@ -133,6 +166,7 @@ class Module(ModuleBase):
     self.add_module(name, module)
   def register_parameter(self, name: str, param: Tensor | None) -> None:
     """Set an attribute to a tensor that is trained, or to None. Raises ArgumentError for a name that no attribute can have."""
+    if param is not None and param._state == 0: param.requires_grad = True
     setattr(self, self._new("register_parameter", name), param)
   def _new(self, what: str, name: str) -> str:
     if not name.isidentifier() or hasattr(type(self), name):
@@ -219,6 +253,21 @@ def _modules_of(root: Module, deep: bool) -> Iterator[tuple[str, Module]]:
     if isinstance(p.value, Module) and id(p.value) not in seen:
       seen.add(id(p.value))
       yield p.path, p.value
+
+
+def _begin(x: Any) -> None:
+  """Have Modules that have no mode begin in training: this one, those in it, or those in a list, tuple or dict."""
+  if not isinstance(x, (Module, list, tuple, dict)): return
+  stack, seen = [x], set()
+  while stack:
+    at: Any = stack.pop()
+    if id(at) in seen: continue
+    seen.add(id(at))
+    if isinstance(at, Module):
+      if at._mode is not None: continue   # so all in it have one
+      at._mode = True
+      at = vars(at)
+    stack.extend([v for v in (at.values() if isinstance(at, dict) else at) if isinstance(v, (Module, list, tuple, dict))])
 
 
 def forward_of(cls: type) -> Callable[..., Any]:

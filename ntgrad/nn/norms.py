@@ -2,13 +2,16 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
-from ntgrad.checks import Ints, checked, flag
+from ntgrad.checks import Ints, checked, flag, one_width
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.nn.common import count, size, spatial, untrained
 from ntgrad.nn.module import Module, placed
 from ntgrad.tensor import Tensor
+
+_RUNNING = "it normalises by the running statistics, which stay as they are"
 
 
 def _factor(name: str, momentum: float | None) -> float | None:
@@ -55,12 +58,13 @@ class BatchNorm(_Tracking):
 
   In training, by the batch's own mean and (biased) variance, and the running ones move towards it by ``momentum`` (the variance
   unbiased, as in PyTorch; None: they are the mean over all batches so far); else by the running ones. ``affine`` adds ``weight``
-  and ``bias`` of shape (sz,), the latter unless ``bias`` is False. Under this name and as BatchNorm1d, 2d and 3d.
+  and ``bias`` of shape (sz,), the latter unless ``bias`` is False. This name takes any number of dimensions from 2.
 
   By place the parameters are tinygrad's, or PyTorch's where ``momentum``, a float or None, is third:
   ``(sz, eps, momentum, affine, track_running_stats)``.
   """
   _said = ("*sz", "eps", "momentum", "affine", "track_running_stats")
+  _ranks: ClassVar[tuple[int, ...]] = ()   # numbers of dimensions that it takes; none: any from 2
 
   def __init__(self, sz: int, eps: float = 1e-5, affine: bool | float | None = True, track_running_stats: bool = True,
                momentum: bool | float | None = 0.1, bias: bool = True):
@@ -74,7 +78,7 @@ class BatchNorm(_Tracking):
 
   def calc_stats(self, x: Tensor) -> tuple[Tensor, Tensor]:
     """The mean and biased variance, each (sz,), to normalise ``x`` by: the batch's own, or the running ones outside training."""
-    if self.track_running_stats and not self.training: return self.running_mean, self.running_var
+    if self.track_running_stats and not self._trains(_RUNNING): return self.running_mean, self.running_var
     axes = tuple(i for i in range(x.ndim) if i != 1)
     mean = x.mean(axis=axes)
     # Σ(x - mean) is 0, so the variance has no gradient through the mean: no reduction needed to find that out
@@ -82,9 +86,11 @@ class BatchNorm(_Tracking):
     return mean, (centred * centred).mean(axis=axes)
 
   def __call__(self, x: Tensor) -> Tensor:
-    """``(n, sz, ..) -> (n, sz, ..)``. Raises ShapeError for another sz, in training ArgumentError for one value a channel."""
-    if x.ndim < 2 or x.shape[1] != self.sz:
-      raise ShapeError(f"nn.BatchNorm: input of shape {tuple(x.shape)}, expected (n, {self.sz}, ..)")
+    """``(n, sz, ..) -> (n, sz, ..)``. Raises ShapeError for another sz or number of dimensions, in training ArgumentError for one
+    value a channel."""
+    if x.ndim < 2 or x.shape[1] != self.sz or (self._ranks and x.ndim not in self._ranks):
+      wanted = " or ".join([f"(n, {self.sz}{', ' * (n > 2)}{spatial(n - 2)})" for n in self._ranks]) or f"(n, {self.sz}, ..)"
+      raise ShapeError(f"nn.{type(self).__name__}: input of shape {tuple(x.shape)}, expected {wanted}")
     mean, var = self.calc_stats(x)
     if self.track_running_stats and self.training:
       n = x.numel() // self.sz
@@ -93,7 +99,22 @@ class BatchNorm(_Tracking):
     return x.batchnorm(self.weight, self.bias, mean, (var + self.eps).rsqrt())
 
 
-BatchNorm1d = BatchNorm2d = BatchNorm3d = BatchNorm
+@checked
+class BatchNorm1d(BatchNorm):
+  """:class:`BatchNorm` of ``(n, sz)`` or ``(n, sz, w)``."""
+  _ranks = (2, 3)
+
+
+@checked
+class BatchNorm2d(BatchNorm):
+  """:class:`BatchNorm` of ``(n, sz, h, w)``."""
+  _ranks = (4,)
+
+
+@checked
+class BatchNorm3d(BatchNorm):
+  """:class:`BatchNorm` of ``(n, sz, d, h, w)``."""
+  _ranks = (5,)
 
 
 @checked
@@ -121,8 +142,9 @@ class InstanceNorm2d(_Tracking):
     name, n = type(self).__name__, self._rank
     if x.ndim not in (n + 1, n + 2) or x.shape[-1 - n] != self.num_features:
       raise ShapeError(f"nn.{name}: input of shape {tuple(x.shape)}, expected (n, {self.num_features}, {spatial(n)})")
+    one_width(f"nn.{name}", x, self.weight, self.bias, *((self.running_mean,) if self.track_running_stats else ()))
     axes, wide = tuple(range(-n, 0)), (self.num_features, *[1] * n)
-    if self.track_running_stats and not self.training:
+    if self.track_running_stats and not self._trains(_RUNNING):
       x = (x - self.running_mean.reshape(wide)) * (self.running_var.reshape(wide) + self.eps).rsqrt()
     else:
       if self.training: self._enough(x, math.prod(x.shape[-n:]))
@@ -165,6 +187,7 @@ class InstanceNorm(Module):
     """The input's shape. Raises ShapeError for another number of channels, or nothing behind them."""
     if x.ndim < 3 or x.shape[1] != self.num_features:
       raise ShapeError(f"nn.InstanceNorm: input of shape {tuple(x.shape)}, expected (n, {self.num_features}, ..)")
+    one_width("nn.InstanceNorm", x, self.weight, self.bias)
     return x.layernorm(tuple(range(2, x.ndim)), self.eps)._by_channel(self.weight, self.bias)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from ntgrad.checks import checked
+from ntgrad.checks import checked, one_width
 from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
 from ntgrad.nn.common import count, last, leaf, probability, size
 from ntgrad.nn.module import Module, placed
@@ -73,6 +73,7 @@ class _Cell(Module):
     shape = (*x.shape[:-1], h)
     for s in state:
       if s is not None and s.shape != shape: raise ShapeError(f"nn.{name}: a state of shape {s.shape}, expected {shape}")
+    one_width(f"nn.{name}", x, self.weight_ih, *state)
     given = tuple([Tensor.zeros(*shape, dtype=x.dtype, device=x.device) if s is None else s for s in state])
     before = _from_input(self._kind, x, self.weight_ih, self.bias_ih, self.bias_hh)
     return _STEPS[self._kind](before, given, self.weight_hh.transpose(0, 1), self.bias_hh)
@@ -165,11 +166,11 @@ class _Recurrent(Module):
     if one: x = x.unsqueeze(1)
     elif self.batch_first: x = x.transpose(0, 1)
     if not x.shape[0]: raise ShapeError(f"nn.{name}: input of shape {x.shape} has no steps, expected at least one")
+    one_width(f"nn.{name}", x, self.weight_ih_l0, *(given or ()))
     states = self._states(name, x, given, one)
     ends: list[State] = []
     for k in range(self.num_layers):
-      if k and self.dropout:
-        with self._in_mode(): x = x.dropout(self.dropout)
+      if k and self.dropout: x = x.dropout(self.dropout, self._trains("nothing is dropped between layers"))
       outputs = []
       for end in self._ends():
         out, state = self._direction(x, f"_l{k}{end}", states[len(ends)], bool(end))

@@ -17,7 +17,6 @@ import site
 import sys
 import sysconfig
 import types
-import warnings
 from collections import deque
 from collections.abc import Iterable, Mapping
 from enum import Enum
@@ -29,9 +28,8 @@ import numpy as np
 
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import shown
-from ntgrad.codegen.recent import Recent
 from ntgrad.core import Base
-from ntgrad.origins import is_internal
+from ntgrad.origins import is_internal, say_once
 from ntgrad.stamps import Stamped
 
 MOST = 4096          # elements of a container that is compared as a whole, and bytes of an array
@@ -47,7 +45,6 @@ _LIBRARIES = tuple({os.path.realpath(p) + os.sep for p in (
   site.getusersitepackages())})
 _DIRECT = (dict, types.MappingProxyType, list, tuple, deque)   # what [key] reads at once
 _getitem = operator.getitem
-_told: Recent[Any, bool] = Recent(1024)   # what was said
 
 
 @lru_cache(maxsize=4096)
@@ -303,9 +300,7 @@ class Reads:
     lines = []
     for text, file, line in self.unknown:
       lines.append(f"{text} ({os.path.basename(file)}:{line})")
-      if (text, file, line) in _told: continue
-      _told[text, file, line] = True
-      warnings.warn_explicit(f"{name}: {text}. It stays what it is when the function is captured", UserWarning, file, line)
+      say_once((text, file, line), f"{name}: {text}. It stays what it is when the function is captured", (file, line))
     return lines
 
 

@@ -5,7 +5,7 @@ import math
 from typing import Any, Self
 
 from ntgrad import graph
-from ntgrad.checks import Operand, checked
+from ntgrad.checks import Operand, checked, one_width
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.codegen.uop import BinaryOps
@@ -32,6 +32,7 @@ class Attention(Functional, Drawing):
     keys and values of fewer heads, each of which serves h / heads queries that follow each other, without being copied.
     ``dropout_p`` drops weights in training only (``Tensor.train``). Raises ShapeError, ArgumentError.
     """
+    one_width(_NAME, self, key, value)
     if not self._names is key._names is value._names is None:
       return self._attention_named(key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if is_causal and attn_mask is not None: raise ArgumentError(f"{_NAME}: is_causal with attn_mask; give one of them")

@@ -9,7 +9,7 @@ import math
 from typing import Any, Self, Sequence
 
 from ntgrad import graph
-from ntgrad.checks import Ints, Operand, checked
+from ntgrad.checks import Ints, Operand, checked, one_width
 from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.codegen.uop import UOp
 from ntgrad.names import Places, text
@@ -122,6 +122,7 @@ class Convolution(Elementwise, Movement):
                        "(by position the order is weight, bias, groups, stride, dilation, padding)")
     if bias is not None and bias.shape != (sw[0],):
       raise ShapeError(f"{name}: bias {bias.shape} with weight {sw}; it must be ({sw[0]},)")
+    one_width(name, self, weight, bias)
     st, di = numbers(name, "stride", stride, n, 1), numbers(name, "dilation", dilation, n, 1)
     kernel = sw[2:]
     pairs = _named_paddings(name, padding, kernel, st, di) if isinstance(padding, str) else paddings(name, padding, n)

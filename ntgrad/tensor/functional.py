@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any, Callable, Self, Sequence
 
 from ntgrad import graph
-from ntgrad.checks import Operand, checked
+from ntgrad.checks import Operand, checked, mixed, one_width
 from ntgrad.codegen.dtype import DType, dtypes, promote
 from ntgrad.codegen.errors import ShapeError
 from ntgrad.codegen.uop import UOp
@@ -19,6 +19,14 @@ def _product(name: str, a: UOp, b: UOp, dtype: DType | None = None) -> tuple[UOp
   out = a.dtype if a.dtype is b.dtype else promote(a.dtype, b.dtype)
   acc = graph.acc_dtype(out if dtype is None else promote(out, dtype))
   return graph.cast(a, acc), graph.cast(b, acc), dtype or (acc if out.kind == "e" else out)
+
+
+def unwidened(name: str, tensors: Sequence[Any]) -> None:
+  """Raises DTypeError where float64 meets a smaller float that requires a gradient, in a product: data would widen a model."""
+  floats = [t for t in tensors if t.dtype.kind == "f" and t.ndim]
+  wide = next((t for t in floats if t.dtype is dtypes.float64), None)
+  narrow = next((t for t in floats if t.dtype is not dtypes.float64 and t._state > 0), None)
+  if wide is not None and narrow is not None: raise mixed(name, wide, narrow)
 
 
 def names_of_product(name: str, tensors: Sequence[Any], places: Sequence[Places], ndim: int) -> Names | None:
@@ -49,7 +57,8 @@ class Functional(Elementwise, Movement):
     """The matrix product: 1-d with 1-d is the inner product; dims before the last two broadcast. Raises ShapeError.
 
     (.., m, k) @ (.., k, n) -> (.., m, n), in the dtype that both have together, or ``dtype``. float16, bfloat16 and fp8 are added
-    up in float32, small ints and bools in int32; int sums that the dtype does not hold wrap.
+    up in float32, small ints and bools in int32; int sums that the dtype does not hold wrap. Raises DTypeError for float64 with a
+    smaller float that requires a gradient.
     """
     if not isinstance(w, Functional): w = self._from_host(w)
     x, y = self.lazydata, w.lazydata
@@ -61,6 +70,7 @@ class Functional(Elementwise, Movement):
       fit("matmul", (self, w), *_product_places(nx, ny), "factor")
       raise ShapeError(f"matmul: shapes {text(self)} and {text(w)}; the last dimension of the first ({k}) must equal "
                        f"the {'second to last' if ny > 1 else 'only'} dimension of the second ({sy[-2 if ny > 1 else 0]})")
+    if x.dtype is not y.dtype: unwidened("matmul", (self, w))
     a, b, out = _product("matmul", x, y, None if dtype is None else dtypes.of(dtype))
     called = None if self._names is w._names is None else names_of_product("matmul", (self, w), *_product_places(nx, ny))
     if nx == 1 and ny == 1:
@@ -89,7 +99,9 @@ class Functional(Elementwise, Movement):
   def __imatmul__(self, x: Any) -> Self: return self._in_place("@=", lambda: self @ x)
 
   def linear(self, weight: Operand, bias: Operand | None = None) -> Self:
-    """``self @ weight + bias`` with a weight (in, out), or ``self * weight`` for a 1-d one. Raises ShapeError."""
+    """``self @ weight + bias`` with a weight (in, out), or ``self * weight`` for a 1-d one. Raises ShapeError,
+    DTypeError for float64 with smaller floats."""
+    one_width("linear", self, weight, bias)
     x = self * weight if weight.ndim == 1 else self.dot(weight)
     return x if bias is None else x + bias
 

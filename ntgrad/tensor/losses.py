@@ -14,6 +14,7 @@ from ntgrad.checks import Operand, checked
 from ntgrad.codegen.dtype import DType, promote
 from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
 from ntgrad.core import Base, real_number
+from ntgrad.engine.bounds import floats_within
 from ntgrad.names import text
 from ntgrad.tensor.class_losses import ClassLosses
 from ntgrad.tensor.elementwise import broadcast_shape
@@ -172,7 +173,8 @@ class Losses(ClassLosses):
   # ---- of probabilities
   def binary_cross_entropy(self, target: Operand, weight: Operand | None = None, reduction: str = "mean") -> Self:
     """-(y log x + (1 - y) log(1 - x)) for probabilities, times a weight that broadcasts, reduced. A logarithm is at least -100,
-    without slope there. Raises ShapeError."""
+    without slope there. Raises ShapeError; ArgumentError for what is no probability, where the host next waits (as indices are
+    checked)."""
     return self._bce("binary_cross_entropy", target, weight, reduction)
 
   def binary_crossentropy(self, Y: Operand, reduction: str = "mean") -> Self:
@@ -181,6 +183,9 @@ class Losses(ClassLosses):
 
   def _bce(self, name: str, target: Any, weight: Any, reduction: str) -> Self:
     x, y, out = self._against(name, target)
+    of_logits = f"{name}_logits" if name == "binary_crossentropy" else f"{name}_with_logits"
+    said = f"{{value}} at {{element}} of an input of shape {text(self)}, which takes probabilities (0 to 1); for logits there is "
+    x = x._wrap(floats_within(x.lazydata, 0.0, 1.0, name, said + of_logits))
     def log(x: Any) -> Any:
       least = (x >= 0) & (x <= math.exp(-100))
       return least.where(-100.0, least.where(1.0, x).log())

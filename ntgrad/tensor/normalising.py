@@ -5,7 +5,7 @@ import math
 from typing import Any, Self, Sequence
 
 from ntgrad import graph
-from ntgrad.checks import Operand, checked
+from ntgrad.checks import Operand, checked, one_width
 from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.codegen.uop import UnaryOps
 from ntgrad.core import no_grad, real_number
@@ -38,6 +38,7 @@ class Normalising(Reduction, Movement):
     """The last dims, which have sizes ``normalized_shape``, as what is given with them has too. Raises ShapeError."""
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     n = self.ndim - len(shape)
+    one_width(name, self, *[t for _, t in given])
     if not shape or n < 0 or self.shape[n:] != shape:
       raise ShapeError(f"{name}: normalized_shape {shape} for input {text(self)}; it must have the sizes of the last dimensions")
     for what, t in given:
@@ -82,6 +83,7 @@ class Normalising(Reduction, Movement):
     Raises ShapeError.
     """
     axes = self._dims("batchnorm", axis)
+    one_width("batchnorm", self, weight, bias, mean, invstd)
     shape = tuple([s if i in axes else 1 for i, s in enumerate(self.shape)])
     channels = tuple([s for s in shape if s != 1])
 
@@ -104,6 +106,7 @@ class Normalising(Reduction, Movement):
     if self.ndim < least: raise ShapeError(f"{name}: shape {text(self)}; it takes (n, channels{', ..' * (least > 2)}) at least")
     self._needs_floats(name)
     c = self.shape[1]
+    one_width(name, self, *[t for _, t in given])
     for what, t in given:
       if t is not None and t.shape != (c,):
         raise ShapeError(f"{name}: {what} of shape {t.shape} for input {text(self)}; it must have one element a channel, ({c},)")

@@ -8,7 +8,7 @@ import numpy as np
 
 from ntgrad import formulas, graph, origins
 from ntgrad.alias import Bits
-from ntgrad.checks import Operand, checked, operand
+from ntgrad.checks import Operand, checked, one_width, operand
 from ntgrad.codegen.dtype import DType, as_float, dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
@@ -357,6 +357,7 @@ class Numeric(Activation, Reduction, Creation):
     return first * second.sigmoid()
   def prelu(self, weight: Operand) -> Self:
     """x where positive, else weight * x; the weight is one number, or one for each channel (dimension 1). Raises ShapeError."""
+    one_width("prelu", self, weight)
     w = weight.named()
     if w.numel() == 1: w = w.reshape(())
     elif self.ndim < 2 or w.shape != self.shape[1:2]:

@@ -17,7 +17,7 @@ from ntgrad.names import text
 from ntgrad.tensor import contraction
 from ntgrad.tensor.creation import Creation
 from ntgrad.tensor.elementwise import broadcast_shape, common_device, common_dtype
-from ntgrad.tensor.functional import Functional, names_of_product
+from ntgrad.tensor.functional import Functional, names_of_product, unwidened
 from ntgrad.tensor.indexing import Indexing
 from ntgrad.tensor.movement import several
 from ntgrad.tensor.pattern import Pattern
@@ -205,6 +205,7 @@ class Products(Functional, Indexing, Reduction, Creation):
     every = [*output, *[c for c in sizes if c not in output]]
     places = [[every.index(c) if labels.count(c) == 1 else None for c in labels] for labels in terms]
     called = names_of_product(name, xs, places, len(output))
+    unwidened(name, xs)
     out = common_dtype(*[x.lazydata for x in xs])
     summed = len(every) > len(output)
     if out.kind == "e": out = graph.acc_dtype(out)

@@ -22,7 +22,7 @@ from ntgrad.codegen.rewrite import substitute
 from ntgrad.codegen.sizes import evaluator
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.engine.compile import from_specs
-from ntgrad.engine.device import canonical, default_device, get_device
+from ntgrad.engine.device import canonical, default_device, get_device, there
 from ntgrad.engine.plan import Step
 from ntgrad.engine.variants import Variant, Variants, in_units
 from ntgrad.lock import lock
@@ -211,7 +211,7 @@ class Library:
     have = found.get("format") if isinstance(found, dict) else None
     if have != FORMAT:
       raise StateError(f"load: {self.folder} has format {have!r}; this version reads {FORMAT}: build it again")
-    self.device = default_device() if device is None else canonical(device)
+    self.device = default_device() if device is None else there(canonical(device))
     self._chosen: Recent[Any, BuiltKernel] = Recent(4096)
     with self.understood():
       self.target: str = found["target"]

@@ -61,7 +61,7 @@ def large(*numbers: int) -> bytes: return struct.pack(f"<2H{len(numbers)}Q", 1, 
 def zips(n: int, kind: str, good: Entry) -> dict[str, Callable[[], bytes]]:
   """What may be wrong with a zip archive in which ``good`` is a good member."""
   g, d = good, good.data
-  end = "a.npy".encode() if kind == "npz" else b"x"
+  end = b"a.npy" if kind == "npz" else b"x"
   return {
     "NUL in front": lambda: zipped([g, Entry(b"\0" + end, d)]), "NUL inside": lambda: zipped([g, Entry(b"b\0" + end, d)]), "no name": lambda: zipped([g, Entry(b"", d)]),
     "absolute": lambda: zipped([g, Entry(b"/" + end, d)]), "outside": lambda: zipped([g, Entry(b"../" + end, d)]), "outside, far": lambda: zipped([g, Entry(b"b/../../" + end, d)]),

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from support.file_cases import F, X, Case
-from support.torch_pickle import Kept, Name, Raw, code, pickled, storage, tarred, tensor
+from support.file_cases import Case, F, X
+from support.torch_pickle import Raw, code, pickled, tarred, tensor
 
 MASK = 2 ** 61 - 1   # numbers that differ by it have one hash
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ntgrad.config
-from ntgrad import Tensor, config
+from ntgrad import Device, Tensor, config, nn
 from ntgrad.backends.opencl.device import available
 from ntgrad.codegen.config import Config
 from ntgrad.errors import ConfigError, DeviceError
@@ -29,6 +29,51 @@ def test_without_opencl_the_numpy_backend_is_used_and_says_so_once() -> None:
 @pytest.mark.parametrize("name", ["FOO", "", "CPU:x", "CUDA:x", "CUDA:"])
 def test_unknown_devices_are_refused_at_the_call(name: str) -> None:
   with pytest.raises(DeviceError, match="devices are CPU, CL, CUDA, NUMPY"): Tensor([1.0], device=name)
+
+
+MISSING = ["CUDA:97", "cuda:97", "CL:97", "cl:97", "CPU:97"] + ["CUDA", "cuda", "cuda:0"] * (not HAS_CUDA)
+NAMED = {   # what takes a device
+  "Tensor": lambda d: Tensor([1], device=d), "a number": lambda d: Tensor(1.0, device=d),
+  "tensor": lambda d: ntgrad.tensor(1, device=d),
+  "as_tensor": lambda d: ntgrad.as_tensor([1], device=d), "zeros": lambda d: Tensor.zeros(2, device=d),
+  "full_like": lambda d: Tensor([1]).full_like(2, device=d), "empty": lambda d: Tensor.empty(2, device=d),
+  "arange": lambda d: ntgrad.arange(3, device=d), "eye": lambda d: Tensor.eye(3, device=d),
+  "rand": lambda d: Tensor.rand(2, device=d), "randint": lambda d: Tensor.randint(3, device=d),
+  "randperm": lambda d: ntgrad.randperm(3, device=d), "to": lambda d: Tensor([1]).to(d),
+  "to a device": lambda d: Tensor([1]).to(ntgrad.device(d)), "to_": lambda d: Tensor([1.0]).to_(d),
+  "a layer": lambda d: nn.Linear(1, 1, device=d), "Module.to": lambda d: nn.Linear(1, 1).to(d),
+  "DEFAULT": lambda d: setattr(Device, "DEFAULT", d), "set_default_device": ntgrad.set_default_device,
+  "with": lambda d: ntgrad.device(d).__enter__(), "synchronize": Device.synchronize, "memory": Device.memory,
+  "DataLoader": lambda d: ntgrad.utils.data.DataLoader([1, 2], device=d)}
+
+
+@pytest.mark.parametrize("what", NAMED)
+def test_a_device_that_is_not_there_is_refused_at_the_call(what: str) -> None:
+  before = Device.DEFAULT
+  for name in (*MISSING, "gpu", "GPU"):
+    with pytest.raises(DeviceError) as e: NAMED[what](name)
+    assert "this machine has" in str(e.value) and "NUMPY" in str(e.value), str(e.value)
+    assert name.upper().removesuffix(":0") in str(e.value).upper()
+    if name.lower() == "gpu": assert "an NVIDIA GPU is CUDA, any other OpenCL device CL" in str(e.value)
+  assert Device.DEFAULT == before
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_a_setting_for_a_device_that_is_not_there(name: str) -> None:
+  with config(dev=name), pytest.raises(DeviceError, match="is not there.*this machine has"): Tensor([1])
+
+
+def test_what_there_is() -> None:
+  """Scripts that ask before they name a device go on; asking opens none."""
+  there = Device.get_available_devices()
+  assert "NUMPY" in there and ("CUDA" in there) is HAS_CUDA is ntgrad.cuda.is_available()
+  assert ntgrad.device("cuda").type == "cuda" and ntgrad.device("cuda", 3) == "CUDA:3"   # a name is no use of it
+  chosen = ntgrad.device("cuda" if ntgrad.cuda.is_available() else "cpu")
+  assert Tensor([1], device=chosen).device == chosen
+  if not HAS_CUDA:
+    assert ntgrad.cuda.device_count() == ntgrad.cuda.memory_allocated() == ntgrad.cuda.max_memory_allocated() == 0
+    ntgrad.cuda.empty_cache()
+  for name in there: assert Tensor([1], device=name).device == name
 
 
 def test_what_is_made_of_numbers_belongs_to_no_device() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from ntgrad.checks import Operand, checked
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.core import behaving
 from ntgrad.names import text
 from ntgrad.nn.attention import added, attended
 from ntgrad.nn.functional.products import linear
@@ -17,7 +18,7 @@ def scaled_dot_product_attention(query: Tensor, key: Operand, value: Operand, at
                                  enable_gqa: bool = False) -> Tensor:
   """softmax(q kᵀ * scale + mask) v; a bool mask keeps where it is true. ``dropout_p`` drops weights whether in training or not.
   Raises ShapeError, ArgumentError (``Tensor.scaled_dot_product_attention``)."""
-  with Tensor.train(dropout_p != 0):
+  with behaving(dropout_p != 0):
     return query.scaled_dot_product_attention(key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
 
 

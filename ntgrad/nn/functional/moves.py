@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ntgrad.checks import Ints, Operand, checked, of_kind
+from ntgrad.checks import Ints, Operand, checked, of_kind, one_width
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.names import text
@@ -87,6 +87,7 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Operand | None = None,
   if mode == "max" and scale_grad_by_freq: raise ArgumentError(f"{name}: scale_grad_by_freq in mode 'max'; take 'sum' or 'mean'")
   row = _row(name, padding_idx, weight.shape[0] if weight.ndim else 0)
   rows = _looked_up(name, input, weight, row, max_norm, norm_type, scale_grad_by_freq)
+  one_width(name, weight, per_sample_weights)
   if per_sample_weights is not None: rows = rows * per_sample_weights.unsqueeze(-1)
   if offsets is not None and offsets.shape[0] < include_last_offset:
     raise ShapeError(f"{name}: no offsets, of which the last is an end; give one at least")
