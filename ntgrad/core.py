@@ -3,11 +3,9 @@ and values coming back to the host.
 """
 from __future__ import annotations
 
-import functools
 import sys
-from contextvars import ContextVar
-from types import CodeType, TracebackType
-from typing import Any, Callable, ClassVar, Self, Sequence, TypeVar
+from types import CodeType
+from typing import Any, Callable, ClassVar, Self, Sequence
 from weakref import ref
 
 import numpy as np
@@ -21,80 +19,19 @@ from ntgrad.codegen.errors import ArgumentError, AssignError, AxisError, DTypeEr
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp
 from ntgrad.engine.device import Device, DeviceName, device_name
 from ntgrad.host import host_view, is_host_view
+from ntgrad.mode import mode
 from ntgrad.names import Names, Places, aligned, at, axes_of, axis_of, fit_aligned, given, moved, text
 from ntgrad.stamps import Stamped
 from ntgrad.variable import Bound
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 _frame, _internal = sys._getframe, origins.internal
 _user: CodeType | None = None   # the user's code that made a tensor before
-_grad: ContextVar[bool] = ContextVar("gradients", default=True)
-_training: ContextVar[bool | None] = ContextVar("training", default=None)   # None: nobody has said it
-
-
-class _Mode:
-  """Whether results remember that they need gradients, and whether layers behave as in training: of this thread, or asyncio
-  task."""
-  __slots__ = ()
-  @property
-  def grad(self) -> bool: return _grad.get()
-  @grad.setter
-  def grad(self, value: bool) -> None: _grad.set(value)
-  @property
-  def training(self) -> bool: return _training.get() is True
-  @training.setter
-  def training(self, value: bool) -> None: _training.set(value)
-  @property
-  def said(self) -> bool:
-    """Whether ``training`` was ever set here."""
-    return _training.get() is not None
-
-
-mode = _Mode()
-
-
-class behaving:
-  """``with behaving(True): ..``: as in training inside; outside it is as if nobody had said so."""
-  __slots__ = ("value", "before")
-
-  def __init__(self, value: bool) -> None: self.value = value
-  def __enter__(self) -> None: self.before = _training.set(self.value)
-  def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-    _training.reset(self.before)
-
 _MOVE: dict[Ops, Callable[[UOp, Any], UOp]] = {
   Ops.RESHAPE: graph.reshape, Ops.PERMUTE: graph.permute, Ops.EXPAND: graph.expand, Ops.SHRINK: graph.shrink,
   Ops.FLIP: graph.flip, Ops.TILE: graph.tile, Ops.DETACH: lambda u, _: graph.detach(u)}
 _MERGE: dict[Ops, Callable[[Any, Any], Any]] = {   # the move before, this one -> both
   Ops.RESHAPE: lambda a, b: b, Ops.EXPAND: lambda a, b: b, Ops.PERMUTE: lambda a, b: tuple([a[i] for i in b]),
   Ops.SHRINK: lambda a, b: tuple([(begin + o, end + o) for (begin, end), (o, _) in zip(b, a)])}
-
-
-class _Said(type):
-  def __bool__(cls) -> bool: return not mode.grad
-
-
-class no_grad(metaclass=_Said):
-  """Results made in the block, or in the decorated function, require no gradients: ``with no_grad(): ..`` or ``@no_grad``. A new
-  thread begins with gradients."""
-
-  __slots__ = ("before",)
-
-  def __new__(cls, fn: Any = None) -> Any: return object.__new__(cls) if fn is None else cls()(fn)
-  def __init__(self, fn: Any = None) -> None: self.before: list[bool] = []
-  def __enter__(self) -> no_grad:
-    self.before.append(mode.grad)
-    mode.grad = False
-    return self
-  def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-    mode.grad = self.before.pop()
-  def __call__(self, fn: F) -> F:
-    if not callable(fn): raise ArgumentError(f"no_grad: {shown(fn)} is no function; decorate one, or use it in a with statement")
-    @functools.wraps(fn)
-    def call(*args: Any, **kwargs: Any) -> Any:
-      with no_grad(): return fn(*args, **kwargs)
-    return call  # type: ignore[return-value]
 
 
 class Leaf(ref[Any]):
@@ -562,4 +499,4 @@ def shape_of(name: str, args: Sequence[Any], kept: Sequence[int] = ()) -> tuple[
   return shape
 
 
-__all__ = ["Base", "mode", "no_grad", "shape_of", "whole_number", "real_number"]
+__all__ = ["Base", "mode", "shape_of", "whole_number", "real_number"]

@@ -7,9 +7,8 @@ from typing import Any
 from ntgrad.autograd import functional, grad as gradients, listed
 from ntgrad.checks import Ints, checked
 from ntgrad.codegen.errors import ArgumentError, shown
-from ntgrad.core import mode
 from ntgrad.functions.settings import vmap
-from ntgrad.modes import enable_grad
+from ntgrad.mode import enable_grad, mode
 from ntgrad.tensor import Tensor
 
 Fn = Callable[..., Any]

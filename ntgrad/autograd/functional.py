@@ -9,9 +9,8 @@ from typing import Any
 
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, shown
-from ntgrad.core import mode
 from ntgrad.custom import Function
-from ntgrad.modes import enable_grad
+from ntgrad.mode import enable_grad, mode
 from ntgrad.tensor import Tensor
 
 from . import grad, listed

@@ -14,7 +14,6 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import CaptureError, NtgradError
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.uop import Ops, live_nodes
-from ntgrad.core import mode
 from ntgrad.engine import overrides, plans, realize as engine, report
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.capture import Output, Recorder, Shared, Watch, base_of, being_recorded, nothing_known, told_apart
@@ -23,6 +22,7 @@ from ntgrad.engine.replay import Replay
 from ntgrad.engine.sized_capture import Outline, Sized
 from ntgrad.engine.tracing import Trace, Values, tracing
 from ntgrad.graph import const
+from ntgrad.mode import mode
 from ntgrad.reads import Reads, reads_of
 from ntgrad.tensor import random
 from ntgrad.variable import Bound
@@ -154,8 +154,9 @@ class Capture:
       report.note(f"{self.name} is captured anew: {why}")
       self._changed += 1
       if self._changed == CHANGES + 1:
-        origins.say_once(("changes", self.name, why), f"jit {self.name}: what it reads has been other at each of the last {CHANGES} calls: {why}; it runs plainly "
-                     f"for {REST} calls. Pass it as a Tensor, or read it outside of the function")
+        origins.say_once(
+          ("changes", self.name, why), f"jit {self.name}: what it reads has been other at each of the last {CHANGES} calls: {why}; "
+          f"it runs plainly for {REST} calls. Pass it as a Tensor, or read it outside of the function")
       if now.reads.returns:
         found = Capture(self.fn, self.name, self.key, self._all, self._depth, self.strict)
         self._variants = [*self._variants[1 - VARIANTS:], found]

@@ -56,8 +56,8 @@ class TinyJit(Generic[P, R]):
   What the function's code reads from elsewhere (globals, closures, defaults, attributes of objects and items of containers, the
   modes and settings of Modules, and what the functions that it calls read so) is compared at every call: where it is not what it
   was, the function is captured anew, and what comes again is replayed again. What cannot be compared (the time, random numbers of
-  Python's, arrays and lists of more than 4,096 bytes or elements, ``next`` of an iterator, what the function changes itself) stays
-  what it was; a warning says so once, at its line, and with ``strict`` it is refused.
+  Python's, arrays and lists of more than 4,096 bytes or elements, ``next`` of an iterator, what the function changes itself)
+  stays what it was; a warning says so once, at its line, and with ``strict`` it is refused.
 
   Where an argument is written, which arguments share memory and which part of it each shows belong to what was captured; a call
   that shares otherwise runs plainly, and the one after it captures again. Calls in several threads come one after another.

@@ -10,8 +10,8 @@ import numpy as np
 from ntgrad.checks import checked
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import ArgumentError, shown
-from ntgrad.core import mode as current
 from ntgrad.engine.device import Device
+from ntgrad.mode import mode as current
 from ntgrad.tensor import Tensor
 
 from .kinds import device as _device

@@ -12,7 +12,8 @@ import numpy as np
 
 from ntgrad.checks import checked, of_kind
 from ntgrad.codegen.errors import ArgumentError, ShapeError
-from ntgrad.core import no_grad, real_number
+from ntgrad.core import real_number
+from ntgrad.mode import no_grad
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.random import Generator
 

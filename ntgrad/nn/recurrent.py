@@ -166,7 +166,7 @@ class _Recurrent(Module):
     if one: x = x.unsqueeze(1)
     elif self.batch_first: x = x.transpose(0, 1)
     if not x.shape[0]: raise ShapeError(f"nn.{name}: input of shape {x.shape} has no steps, expected at least one")
-    one_width(f"nn.{name}", x, self.weight_ih_l0, *(given or ()))
+    one_width(f"nn.{name}", x, vars(self)["weight_ih_l0"], *(given or ()))
     states = self._states(name, x, given, one)
     ends: list[State] = []
     for k in range(self.num_layers):

@@ -183,7 +183,8 @@ class Reads:
   def function(self, fn: types.FunctionType, text: str, where: Where) -> None:
     """A function's code and defaults."""
     for name in ("__code__", "__defaults__", "__kwdefaults__"):
-      if getattr(fn, name) is not None: self._note(("function", id(fn), name), _Attribute(_Strong(fn), name, True), f"{text}.{name}", where)
+      if getattr(fn, name) is None: continue
+      self._note(("function", id(fn), name), _Attribute(_Strong(fn), name, True), f"{text}.{name}", where)
     if fn.__kwdefaults__: self.whole(fn.__kwdefaults__, text, where)
     self._holders.append(fn)
 

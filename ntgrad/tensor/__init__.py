@@ -16,8 +16,9 @@ from ntgrad.checks import checked, flag
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import InterchangeError
 from ntgrad.codegen.uop import MOVEMENT, UOp
-from ntgrad.core import Base, mode, no_grad
+from ntgrad.core import Base
 from ntgrad.engine.device import Device
+from ntgrad.mode import mode, no_grad
 from ntgrad.tensor.attention import Attention
 from ntgrad.tensor.convolution import Convolution
 from ntgrad.tensor.copying import Copying

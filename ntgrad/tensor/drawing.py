@@ -9,9 +9,10 @@ from ntgrad.checks import Operand, checked, flag, of_kind
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.codegen.uop import UOp
-from ntgrad.core import mode, real_number, whole_number
+from ntgrad.core import real_number, whole_number
 from ntgrad.engine.device import Device
 from ntgrad.formulas import polynomial
+from ntgrad.mode import mode
 from ntgrad.tensor.creation import new_shape, number_dtype
 from ntgrad.tensor.numeric import Numeric
 from ntgrad.tensor.random import Generator, Random, bits, fraction

@@ -8,7 +8,8 @@ from ntgrad import graph
 from ntgrad.checks import Operand, checked, one_width
 from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.codegen.uop import UnaryOps
-from ntgrad.core import no_grad, real_number
+from ntgrad.core import real_number
+from ntgrad.mode import no_grad
 from ntgrad.names import text
 from ntgrad.tensor.movement import Movement
 from ntgrad.tensor.reduction import Reduction

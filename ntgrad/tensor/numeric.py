@@ -12,7 +12,8 @@ from ntgrad.checks import Operand, checked, one_width, operand
 from ntgrad.codegen.dtype import DType, as_float, dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
-from ntgrad.core import Base, mode
+from ntgrad.core import Base
+from ntgrad.mode import mode
 from ntgrad.names import Names, aligned, fit_aligned
 from ntgrad.tensor.activation import Activation
 from ntgrad.tensor.creation import Creation

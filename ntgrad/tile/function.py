@@ -10,9 +10,10 @@ from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, GradientError, shown
 from ntgrad.codegen.uop import UOp
-from ntgrad.core import Base as Tensor, mode
+from ntgrad.core import Base as Tensor
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import default_device
+from ntgrad.mode import mode
 from ntgrad.reads import wrappers
 
 from .kernel import TileKernel

@@ -15,7 +15,7 @@ from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, DeviceError, DTypeError, GradientError, NtgradError, shown
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.uop import Ops, UOp
-from ntgrad.core import Base as Tensor, mode
+from ntgrad.core import Base as Tensor
 from ntgrad.engine.asserts import Checks, watch
 from ntgrad.engine.buffer import Buffer, Storage
 from ntgrad.engine.compile import from_specs
@@ -25,6 +25,7 @@ from ntgrad.engine.plans import number_buffer, slice_of
 from ntgrad.engine.realize import base_of, before_writing, captures, realize, rebased, run_step
 from ntgrad.engine.report import timing
 from ntgrad.engine.variants import SizedProgram
+from ntgrad.mode import mode
 
 from .block import dtype_of
 from .jagged import Jagged, is_meta

@@ -549,7 +549,7 @@ def test_reading_large_models_is_one_comparison() -> None:
   assert reads.hold() and not looked
   other.train()
   assert reads.hold() and not looked
-  model.train()
+  model.eval()
   assert not reads.hold() and looked
   before = Stamped.changes
   del model

@@ -9,7 +9,7 @@ from typing import Any
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, shown
-from ntgrad.core import no_grad
+from ntgrad.mode import no_grad
 from ntgrad.nn.common import number
 from ntgrad.nn.state import get_parameters
 from ntgrad.tensor import Tensor
