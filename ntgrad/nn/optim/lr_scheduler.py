@@ -14,6 +14,7 @@ from typing import Any
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, StateError, shown
 from ntgrad.nn.common import number
+from ntgrad.public import show
 
 from .base import Optimizer
 from .group import OptimizerGroup
@@ -491,3 +492,5 @@ class ReduceLROnPlateau(LRScheduler):
 __all__ = ["ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR", "ExponentialLR",
            "LRScheduler", "LambdaLR", "LinearLR", "MultiStepLR", "MultiplicativeLR", "OneCycleLR", "PolynomialLR",
            "ReduceLROnPlateau", "SequentialLR", "StepLR"]
+
+show(__name__)
