@@ -9,6 +9,7 @@ from ntgrad.codegen.dtype import dtypes, get_default_dtype, set_default_dtype
 from ntgrad.engine import override_reader
 from ntgrad.engine.device import Device
 from ntgrad.mode import no_grad
+from ntgrad.public import show
 from ntgrad.tensor import Tensor
 from ntgrad.variable import Variable
 
@@ -51,8 +52,7 @@ def __getattr__(name: str) -> Any:
     from ntgrad.functions import MISSING, find
     from ntgrad.namespace import dtype, room
     found = room(name) or dtype(name) or find(name)   # torch.long is a dtype
-    if found is MISSING: raise AttributeError(f"module 'ntgrad' has no attribute {name!r}")
-  globals()[name] = found
+    if found is MISSING: raise AttributeError(name)
   return found
 
 
@@ -61,3 +61,5 @@ __all__ = [
   "override", "Context", "GlobalCounters", "getenv", "helpers", "Function", "Generator", "default_generator", "get_default_dtype",
   "set_default_dtype", "enable_grad", "inference_mode", "is_grad_enabled", "set_grad_enabled"
 ]
+
+show(__name__)

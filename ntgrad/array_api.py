@@ -16,10 +16,12 @@ from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.engine.device import KINDS, Device
 from ntgrad.functions.kinds import broadcast_shapes, finfo as finfo, iinfo as iinfo
 from ntgrad.graph import UINTS
+from ntgrad.public import show
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.elementwise import scalar_dtype
 
 __array_api_version__ = "2024.12"
+_IMPORTED = {"Shape", *globals()} - {"broadcast_shapes", "finfo", "iinfo"}
 
 e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
 bool = dtypes.bool
@@ -269,7 +271,9 @@ def squeeze(x: Tensor, /, axis: Any) -> Tensor:
 
 # ---- products
 
-def matmul(x1: Tensor, x2: Tensor, /) -> Tensor: return x1.matmul(x2)
+def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
+  x1, x2 = _promoted(x1, x2)
+  return x1.matmul(x2)
 
 
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
@@ -440,3 +444,8 @@ class _Info:
 
 
 def __array_namespace_info__() -> _Info: return _Info()
+
+
+__all__ = sorted([k for k in globals() if k[0] != "_" and k not in _IMPORTED])  # noqa: PLE0605
+
+show(__name__)

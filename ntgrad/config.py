@@ -5,21 +5,22 @@ behaves as the object.
 """
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-from typing import Any
+import sys as _sys
+from types import ModuleType as _ModuleType
+from typing import Any as _Any
 
 from ntgrad.codegen.config import Config, config
 
 
-class _Settings(ModuleType):
-  def __call__(self, **changes: Any) -> Any: return config(**changes)
-  def __getattr__(self, name: str) -> Any: return getattr(config, name)
-  def __setattr__(self, name: str, value: Any) -> None:
+class _Settings(_ModuleType):
+  def __call__(self, **changes: _Any) -> _Any: return config(**changes)
+  def __getattr__(self, name: str) -> _Any: return getattr(config, name)
+  def __setattr__(self, name: str, value: _Any) -> None:
     if name.startswith("__"): super().__setattr__(name, value)
     else: setattr(config, name, value)
 
 
-sys.modules[__name__].__class__ = _Settings
+del annotations
+_sys.modules[__name__].__class__ = _Settings
 
 __all__ = ["Config", "config"]

@@ -5,6 +5,7 @@ from typing import Any
 
 from ntgrad.codegen.errors import ArgumentError, DeviceError, shown
 from ntgrad.engine.device import Device, DeviceName, Memory, get_device
+from ntgrad.public import show
 from ntgrad.tensor.random import default_generator
 
 
@@ -123,3 +124,5 @@ manual_seed_all = manual_seed
 __all__ = ["current_device", "device_count", "empty_cache", "get_device_capability", "get_device_name", "is_available",
            "is_bf16_supported", "is_initialized", "manual_seed", "manual_seed_all", "max_memory_allocated", "mem_get_info",
            "memory_allocated", "memory_reserved", "reset_peak_memory_stats", "set_device", "synchronize"]
+
+show(__name__)

@@ -4,11 +4,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ntgrad.autograd import functional, grad as gradients, listed
+from ntgrad.autograd import _listed, functional, grad as gradients
 from ntgrad.checks import Ints, checked
 from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.functions.settings import vmap
 from ntgrad.mode import enable_grad, mode
+from ntgrad.public import show
 from ntgrad.tensor import Tensor
 
 Fn = Callable[..., Any]
@@ -79,7 +80,7 @@ def hessian(func: Fn, argnums: int = 0) -> Fn:
 def vjp(func: Fn, *primals: Any, has_aux: bool = False) -> Any:
   """``(func(*primals), fn)``, where ``fn(v)`` gives v times the derivatives, one tensor for each primal in a tuple; with
   ``has_aux`` what else the function gives comes third. Raises ArgumentError, GradientError."""
-  xs = [functional.apart(x) for x in listed("vjp", "primals", primals)]
+  xs = [functional.apart(x) for x in _listed("vjp", "primals", primals)]
   with enable_grad(): out = func(*xs)
   value, aux = out if has_aux else (out, None)
   def pulled(*v: Any) -> Any:
@@ -121,3 +122,5 @@ def functional_call(module: Any, parameter_and_buffer_dicts: Any, args: Any = No
 
 
 __all__ = ["functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "vjp", "vmap"]
+
+show(__name__)

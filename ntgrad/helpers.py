@@ -17,6 +17,7 @@ from ntgrad.checks import checked
 from ntgrad.codegen.config import Config, config
 from ntgrad.codegen.errors import ArgumentError, ConfigError
 from ntgrad.engine.device import Device
+from ntgrad.public import show
 
 T = TypeVar("T")
 COLORS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
@@ -231,3 +232,5 @@ def trange(n: int, **options: Any) -> Any:
 __all__ = ["Context", "GlobalCounters", "Timing", "all_int", "all_same", "ansilen", "ansistrip", "argsort", "ceildiv", "colored",
            "dedup", "flatten", "fully_flatten", "get_single_element", "getenv", "make_tuple", "merge_dicts", "partition", "prod",
            "round_up", "tqdm", "trange", "unwrap"]
+
+show(__name__)

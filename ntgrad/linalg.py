@@ -6,6 +6,7 @@ from typing import Any
 from ntgrad.checks import Operand, checked
 from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.functions.made import function, functions
+from ntgrad.public import show
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.linalg import SVD
 
@@ -124,3 +125,5 @@ def vander(x: Tensor, N: int | None = None) -> Tensor:
 
 globals().update({name: function(name, *said) for name, said in _TABLE.items()})
 __all__ = sorted([*_TABLE, *_OWN])  # noqa: PLE0605
+
+show(__name__)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ntgrad.checks import flag
 from ntgrad.functions.making import get_rng_state, initial_seed, manual_seed, seed, set_rng_state
+from ntgrad.public import show
 from ntgrad.tensor.random import default_generator
 
 
@@ -20,3 +21,5 @@ def fork_rng(devices: Any = None, enabled: bool = True) -> Iterator[None]:
 
 
 __all__ = ["default_generator", "fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state"]
+
+show(__name__)

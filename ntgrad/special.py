@@ -6,6 +6,7 @@ import math
 from ntgrad.checks import Operand, checked
 from ntgrad.codegen.errors import ArgumentError
 from ntgrad.functions.made import function, functions
+from ntgrad.public import show
 from ntgrad.tensor import Tensor
 
 _TABLE = functions({
@@ -64,3 +65,5 @@ def multigammaln(input: Tensor, p: int) -> Tensor:
 
 globals().update({name: function(name, *said) for name, said in _TABLE.items()})
 __all__ = sorted([*_TABLE, *_OWN])  # noqa: PLE0605
+
+show(__name__)

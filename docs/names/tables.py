@@ -1,6 +1,6 @@
 """Writes docs/coming-from-pytorch.md and docs/coming-from-tinygrad.md: each public name there, and what it is here or why not.
 
-    python docs/names/tables.py               # writes both
+    python docs/names/tables.py               # writes both, and ntgrad/absent.py
     python docs/names/tables.py --check       # names of which nothing is known
     python docs/names/tables.py --parameters  # remarks about parameters, as found by looking
 
@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import re
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
+ABSENT = HERE.parents[1] / "ntgrad" / "absent.py"
 sys.path.insert(0, str(HERE.parents[1]))
 
 import ntgrad  # noqa: E402
@@ -32,7 +35,8 @@ PLACES: dict[str, list[tuple[Any, str]]] = {
   "dtypes.": [(dtypes, "dtypes.{}")], "Device.": [(Device, "Device.{}")],
   "": [(ntgrad, "ntgrad.{}")]}
 MODULES = {"nn.init.": "ntgrad.nn.init", "nn.functional.": "ntgrad.nn.functional", "nn.utils.": "ntgrad.nn.utils",
-           "optim.lr_scheduler.": "ntgrad.nn.optim.lr_scheduler", "optim.": "ntgrad.nn.optim", "nn.optim.": "ntgrad.nn.optim",
+           "optim.lr_scheduler.": "ntgrad.nn.optim.lr_scheduler",
+           "optim.swa_utils.": "ntgrad.nn.optim.swa_utils", "optim.": "ntgrad.nn.optim", "nn.optim.": "ntgrad.nn.optim",
            "utils.data.": "ntgrad.utils.data", "utils.checkpoint.": "ntgrad.utils.checkpoint", "linalg.": "ntgrad.linalg",
            "special.": "ntgrad.special", "autograd.": "ntgrad.autograd", "autograd.functional.": "ntgrad.autograd.functional",
            "func.": "ntgrad.func", "cuda.": "ntgrad.cuda",
@@ -57,7 +61,7 @@ def notes() -> tuple[dict[str, tuple[str, str]], list[tuple[str, str]]]:
   """Names and patterns of ``notes.txt``."""
   names, patterns = {}, []
   for line in (HERE / "notes.txt").read_text().splitlines():
-    if not line.strip() or line[0] == "#": continue
+    if not line.strip() or line[0] in "#+": continue
     first, *rest = [part.strip() for part in re.split(r"\s\|(?=\s|$)", line)]
     if first.startswith("~ "): patterns.append((first[2:], rest[0]))
     else: names[first] = rest[0], rest[1] if len(rest) > 1 else ""
@@ -169,6 +173,30 @@ def document(library: str) -> tuple[str, list[str]]:
   return "\n".join(lines) + "\n", [n for n, e in entries.items() if e is None]
 
 
+def absent() -> str:
+  """The file of the package that has why names are not here, by reason."""
+  whys: dict[str, list[str]] = {}
+  seen: set[str] = set()
+  def say(name: str, why: str) -> None:
+    if name not in seen: whys.setdefault(why, []).append(name)
+    seen.add(name)
+  for library in TITLES:
+    for name, said in listed(library).items():
+      e = entry(name, said)
+      if e is None: continue
+      if e.where == "–": say(name, e.remark)
+      elif found(name) is None: say(name, f"use {e.where}" + (f"; {e.remark}" if e.remark else ""))
+  for line in (HERE / "notes.txt").read_text().splitlines():   # modules, and what else no list has
+    if line.startswith("+ "): say(*line[2:].split(" | "))
+  head = '"""Names of PyTorch and tinygrad that are not here, by the reason. Written by docs/names/tables.py."""'
+  lines = [head, "# ruff: noqa: E501", "WHY = {"]
+  for why, names in whys.items():
+    lines.append(f"  {json.dumps(why, ensure_ascii=False)}:")
+    lines += [f"    {json.dumps(line + ' ')}" for line in textwrap.wrap(" ".join(names), 120, break_on_hyphens=False)]
+    lines[-1] += ","
+  return "\n".join([*lines, "}"]) + "\n"
+
+
 def page(library: str) -> Path: return HERE.parent / f"coming-from-{library}.md"
 
 
@@ -183,6 +211,7 @@ def main() -> int:
         e = entry(n, said)
         if e is not None and e.look: print(f"{n}({said}): {e.look}")
     else: page(library).write_text(text)
+  if len(sys.argv) == 1: ABSENT.write_text(absent())
   return unknown > 0
 
 

@@ -8,11 +8,12 @@ from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, GradientError, shown
 from ntgrad.custom import Function
 from ntgrad.mode import enable_grad, inference_mode, no_grad, set_grad_enabled
+from ntgrad.public import show
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.gradient import gradient
 
 
-def listed(name: str, what: str, tensors: Any) -> list[Any]:
+def _listed(name: str, what: str, tensors: Any) -> list[Any]:
   """One tensor or several as a list. Raises ArgumentError for others."""
   found = [tensors] if isinstance(tensors, Tensor) else list(tensors) if isinstance(tensors, (tuple, list)) else None
   wrong = [tensors] if found is None else [t for t in found if not isinstance(t, Tensor)]
@@ -22,7 +23,7 @@ def listed(name: str, what: str, tensors: Any) -> list[Any]:
 
 def _one(name: str, outputs: Any, weights: Any) -> Any:
   """A number whose gradient is that of several tensors, each multiplied by the gradient from above."""
-  outputs = listed(name, "outputs", outputs)
+  outputs = _listed(name, "outputs", outputs)
   given = [None] * len(outputs) if weights is None else list(weights) if isinstance(weights, (tuple, list)) else [weights]
   if len(given) != len(outputs):
     raise ArgumentError(f"{name}: {len(given)} gradients from above for {len(outputs)} tensors; give one for each, or None")
@@ -51,7 +52,7 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: Any 
   ``materialize_grads``. The graph stays in any case. Raises GradientError, ArgumentError.
   """
   if is_grads_batched: raise ArgumentError("grad: is_grads_batched; call it once for each gradient from above")
-  wanted = listed("grad", "inputs", inputs)
+  wanted = _listed("grad", "inputs", inputs)
   found = gradient(_one("grad", outputs, grad_outputs), wanted, None, bool(allow_unused or materialize_grads))
   if materialize_grads: found = [x.zeros_like() if g is None else g for g, x in zip(found, wanted)]
   return tuple([g if g is None or create_graph else g.detach() for g in found])
@@ -64,12 +65,14 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: Any = None, c
   :meth:`Tensor.backward`. Raises GradientError, ArgumentError."""
   given = grad_tensors if grad_variables is None else grad_variables
   _one("backward", tensors, given).backward(create_graph=create_graph,
-                                            inputs=None if inputs is None else listed("backward", "inputs", inputs))
+                                            inputs=None if inputs is None else _listed("backward", "inputs", inputs))
 
 
 def __getattr__(name: str) -> Any:
-  if name != "functional": raise AttributeError(f"module 'ntgrad.autograd' has no attribute {name!r}")
+  if name != "functional": raise AttributeError(name)
   return import_module(f"{__name__}.{name}")
 
 
 __all__ = ["Function", "backward", "enable_grad", "grad", "inference_mode", "no_grad", "set_grad_enabled"]
+
+show(__name__)

@@ -11,9 +11,10 @@ from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.custom import Function
 from ntgrad.mode import enable_grad, mode
+from ntgrad.public import show
 from ntgrad.tensor import Tensor
 
-from . import grad, listed
+from . import _listed, grad
 
 Fn = Callable[..., Any]
 
@@ -35,9 +36,9 @@ def apart(x: Any, keep: bool = True) -> Any:
 
 def _called(name: str, func: Fn, inputs: Any, keep: bool) -> tuple[list[Any], list[Any], bool, bool]:
   """Inputs that outputs depend on, the outputs, and whether each was one Tensor by itself."""
-  xs = [apart(x, keep) for x in listed(name, "inputs", inputs)]
+  xs = [apart(x, keep) for x in _listed(name, "inputs", inputs)]
   with enable_grad(): out = func(*xs)
-  return xs, listed(name, "the function's result", out), isinstance(inputs, Tensor), isinstance(out, Tensor)
+  return xs, _listed(name, "the function's result", out), isinstance(inputs, Tensor), isinstance(out, Tensor)
 
 
 def _rows(y: Any, xs: list[Any], keep: bool) -> list[Any]:
@@ -81,7 +82,7 @@ def vjp(func: Fn, inputs: Any, v: Any = None, create_graph: bool = False, strict
   """``(func(*inputs), v times its derivatives)``; v has the results' shapes, and may be left out for one number. Raises
   ArgumentError, GradientError."""
   xs, ys, one_in, one_out = _called("vjp", func, inputs, create_graph)
-  found = list(grad(ys, xs, None if v is None else listed("vjp", "v", v), create_graph=create_graph, materialize_grads=True))
+  found = list(grad(ys, xs, None if v is None else _listed("vjp", "v", v), create_graph=create_graph, materialize_grads=True))
   return _shaped(ys if create_graph else [y.detach() for y in ys], one_out), _shaped(found, one_in)
 
 
@@ -90,7 +91,7 @@ def jvp(func: Fn, inputs: Any, v: Any = None, create_graph: bool = False, strict
   """``(func(*inputs), its derivatives times v)``; v has the inputs' shapes. By two gradients: that of the gradient with
   respect to what comes from above. Raises ArgumentError, GradientError."""
   xs, ys, _, one_out = _called("jvp", func, inputs, create_graph)
-  vs = [x.ones_like() for x in xs] if v is None else listed("jvp", "v", v)
+  vs = [x.ones_like() for x in xs] if v is None else _listed("jvp", "v", v)
   above = [Tensor.zeros(*y.shape, dtype=y.dtype, device=y.device, requires_grad=True) for y in ys]
   with enable_grad(): inner = grad(ys, xs, above, create_graph=True, materialize_grads=True)
   found = list(grad(inner, above, vs, create_graph=create_graph, materialize_grads=True))
@@ -103,7 +104,7 @@ def vhp(func: Fn, inputs: Any, v: Any = None, create_graph: bool = False, strict
   GradientError."""
   xs, ys, one_in, _ = _called("vhp", func, inputs, create_graph)
   with enable_grad(): slopes = grad(_number("vhp", ys[0]), xs, create_graph=True, materialize_grads=True)
-  vs = [x.ones_like() for x in xs] if v is None else listed("vhp", "v", v)
+  vs = [x.ones_like() for x in xs] if v is None else _listed("vhp", "v", v)
   found = list(grad(slopes, xs, vs, create_graph=create_graph, materialize_grads=True))
   return ys[0] if create_graph and mode.grad else ys[0].detach(), _shaped(found, one_in)
 
@@ -111,3 +112,5 @@ def vhp(func: Fn, inputs: Any, v: Any = None, create_graph: bool = False, strict
 hvp = vhp   # second derivatives are symmetric
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
+
+show(__name__)

@@ -154,9 +154,9 @@ class Capture:
       report.note(f"{self.name} is captured anew: {why}")
       self._changed += 1
       if self._changed == CHANGES + 1:
-        origins.say_once(
-          ("changes", self.name, why), f"jit {self.name}: what it reads has been other at each of the last {CHANGES} calls: {why}; "
-          f"it runs plainly for {REST} calls. Pass it as a Tensor, or read it outside of the function")
+        text = f"jit {self.name}: what it reads has been other at each of the last {CHANGES} calls: {why}"
+        origins.say_once(("changes", self.name, why), f"{text}; it runs plainly for {REST} calls. Pass it as a Tensor, or read it "
+                         "outside of the function")
       if now.reads.returns:
         found = Capture(self.fn, self.name, self.key, self._all, self._depth, self.strict)
         self._variants = [*self._variants[1 - VARIANTS:], found]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ntgrad.public import show
+
 if TYPE_CHECKING:
   from ntgrad.custom import checkpoint as checkpoint
   from ntgrad.nn import (
@@ -78,9 +80,7 @@ def __getattr__(name: str) -> Any:
   if name == "checkpoint": found = import_module("ntgrad.custom").checkpoint
   elif name in _FILES: found = import_module(f"ntgrad.nn.{name}")
   elif name in _FILE_OF: found = getattr(import_module(f"ntgrad.nn.{_FILE_OF[name]}"), name)
-  else: raise AttributeError(f"module 'ntgrad.nn' has no attribute {name!r}")
-  globals()[name] = found
+  else: raise AttributeError(name)
   return found
 
-
-def __dir__() -> list[str]: return list(__all__)
+show(__name__)

@@ -14,6 +14,7 @@ from ntgrad.checks import checked, of_kind
 from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.core import real_number
 from ntgrad.mode import no_grad
+from ntgrad.public import show
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.random import Generator
 
@@ -190,3 +191,5 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Gener
 
 __all__ = ["calculate_gain", "constant_", "dirac_", "eye_", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_",
            "orthogonal_", "sparse_", "trunc_normal_", "uniform_", "xavier_normal_", "xavier_uniform_", "zeros_"]
+
+show(__name__)

@@ -26,6 +26,7 @@ from ntgrad.engine.device import Device
 from ntgrad.mode import behaving, mode as current
 from ntgrad.nn.tree import ModuleBase, is_buffer, tensors, walk
 from ntgrad.origins import say_once
+from ntgrad.public import attribute
 from ntgrad.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ class Module(ModuleBase):
   _begun: bool = False                            # ``super().__init__()`` was called
   _passing: frozenset[str] = frozenset()          # of ``_buffers`` the ones that are not saved
   _private: ClassVar[frozenset[str]] = frozenset(("_mode", "_begun", "_buffers", "_passing"))   # attributes that are its own
+
+  if not TYPE_CHECKING:
+    def __getattr__(self, name: str) -> Any: raise attribute("nn.Module", self, name)   # says why
 
   def __init__(self) -> None:
     """It is as PyTorch's from here on: see the head of ``nn/module.py``."""

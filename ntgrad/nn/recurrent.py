@@ -128,6 +128,7 @@ class _Recurrent(Module):
   _said: ClassVar[tuple[str, ...]] = ("*input_size", "*hidden_size", "num_layers", "bias", "batch_first", "dropout",
                                       "bidirectional")
   proj_size = 0
+  weight_ih_l0: Tensor
 
   def _make(self, input_size: int, hidden_size: int, num_layers: int, bias: bool, batch_first: bool, dropout: float,
             bidirectional: bool, proj_size: int = 0) -> None:

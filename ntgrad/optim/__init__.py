@@ -2,5 +2,8 @@
 # ruff: noqa: F403, F405 - the names are those of ntgrad.nn.optim
 from ntgrad.nn.optim import *
 from ntgrad.nn.optim import __all__ as __all__
+from ntgrad.public import show
 
 from . import lr_scheduler as lr_scheduler, swa_utils as swa_utils
+
+show(__name__)

@@ -2,3 +2,6 @@
 # ruff: noqa: F403, F405 - the names are those of ntgrad.nn.optim.swa_utils
 from ntgrad.nn.optim.swa_utils import *
 from ntgrad.nn.optim.swa_utils import __all__ as __all__
+from ntgrad.public import show
+
+show(__name__)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from types import ModuleType, TracebackType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ntgrad import graph, origins
 from ntgrad.checks import checked, flag
@@ -19,6 +19,7 @@ from ntgrad.codegen.uop import MOVEMENT, UOp
 from ntgrad.core import Base
 from ntgrad.engine.device import Device
 from ntgrad.mode import mode, no_grad
+from ntgrad.public import attribute
 from ntgrad.tensor.attention import Attention
 from ntgrad.tensor.convolution import Convolution
 from ntgrad.tensor.copying import Copying
@@ -39,6 +40,9 @@ from ntgrad.tensor.writing import Writing
 
 class _Modes(type):
   """Makes ``Tensor.training`` and ``Tensor.no_grad`` settings of the class."""
+  if not TYPE_CHECKING:
+    def __getattr__(cls, name: str) -> Any: raise attribute("Tensor", cls, name)   # says why
+
   @property
   def no_grad(cls) -> type[no_grad]:
     """What ``with Tensor.no_grad(): ..`` and ``@Tensor.no_grad()`` call; true where results require no gradients in this thread.
@@ -90,6 +94,8 @@ class Tensor(Protocols, Writing, Selecting, Sampling, Attention, Losses, Linalg,
   """
   __slots__ = ()
   train: ClassVar[type[train]] = train
+  if not TYPE_CHECKING:
+    def __getattr__(self, name: str) -> Any: raise attribute("Tensor", self, name)   # says why
 
   def __init__(
     self, data: Any = None, device: str | None = None, dtype: DType | str | None = None, requires_grad: bool | None = None

@@ -7,6 +7,16 @@ line.
 """
 from __future__ import annotations
 
+from ntgrad.codegen.dtype import DType
+from ntgrad.public import show
+
 from .libdevice import libdevice as libdevice
 from .operations import *  # noqa: F403
 from .spellings import *  # noqa: F403
+
+_FILES = ("functions", "libdevice", "operations", "spellings")   # of ``ntgrad.tile``, which make what is its own
+
+__all__ = sorted([k for k, v in globals().items() if k in ("constexpr", "math", "range") or k[0] != "_" and (  # noqa: PLE0605
+  isinstance(v, DType) or getattr(v, "__module__", "") in [f"ntgrad.tile.{file}" for file in _FILES])])
+
+show(__name__)

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ntgrad.public import show
+
 if TYPE_CHECKING:
   from ntgrad.utils import checkpoint as checkpoint, data as data
 
@@ -10,9 +12,11 @@ _FILES = ("checkpoint", "data")
 
 
 def __getattr__(name: str) -> Any:
-  if name not in _FILES: raise AttributeError(f"module 'ntgrad.utils' has no attribute {name!r}")
+  if name not in _FILES: raise AttributeError(name)
   from importlib import import_module
   return import_module(f"ntgrad.utils.{name}")
 
 
-def __dir__() -> list[str]: return list(_FILES)
+__all__ = ["checkpoint", "data"]
+
+show(__name__)

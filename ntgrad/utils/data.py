@@ -2,3 +2,6 @@
 # ruff: noqa: F403, F405 - the names are those of ntgrad.nn.data
 from ntgrad.nn.data import *
 from ntgrad.nn.data import __all__ as __all__
+from ntgrad.public import show
+
+show(__name__)

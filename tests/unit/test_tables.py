@@ -2,7 +2,10 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import pickle
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +13,10 @@ import numpy as np
 import pytest
 
 import ntgrad
-from ntgrad import Tensor, dtypes, nn
+from ntgrad import Tensor, absent, dtypes, nn
 from ntgrad.errors import CaptureError, IndexOutOfRangeError
+from ntgrad.functions import MISSING, find
+from ntgrad.namespace import dtype
 from support.scripts import load
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,6 +31,71 @@ def test_the_page_is_what_the_lists_and_notes_say(library: str) -> None:
   text, unknown = tables.document(library)
   assert unknown == [], "say in docs/names/notes.txt what these are here, or why they are not"
   assert tables.page(library).read_text() == text, "run python docs/names/tables.py"
+
+
+def test_the_package_has_the_reasons() -> None:
+  """One table: what docs/names/notes.txt says is what a missing name is refused with."""
+  assert tables.ABSENT.read_text() == tables.absent(), "run python docs/names/tables.py"
+  names = [n for several in absent.WHY.values() for n in several.split()]
+  assert len(names) == len(set(names)) > 700 and [n for n in names if tables.found(n) is not None] == []
+
+
+@pytest.mark.parametrize(("code", "said"), [
+  ("ntgrad.angle", "there are no complex numbers"), ("ntgrad.fft.fft(x)", "there are no complex numbers"),
+  ("ntgrad.distributed", "one process"), ("ntgrad.autocast", "16-bit weights"), ("nn.DataParallel", "one process"),
+  ("nn.LazyLinear", "sizes are given when a layer is made"), ("nn.ParameterList", "use a list"),
+  ("F.scaled_mm", "quantised weights"), ("F.abs", "Tensor has, x.abs(..)"), ("nn.optim.LBFGS", "subclasses"),
+  ("ntgrad.optim.LBFGS", "subclasses `nn.optim.Optimizer`"),
+  ("ntgrad.linalg.eig", "complex"), ("ntgrad.special.i0", "build it of what there is"), ("ntgrad.cuda.Stream", "one stream"),
+  ("ntgrad.utils.data.DistributedSampler", "one process"), ("nn.utils.rnn.pad_packed_sequence", "padded tensors"),
+  ("ntgrad.helpers.fetch", "nothing is fetched"), ("Tensor.stride", "no strides"), ("x.stride()", "no strides"),
+  ("x.byte()", 'use `x.cast("uint8")`'), ("nn.Linear(1, 1).register_forward_hook(print)", "wrap the layer")])
+def test_a_missing_name_says_why(code: str, said: str) -> None:
+  space = {"ntgrad": ntgrad, "nn": nn, "F": nn.functional, "Tensor": Tensor, "x": Tensor([1])}
+  with pytest.raises(AttributeError) as e: eval(code, space)
+  assert re.search(r"has no attribute '\w+': ", str(e.value)) and said in str(e.value), str(e.value)
+  parts = code.split("(")[0].split(".")
+  if parts[0] in ("ntgrad", "nn") and len(parts) == 2 and "(" not in code:
+    with pytest.raises(ImportError) as i: exec(f"from {'ntgrad.' * (parts[0] == 'nn')}{parts[0]} import {parts[1]}", {})
+    assert said in str(i.value)
+
+
+def test_a_name_that_is_nowhere_is_a_plain_error() -> None:
+  for x, name in ((ntgrad, "nothing"), (nn, "nothing"), (nn.functional, "nothing"), (Tensor, "nothing"), (Tensor([1]), "nothing"),
+                  (nn.Linear(1, 1), "nothing"), (ntgrad, "_angle"), (ntgrad.linalg, "Tensor")):
+    assert not hasattr(x, name) and getattr(x, name, 3) == 3
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}'$"): getattr(x, name)
+  with pytest.raises(ImportError, match="cannot import name 'nothing' from 'ntgrad'$"): exec("from ntgrad import nothing", {})
+
+
+PUBLIC = ["ntgrad", *[f"ntgrad.{name}" for name in (
+  "array_api autograd autograd.functional config cuda errors func helpers linalg nn nn.data nn.datasets nn.functional nn.init "
+  "nn.optim nn.optim.lr_scheduler nn.optim.swa_utils nn.state nn.utils nn.utils.checkpoint nn.utils.data optim "
+  "optim.lr_scheduler optim.swa_utils random special tile tile.language utils utils.checkpoint utils.data").split()]]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_public_module_shows_its_own_names_alone(name: str) -> None:
+  """Not what its file imports: ``Any``, ``math``, ``import_module``, errors, helpers of other files."""
+  module = importlib.import_module(name)
+  beneath = {k for k, v in vars(module).items() if inspect.ismodule(v) and v.__name__ == f"{name}.{k}"}
+  foreign = {k for k in vars(module) if k[0] != "_"} - beneath - set(module.__all__)
+  if name == "ntgrad": foreign = {k for k in foreign if find(k) is MISSING and dtype(k) is None}   # what was asked for before
+  assert foreign == set() and not {"Any", "annotations", "import_module", "TYPE_CHECKING"} & set(dir(module))
+  values = {k: getattr(module, k) for k in module.__all__}
+  others = [k for k, v in values.items() if inspect.ismodule(v) and not v.__name__.startswith("ntgrad.")]
+  assert others == ["math"] * (name == "ntgrad.tile.language")   # Triton's ``tl.math``
+
+
+def test_public_modules_are_modules() -> None:
+  """What stands in a module's place has what modules have."""
+  assert ntgrad.linalg is sys.modules["ntgrad.linalg"] is importlib.import_module("ntgrad.linalg")
+  assert ntgrad.linalg.__file__.endswith("linalg.py") and ntgrad.linalg.__spec__.name == "ntgrad.linalg" and ntgrad.linalg.__doc__
+  norm = ntgrad.linalg.norm
+  assert pickle.loads(pickle.dumps(norm)) is norm and inspect.getmodule(norm) is ntgrad.linalg
+  space: dict[str, Any] = {}
+  exec("from ntgrad.linalg import *", space)
+  assert set(ntgrad.linalg.__all__) == set(space) - {"__builtins__"}
 
 
 def there(path: str) -> bool:

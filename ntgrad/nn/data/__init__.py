@@ -17,7 +17,10 @@ from ntgrad.nn.data.samplers import (
   WeightedRandomSampler,
 )
 from ntgrad.nn.data.sets import ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset, random_split
+from ntgrad.public import show
 
 __all__ = ["BatchSampler", "ConcatDataset", "DataLoader", "Dataset", "IterableDataset", "RandomSampler", "Sampler",
            "SequentialSampler", "Subset", "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler", "default_collate",
            "random_split"]
+
+show(__name__)

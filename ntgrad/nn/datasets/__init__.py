@@ -10,6 +10,9 @@ from ntgrad.nn.datasets.digits import Digits, Images, fashion_mnist, load_idx, m
 from ntgrad.nn.datasets.pictures import ImageFolder, image_folder
 from ntgrad.nn.datasets.tables import Table, csv
 from ntgrad.nn.datasets.texts import Characters, shakespeare, text
+from ntgrad.public import show
 
 __all__ = ["Characters", "Digits", "ImageFolder", "Images", "Table", "cifar10", "cifar100", "csv", "fashion_mnist",
            "image_folder", "load_idx", "mnist", "shakespeare", "text"]
+
+show(__name__)

@@ -18,12 +18,7 @@ from ntgrad.nn.functional.moves import *
 from ntgrad.nn.functional.norms import *
 from ntgrad.nn.functional.pools import *
 from ntgrad.nn.functional.products import *
-
-_QUANTISED = "quantised weights are bytes with lazy expressions of them (nn.state.gguf_load)"
-_REFUSED = {
-  "grouped_mm": "groups of rows have sizes that are known only when it runs; multiply each group's rows by themselves",
-  "scaled_grouped_mm": _QUANTISED, "scaled_mm": _QUANTISED, "ScalingType": _QUANTISED, "SwizzleType": _QUANTISED,
-}
+from ntgrad.public import show
 
 __all__ = sorted([name for part in (activations, alignments, heads, losses, moves, norms, pools, products)  # noqa: PLE0605
                   for name in part.__all__])
@@ -31,10 +26,9 @@ __all__ = sorted([name for part in (activations, alignments, heads, losses, move
 
 def __getattr__(name: str) -> Any:
   from ntgrad.tensor import Tensor
-  why = _REFUSED.get(name)
-  if why is None and not name.startswith("_") and callable(getattr(Tensor, name, None)):
-    why = f"torch.nn.functional has no such function; Tensor has, x.{name}(..)"
-  raise AttributeError(f"module 'ntgrad.nn.functional' has no attribute {name!r}" + ("" if why is None else f": {why}"))
+  if name[0] == "_" or not callable(getattr(Tensor, name, None)): raise AttributeError(name)
+  raise AttributeError(f"module 'ntgrad.nn.functional' has no attribute {name!r}: torch.nn.functional has no such function; "
+                       f"Tensor has, x.{name}(..)")
 
 
-def __dir__() -> list[str]: return list(__all__)
+show(__name__)

@@ -15,6 +15,7 @@ from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, StateError, shown
 from ntgrad.engine.capture import refuse_recording
 from ntgrad.nn.common import number
+from ntgrad.public import show
 
 from .base import Optimizer
 from .group import OptimizerGroup
@@ -518,3 +519,5 @@ class ReduceLROnPlateau(LRScheduler):
 __all__ = ["ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR", "ExponentialLR",
            "LRScheduler", "LambdaLR", "LinearLR", "MultiStepLR", "MultiplicativeLR", "OneCycleLR", "PolynomialLR",
            "ReduceLROnPlateau", "SequentialLR", "StepLR"]
+
+show(__name__)

@@ -12,6 +12,7 @@ from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.mode import no_grad
 from ntgrad.nn.common import number
 from ntgrad.nn.state import get_parameters
+from ntgrad.public import show
 from ntgrad.tensor import Tensor
 
 from .base import BELOW_1
@@ -147,3 +148,5 @@ class AveragedModel:
 
 
 __all__ = ["AveragedModel", "EMA", "get_ema_avg_fn", "get_ema_multi_avg_fn", "get_swa_avg_fn", "get_swa_multi_avg_fn"]
+
+show(__name__)

@@ -15,6 +15,9 @@ from ntgrad.nn.state.npz import npz_load, npz_save
 from ntgrad.nn.state.safetensors import SAFE_DTYPES, safe_load, safe_load_metadata, safe_save
 from ntgrad.nn.state.torch_files import torch_load
 from ntgrad.nn.state.torch_writing import torch_save
+from ntgrad.public import show
 
 __all__ = ["SAFE_DTYPES", "get_parameters", "get_state_dict", "gguf_load", "load_state_dict", "npz_load", "npz_save", "safe_load",
            "safe_load_metadata", "safe_save", "tar_extract", "torch_load", "torch_save", "zip_extract"]
+
+show(__name__)

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ntgrad.public import show
+
 from .gradients import clip_grad_norm_, clip_grad_value_, get_total_norm, parameters_to_vector, vector_to_parameters
 
 if TYPE_CHECKING:
@@ -12,7 +14,7 @@ _FILES = ("checkpoint", "data")
 
 
 def __getattr__(name: str) -> Any:
-  if name not in _FILES: raise AttributeError(f"module 'ntgrad.nn.utils' has no attribute {name!r}")
+  if name not in _FILES: raise AttributeError(name)
   from importlib import import_module
   return import_module(f"ntgrad.nn.utils.{name}")
 
@@ -21,3 +23,5 @@ __all__ = ["clip_grad_norm_", "clip_grad_value_", "get_total_norm", "parameters_
 
 
 def __dir__() -> list[str]: return [*_FILES, *__all__]
+
+show(__name__)

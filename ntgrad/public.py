@@ -1,0 +1,79 @@
+"""What people see of a public module: the names that are its own, and why another name is not there.
+
+The last line of such a module's file is ``show(__name__)``. From then on there is, under its name, a module that has its
+``__all__`` and the modules beneath it; what the file imports for itself (``Any``, ``math``, errors) is seen by its functions
+alone. A name that is missing is looked up in ``ntgrad/absent.py``, which has the reasons of docs/coming-from-pytorch.md and
+docs/coming-from-tinygrad.md.
+"""
+from __future__ import annotations
+
+import sys
+from functools import cache
+from opcode import opmap
+from types import ModuleType
+from typing import Any
+
+# a module, or a class -> what the names in it begin with in the lists of PyTorch's and tinygrad's names
+_PLACES = {"ntgrad": ("torch.", ""), "ntgrad.nn.optim": ("optim.", "nn.optim.")}
+
+
+def show(name: str) -> None:
+  """Have the module whose file ends here show its own names alone."""
+  file = sys.modules[name]
+  given, seen = vars(file), ModuleType(name, file.__doc__)
+  own = {*given["__all__"]}
+  beneath = {k for k, v in given.items() if isinstance(v, ModuleType) and v.__name__ == f"{name}.{k}"}
+  vars(seen).update({k: v for k, v in given.items() if k in own or k in beneath or k[0] == "_"})
+  later = given.get("__getattr__")
+
+  def find(k: str) -> Any:
+    found = sys.modules.get(f"{name}.{k}")
+    if found is None:
+      try:
+        if later is None: raise AttributeError(k)
+        found = later(k)
+      except AttributeError as e:
+        if e.args != (k,): raise   # another one's, of a module that is imported
+        why = reason(name, k)
+        f = sys._getframe(1)   # ``from .. import ..`` would leave the reason out
+        if f.f_lasti >= 0 and f.f_code.co_code[f.f_lasti] == opmap["IMPORT_FROM"]:
+          raise ImportError(f"cannot import name {k!r} from {name!r}{why}", name=name) from None
+        raise AttributeError(f"module {name!r} has no attribute {k!r}{why}") from None
+    vars(seen)[k] = found
+    return found
+
+  vars(seen).update(__getattr__=find, __dir__=given.get("__dir__", lambda: sorted(own)))
+  sys.modules[name] = seen
+
+
+def attribute(place: str, x: Any, name: str) -> AttributeError:
+  """The error for an attribute that an object, or a class, does not have."""
+  kind = x if isinstance(x, type) else type(x)
+  what = f"type object {kind.__name__!r}" if x is kind else f"{kind.__name__!r} object"
+  return AttributeError(f"{what} has no attribute {name!r}{reason(place, name)}")
+
+
+def reason(place: str, name: str) -> str:
+  """Why a name is not in a module or class (``Tensor``, ``nn.Module``), behind a colon; "" where nothing is known."""
+  if name[:1] == "_": return ""
+  whys = _reasons()
+  for before in _PLACES.get(place, (place.removeprefix("ntgrad.") + ".",)):
+    found = whys.get(before + name) or whys.get(before.removeprefix("torch.") + name + ".")
+    if found is not None: return f": {found}"
+  return ""
+
+
+@cache
+def _reasons() -> dict[str, str]:
+  """Why by name; by what several names begin with, the reason of the first of them."""
+  from ntgrad.absent import WHY
+  out: dict[str, str] = {}
+  for why, names in WHY.items():
+    for name in names.split():
+      out.setdefault(name, why)
+      parts = name.split(".")
+      for i in range(1, len(parts)): out.setdefault(".".join(parts[:i]) + ".", why)
+  return out
+
+
+__all__ = ["attribute", "reason", "show"]
