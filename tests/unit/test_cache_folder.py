@@ -108,12 +108,13 @@ def test_a_folder_that_others_may_write_from_now_on(root: Path, private: Path, c
 
 
 @pytest.mark.parametrize("bits, fine", [(0o777, False), (0o1777, True), (0o755, True), (0o757, False), (0o711, True)])
-def test_the_folders_that_it_is_in(root: Path, private: Path, bits: int, fine: bool) -> None:
+def test_the_folders_that_it_is_in(root: Path, private: Path, bits: int, fine: bool, capfd: pytest.CaptureFixture[str]) -> None:
   """Who may write one of them may put another folder in its place, but where each may change only what is his."""
   within = root / "a" / "b" / "cache"
   within.parent.mkdir(parents=True)
   (root / "a").chmod(bits)
   with config(cache_dir=str(within)): assert kept() and cache.folder() == (within if fine else private)
+  assert (f"chmod go-w {root / 'a'}, or" in capfd.readouterr().err) is not fine
 
 
 def test_a_group_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,10 +178,11 @@ def test_a_relative_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert entry(tmp_path / name / "cache").exists()
 
 
-@pytest.mark.parametrize("name", ["x" * 5000, "a/" * 3000, "nul\0"])
+@pytest.mark.parametrize("name", ["x" * 5000, "a/" * 3000, "nul\0", "/dev/null/x", "/proc/x"])
 def test_names_that_no_folder_has(root: Path, name: str, capfd: pytest.CaptureFixture[str]) -> None:
   with config(cache_dir=str(root / name)): assert not kept() and cache.load("t", KEY) is None
-  assert "keeps nothing" in capfd.readouterr().err
+  said = capfd.readouterr().err
+  assert "keeps nothing" in said and said.count("\n") == 1
 
 
 def test_a_disk_that_cannot_be_written(root: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
