@@ -96,27 +96,28 @@ def folder() -> Path:
 
 def _place(given: str) -> str:
   path = os.path.realpath(given)
-  reason = _wrong(given, path)
+  reason, helps = _wrong(given, path)
   if not reason: return path
   private = _private()
   print(
     f"ntgrad: {given} is not used for the disk cache, for {reason}; {private} is used in its place. What lies in the cache is "
-    f"run: see what is there, then chmod -R go-w {given}, or let CACHE_DIR name a folder of your own",
+    f"run: {helps and f'see what is there, then {helps}, or '}let CACHE_DIR name a folder of your own",
     file=sys.stderr,
   )
   return private
 
 
-def _wrong(given: str, path: str) -> str:
-  """Why others could put something into a folder, "" where they cannot: it is this user's, nobody else may write it, and none
-  of those that it is in. One that is not there yet will be so."""
+def _wrong(given: str, path: str) -> tuple[str, str]:
+  """Why others could put something into a folder, and what helps; "" where they cannot: it is this user's, nobody else may write
+  it, and none of those that it is in. One that is not there yet will be so."""
   user = os.geteuid()
   try:
-    if os.path.islink(given) and os.lstat(given).st_uid not in (user, 0): return "it is another user's link"
+    if os.path.islink(given) and os.lstat(given).st_uid not in (user, 0): return "it is another user's link", ""
     about = os.stat(path)
-    if not stat.S_ISDIR(about.st_mode): return ""   # nothing can be written there, which is said then
-    if about.st_uid != user: return f"it belongs to user {about.st_uid}, and this process is user {user}'s"
-    if about.st_mode & OTHERS: return f"others may write there (mode {stat.S_IMODE(about.st_mode):o})"
+    if not stat.S_ISDIR(about.st_mode): return "", ""   # nothing can be written there, which is said then
+    if about.st_uid != user: return f"it belongs to user {about.st_uid}, and this process is user {user}'s", ""
+    if about.st_mode & OTHERS:
+      return f"others may write there (mode {stat.S_IMODE(about.st_mode):o})", f"chmod -R go-w {given}"
   except (OSError, ValueError): pass
   at = path
   while (above := os.path.dirname(at)) != at:
@@ -124,9 +125,11 @@ def _wrong(given: str, path: str) -> str:
     try: about = os.stat(at)
     except (OSError, ValueError): continue
     mode = about.st_mode
+    if not stat.S_ISDIR(mode): break
     if mode & stat.S_ISVTX or not mode & OTHERS: continue   # in the former each may change what is his
-    if mode & stat.S_IWOTH or not _only_mine(about.st_gid): return f"others may write in {at} (mode {stat.S_IMODE(mode):o})"
-  return ""
+    if mode & stat.S_IWOTH or not _only_mine(about.st_gid):
+      return f"others may write in {at} (mode {stat.S_IMODE(mode):o})", f"chmod go-w {at}"
+  return "", ""
 
 
 def _only_mine(group: int) -> bool:
@@ -146,7 +149,7 @@ def _private() -> str:
     try: os.mkdir(path, 0o700)
     except FileExistsError: pass
     about = os.lstat(path)
-    if stat.S_ISDIR(about.st_mode) and _mine(about) and not _wrong(path, path): return path
+    if stat.S_ISDIR(about.st_mode) and _mine(about) and not _wrong(path, path)[0]: return path
   except OSError: pass
   return str(temporary() / "cache")
 
@@ -198,6 +201,7 @@ def _make(path: str) -> None:
   for each in reversed(missing):
     try: os.mkdir(each, 0o700)
     except FileExistsError: pass
+    except FileNotFoundError as e: raise OSError(str(e)) from None   # nobody has removed it: it cannot be there
 
 
 def _within(fd: int, name: str, make: bool) -> int:

@@ -74,9 +74,10 @@ def unpack(data: bytes) -> tuple[str, bytes | None, Path | None]:
 
 
 def _check(path: str, data: bytes) -> None:
-  """Raises ValueError for a file that leads out of its folder, and for a library that is not whole: the process that loads one
-  may end by it."""
+  """Raises ValueError for a file that leads out of its folder, and for code that is none or not whole: the process that loads
+  such may end by it."""
   if not _PLAIN.fullmatch(path) or {".", ".."} & {*path.split("/")}: raise ValueError(f"packed program: a file {path!r}")
+  if path.endswith(".bc") and (data[:4] != b"BC\xc0\xde" or len(data) % 4): raise ValueError(f"packed program: {path} is no code")
   if not path.endswith(".so"): return
   try:   # of 64 bits, and little-endian; others are not looked at
     if data[:4] != b"\x7fELF": raise ValueError
@@ -86,17 +87,21 @@ def _check(path: str, data: bytes) -> None:
   except (ValueError, struct.error): raise ValueError(f"packed program: {path} is no whole library") from None
 
 
-def machine_code(files: Path, name: str, owner: object) -> dict[bool, int]:
+def machine_code(files: Path, name: str, owner: object, bad: list[Path] | None = None) -> dict[bool, int]:
   """The addresses of the function that runs a group of a kernel that has run: for any grid (False) and for small ones (True),
   those of them that there are. They stay loaded for as long as ``owner`` lives.
 
   PoCL unloads what is beyond the 128 kernels that ran last: a training step with more of them would load each anew at every
-  launch, for 15 µs."""
+  launch, for 15 µs. Libraries that do not have it are added to ``bad``."""
   found: dict[bool, int] = {}
   for path in files.glob(f"{name}/*/{name}.so"):
+    handle = 0
     try:
       handle = _ctypes.dlopen(str(path), ctypes.RTLD_LOCAL | os.RTLD_NOW)
       found[path.parent.name.endswith("-smallgrid")] = _ctypes.dlsym(handle, f"_pocl_kernel_{name}_workgroup")
-    except OSError: continue   # others write to PoCL's folder too
+    except OSError:   # others write to PoCL's folder too
+      if handle: _ctypes.dlclose(handle)   # or whoever opens this path again would get it
+      if bad is not None: bad.append(path)
+      continue
     weakref.finalize(owner, _ctypes.dlclose, handle).atexit = False
   return found

@@ -67,6 +67,7 @@ class Unit(pool.Job):
   in_worker: Build | None = None                 # and what it calls
   waiting: set[str] = field(default_factory=set) # kernels of a program built here that have not run yet
   launched: bool = False                         # nothing left to note at launches
+  kept: str = ""                                 # the key of a program that was read from the disk cache
   code: dict[str, dict[bool, int]] = field(default_factory=dict)   # see binaries.machine_code, by the kernel's name
 
   @property
@@ -193,22 +194,38 @@ class Compiler:
     """The unit of a kernel from the disk cache. None where it is absent or damaged."""
     where = cache.get("opencl-program-of", k, WHERE)
     if where is None: return None
-    unit = self.loaded.get(where)
-    if unit is None:
-      names, packed = cache.get("opencl-program", where, PROGRAM) or ({}, None)
-      program, files = self.load_packed(packed) if packed is not None else (None, None)
-      if program is not None and not {*names.values()} <= {*program.get_info(self.cl.program_info.KERNEL_NAMES).split(";")}:
-        program = None
-      if program is None:  # not there, or made by a driver that calls itself the same
-        cache.remove("opencl-program", where)
-        return None
-      unit = self.loaded[where] = Unit(program=program, files=files, names=names, launched=True, done=True)
-    if k not in unit.names:   # another program has come there
+    unit = self.loaded.get(where) or self.load_kept(where)
+    if unit is None or k not in unit.names:   # or another program has come there
       cache.remove("opencl-program-of", k)
       return None
     self.units[k] = unit
     self.found += 1
     return unit
+
+  def load_kept(self, where: str) -> Unit | None:
+    """The program under a key of the disk cache. None where there is none; one that makes no sense, or was made by a driver that
+    calls itself the same, is removed."""
+    names, packed = cache.get("opencl-program", where, PROGRAM) or ({}, None)
+    if packed is None: return None
+    program, files = self.load_packed(packed)
+    try: have = [] if program is None else program.get_info(self.cl.program_info.KERNEL_NAMES).split(";")
+    except self.cl.Error: have = []
+    if names and {*names.values()} <= {*have}:
+      unit = self.loaded[where] = Unit(program=program, files=files, names=names, launched=True, done=True, kept=where)
+      return unit
+    cache.remove("opencl-program", where)
+    # PoCL would take these for its own
+    if files is not None and files not in [u.files for u in self.units.values()]: shutil.rmtree(files, ignore_errors=True)
+    return None
+
+  def look(self, unit: Unit, name: str) -> None:
+    """See that a kernel's machine code is some, where it was read from the disk cache. What is none is removed: PoCL would end
+    the process where it loads that, and compiles again where there is nothing."""
+    if not unit.kept or unit.files is None or name in unit.code: return
+    bad: list[Path] = []
+    unit.code[name] = binaries.machine_code(unit.files, name, unit, bad)
+    for path in bad: path.unlink()
+    if bad: cache.remove("opencl-program", unit.kept)
 
   def build(self, unit: Unit) -> None:
     """Build a unit in this process; each kernel alone where they fail together. Raises CompileError for a single kernel that
@@ -253,13 +270,11 @@ class Compiler:
     return program
 
   def load_packed(self, packed: bytes) -> tuple[Any, Path | None]:
-    """A program from what :meth:`pack` gave, and PoCL's files of it; None where this driver does not take it."""
-    try:
-      source, binary, files = binaries.unpack(packed)
-      program = self.load_source(source) if binary is None else self.load_program(OPTIONS, [self.device], [binary])
-      return program, files
-    except (self.cl.Error, ValueError):
-      return None, None
+    """A program from what :meth:`pack` gave, None where this driver does not take it; and PoCL's files of it."""
+    try: source, binary, files = binaries.unpack(packed)
+    except ValueError: return None, None
+    try: return self.load_source(source) if binary is None else self.load_program(OPTIONS, [self.device], [binary]), files
+    except self.cl.Error: return None, files
 
   def take_packed(self, packed: bytes, specs: Sequence[ProgramSpec]) -> None:
     """Know the kernels of a packed program that was made of ``specs``. Raises StateError for one that this driver does not

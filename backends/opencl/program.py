@@ -105,7 +105,9 @@ class OpenCLProgram(Program):
     """Its kernel object. Raises CompileError."""
     compiler, spec = self._device.compiler, self.spec
     self.unit = unit = compiler.ready(self.unit, spec)
-    kernel = self._device.cl.Kernel(unit.program, unit.names[compiler.key(spec)])
+    name = unit.names[compiler.key(spec)]
+    compiler.look(unit, name)
+    kernel = self._device.cl.Kernel(unit.program, name)
     self._count = int(kernel.num_args) - len(spec.sizes) - len(spec.source.parts)
     if 0 <= self._count <= spec.nparams: return kernel
     raise CompileError(f"kernel {spec.label}: {kernel.num_args} parameters, for {spec.nparams} buffers, {len(spec.sizes)} sizes")

@@ -16,12 +16,20 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from ntgrad import Tensor
 from ntgrad.backends import cache, process
+from ntgrad.backends.opencl import binaries, compiler, selftest
+from ntgrad.codegen import pipeline, records
 from ntgrad.codegen.config import config
-from ntgrad.codegen.records import INT, PLAIN, STR, sealed
-from ntgrad.engine import compile as compiling, plan_cache
+from ntgrad.codegen.records import INT, PLAIN, STR, sealed, unpacked
+from ntgrad.engine import compile as compiling, plan_cache, search as searching
+from ntgrad.engine.device import get_device
+from ntgrad.schedule import create_schedule
+from ntgrad.symbol import Symbol
+from ntgrad.tile import tune
 from support.devices import missing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,12 +108,13 @@ def test_a_folder_that_others_may_write_from_now_on(root: Path, private: Path, c
 
 
 @pytest.mark.parametrize("bits, fine", [(0o777, False), (0o1777, True), (0o755, True), (0o757, False), (0o711, True)])
-def test_the_folders_that_it_is_in(root: Path, private: Path, bits: int, fine: bool) -> None:
+def test_the_folders_that_it_is_in(root: Path, private: Path, bits: int, fine: bool, capfd: pytest.CaptureFixture[str]) -> None:
   """Who may write one of them may put another folder in its place, but where each may change only what is his."""
   within = root / "a" / "b" / "cache"
   within.parent.mkdir(parents=True)
   (root / "a").chmod(bits)
   with config(cache_dir=str(within)): assert kept() and cache.folder() == (within if fine else private)
+  assert (f"chmod go-w {root / 'a'}, or" in capfd.readouterr().err) is not fine
 
 
 def test_a_group_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,10 +178,11 @@ def test_a_relative_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert entry(tmp_path / name / "cache").exists()
 
 
-@pytest.mark.parametrize("name", ["x" * 5000, "a/" * 3000, "nul\0"])
+@pytest.mark.parametrize("name", ["x" * 5000, "a/" * 3000, "nul\0", "/dev/null/x", "/proc/x"])
 def test_names_that_no_folder_has(root: Path, name: str, capfd: pytest.CaptureFixture[str]) -> None:
   with config(cache_dir=str(root / name)): assert not kept() and cache.load("t", KEY) is None
-  assert "keeps nothing" in capfd.readouterr().err
+  said = capfd.readouterr().err
+  assert "keeps nothing" in said and said.count("\n") == 1
 
 
 def test_a_disk_that_cannot_be_written(root: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
@@ -446,3 +456,75 @@ def test_plans_of_other_graphs_are_not_run(copied: tuple[Path, Path, str]) -> No
     assert run(folder, script) == want, n
     with config(cache_dir=str(folder)):
       assert {name: cache.get(plan_cache.TABLE, name, plan_cache.FORM) for name in before} == before, n
+
+
+@cpu
+@pytest.mark.parametrize("kind, what", [(".so", "junk"), (".so", "other"), (".so", "half"), (".bc", "junk"), (".bc", "half")])
+def test_machine_code_that_is_none(copied: tuple[Path, Path, str], kind: str, what: str) -> None:
+  """In programs that are whole and have the right checksum. PoCL would end the process."""
+  import _ctypes
+  folder, script, want = copied
+  other = Path(_ctypes.__file__).read_bytes()
+  def spoilt(path: str, data: bytes) -> bytes:
+    if not path.endswith(kind): return data
+    junk = data[:64] + bytes(len(data) - 64) if kind == ".so" else b"junk"
+    return {"junk": junk, "other": other, "half": data[:len(data) // 2]}[what]
+  spoilt_ones = 0
+  with config(cache_dir=str(folder)):
+    for table, name in bodies(folder):
+      if table != "opencl-program": continue
+      names, packed = cache.get(table, name, compiler.PROGRAM) or ({}, b"")
+      source, binary, files = unpacked(binaries.FORM, packed, "program")
+      packed = records.packed(binaries.FORM, (source, binary, tuple([(p, spoilt(p, data)) for p, data in files])), "program")
+      assert cache.put(table, name, compiler.PROGRAM, (names, packed))
+      spoilt_ones += len(files) > 0
+  if not spoilt_ones: pytest.skip("another driver than PoCL")
+  assert run(folder, script) == want
+  assert run(folder, script) == want
+
+
+def test_choices_that_make_no_sense(root: Path) -> None:
+  """Values for other names, out of bounds, or of other kinds: they are looked for again."""
+  low, free = Symbol("a", meta=True, lower_bound=16, upper_bound=64), Symbol("b", meta=True)
+  table = "tile-tune"
+  def found(value: Any, form: Any = PLAIN) -> Any:
+    assert cache.put(table, KEY, form, value)
+    return tune.remembered(KEY, [low, free])
+  tune.remember(KEY, {"a": 32, "b": 1024, "num_warps": 4})
+  assert tune.remembered(KEY, [low, free]) == {"a": 32, "b": 1024, "num_warps": 4}
+  for choice in ({"a": 32}, {"a": 8, "b": 8}, {"a": 128, "b": 8}, {"a": 32, "b": 1 << 40}, {"a": 32, "b": 8, "c": 1},
+                 {"a": 32, "b": 8, "num_warps": 1 << 20}, {}):
+    assert found(choice, tune.CHOICE) is None and cache.load(table, KEY) is None, choice
+  for other in (7, None, {"a": "x", "b": 8}, [["a", 32]]): assert found(other) is None and cache.load(table, KEY) is None
+  assert tune.remembered(KEY, [low, free]) is None
+
+
+@cpu
+def test_opts_that_make_no_sense(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+  device, kernel = get_device("CPU"), create_schedule([Tensor.empty(64, 64, device="CPU") + 1])[-1].ast
+  parts = pipeline.prepare(kernel, device.renderer.target, "k")
+  looked: list[Any] = []
+  def search(parts: Any, start: Any, *_: Any) -> Any:
+    looked.append(start)
+    return start
+  monkeypatch.setattr(searching, "search", search)
+  def best() -> Any: return searching.best(parts, device, "k", compiling.rendered)
+  with config(beam=1):
+    want = best().opts
+    assert best().opts == want and len(looked) == 1
+    (_, name), = [at for at in bodies(root) if at[0] == "beam"]
+    for wrong in ((), ((["nothing", 1],),), ((["split", "x", None],),), ((["upcast", 99, 4],),), (("abc",), (7,)), ((["pad"],),)):
+      assert cache.put("beam", name, searching.LISTS, wrong)
+      looked.clear()
+      assert best().opts == want and len(looked) == 1, wrong
+      assert best().opts == want and len(looked) == 1
+
+
+def test_widths_of_functions_that_make_no_sense(root: Path) -> None:
+  f = selftest.Functions("some driver", lambda *_: np.zeros(selftest.COUNT * (1 + len(selftest.widths("float"))), np.float32))
+  good = f("sin", "float")
+  (table, name), = bodies(root)
+  for wrong in ((-1,), "x", None, [2.5]):
+    assert cache.put(table, name, PLAIN, wrong)
+    f.known.clear()
+    assert f("sin", "float") == good
