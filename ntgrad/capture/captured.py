@@ -361,8 +361,9 @@ class Capture:
     stand_ins.clear()
     read.clear()
     written.clear()
-    for a in live_aliases:   # a kept result would keep the whole graph that it came from
-      if _made_after(recorder.start, a):
+    changed = recorder.changed   # a kept result, and what was written, would keep the whole graph that they came from
+    for a in live_aliases:
+      if _made_after(recorder.start, a) or a in changed:
         for t in a.seen():
           if t._state == 1: t._node = None
     late = [x for x in (r() for r in elsewhere) if x is not None and _made_after(recorder.start, x)]
