@@ -155,8 +155,8 @@ class Capture:
       self._changed += 1
       if self._changed == CHANGES + 1:
         text = f"jit {self.name}: what it reads has been other at each of the last {CHANGES} calls: {why}"
-        origins.say_once(("changes", self.name, why), f"{text}; it runs plainly for {REST} calls. Pass it as a Tensor, or read it "
-                         "outside of the function")
+        help = f"it runs plainly for {REST} calls; pass it as a Tensor, or read it outside of the function"
+        origins.say_once(("changes", self.name, why), f"{text}; {help}")
       if now.reads.returns:
         found = Capture(self.fn, self.name, self.key, self._all, self._depth, self.strict)
         self._variants = [*self._variants[1 - VARIANTS:], found]
@@ -411,6 +411,9 @@ class Capture:
     changed = set(recorder.changed)
     for a in live_aliases:
       if a in changed or made_after(recorder.start, a):
+    changed = recorder.changed   # a kept result, and what was written, would keep the whole graph that they came from
+    for a in live_aliases:
+      if _made_after(recorder.start, a) or a in changed:
         for t in a.seen():
           if t._state == 1: t._node = None
     changed.clear()
