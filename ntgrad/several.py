@@ -12,7 +12,7 @@ from ntgrad.codegen.errors import ArgumentError, shown
 
 _MEANT_OF_ONE = (
   "sub mul truediv floordiv mod pow matmul and or xor lshift rshift rsub rmul rtruediv rfloordiv rmod rpow rmatmul rand ror "
-  "rxor rlshift rrshift lt le gt ge neg pos abs invert float int array").split()   # what is asked of one tensor
+  "rxor rlshift rrshift lt le gt ge neg pos abs invert float int round array").split()   # what is asked of one tensor
 
 
 class Several:
@@ -43,6 +43,9 @@ class Several:
     if x is not None and not isinstance(x, (tuple, list, str)): raise self.refused()
     return tuple.__eq__(self, x)
   def __ne__(self, x: Any) -> Any: return not self == x
+  def __format__(self, spec: str) -> str:
+    if spec: raise self.refused()
+    return repr(self)
   def __hash__(self: Any) -> int: return tuple.__hash__(self)
 
 

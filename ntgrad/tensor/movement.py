@@ -15,6 +15,7 @@ from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.core import Base, axes_of, axis_of, shape_of, whole_number
 from ntgrad.names import Places, aligned, fit, text
+from ntgrad.several import Several
 from ntgrad.tensor.elementwise import broadcast_shape, common_device, scalar_node
 
 Dims = int | str | Sequence[int | str]
@@ -31,7 +32,10 @@ def pad_value(u: UOp, padding: Sequence[tuple[int, int]], value: Any) -> UOp:
 def several(name: str, given: Sequence[Any]) -> tuple[Any, ...]:
   """Tensors given one after the other or in lists; arrays and numbers beside a tensor become tensors. Raises ArgumentError."""
   if given and all([isinstance(t, Base) for t in given]): return tuple(given)
-  flat = [t for g in given for t in (g if isinstance(g, (tuple, list)) else (g,))]
+  if len(given) == 1 and isinstance(given[0], Several): given = list(given[0])   # all of its parts, as of any tuple
+  flat = [t for g in given for t in (g if isinstance(g, (tuple, list)) and not isinstance(g, Several) else (g,))]
+  for t in flat:
+    if isinstance(t, Several): raise t.refused()
   first = next((t for t in flat if isinstance(t, Base)), None)
   if first is None:
     raise ArgumentError(f"{name}: no Tensor in {shown(given)}; give one or more, one after the other or in a list")

@@ -90,9 +90,11 @@ TAKEN: dict[str, Callable[[Any, Any], Any]] = {   # a pair, and a tensor
     operator.add, operator.sub, operator.mul, operator.truediv, operator.lt, operator.eq, operator.matmul)},
   **{f"p {op.__name__} x": (lambda p, x, op=op: op(p, x)) for op in (
     operator.add, operator.sub, operator.mul, operator.gt, operator.eq)},
-  "p + p": lambda p, x: p + p, "-p": lambda p, x: -p, "abs": lambda p, x: abs(p), "float": lambda p, x: float(p),
+  "p + p": lambda p, x: p + p, "-p": lambda p, x: -p, "abs": lambda p, x: abs(p),
+  "format": lambda p, x: f"{p:.2f}", "round": lambda p, x: round(p), "float": lambda p, x: float(p),
   "numpy": lambda p, x: np.asarray(p), "np.exp": lambda p, x: np.exp(p), "np.float32 *": lambda p, x: np.float32(2) * p,
-  "Tensor": lambda p, x: Tensor(p), "maximum": lambda p, x: x.maximum(p), "ntgrad.exp": lambda p, x: ntgrad.exp(p),
+  "Tensor": lambda p, x: Tensor(p), "stack": lambda p, x: Tensor.stack(p, p), "cat": lambda p, x: ntgrad.cat([x, p]),
+  "maximum": lambda p, x: x.maximum(p), "ntgrad.exp": lambda p, x: ntgrad.exp(p),
   "p[:, None]": lambda p, x: p[:, None], "p[i]": lambda p, x: p[Tensor([0])], "assign": lambda p, x: x.assign(p),
 }
 
@@ -120,7 +122,7 @@ def test_a_pair_is_a_tuple() -> None:
   assert pair[:1] == (pair.values,)
   assert pair == pair and pair != "text" and pair is not None and bool(pair) and {pair: 1}[pair] == 1
   assert len(pair + (1,)) == 3 and ((1,) + pair)[1] is pair.values and pair._fields == ("values", "indices")
-  assert repr(pair).startswith("Picked(values=") and [*pair] == [pair.values, pair.indices]
+  assert repr(pair).startswith("Picked(values=") and f"{pair}" == repr(pair) and [*pair] == [pair.values, pair.indices]
   for again in (copy.copy(pair), copy.deepcopy(pair), pickle.loads(pickle.dumps(pair)), pair._replace(values=pair.values)):
     assert type(again) is Picked and again.values.tolist() == pair.values.tolist()
   assert Tensor.stack(Tensor(X).max(0)).shape == (2, 4)   # of its parts, as of those of any tuple
