@@ -411,9 +411,6 @@ class Capture:
     changed = set(recorder.changed)
     for a in live_aliases:
       if a in changed or made_after(recorder.start, a):
-    changed = recorder.changed   # a kept result, and what was written, would keep the whole graph that they came from
-    for a in live_aliases:
-      if _made_after(recorder.start, a) or a in changed:
         for t in a.seen():
           if t._state == 1: t._node = None
     changed.clear()
