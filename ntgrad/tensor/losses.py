@@ -184,7 +184,7 @@ class Losses(ClassLosses):
   def _bce(self, name: str, target: Any, weight: Any, reduction: str) -> Self:
     x, y, out = self._against(name, target)
     if name == "binary_cross_entropy":
-      said = f"{{value}} at {{element}} of an input of shape {text(self)}, which takes probabilities (0 to 1); of logits there is "
+      said = f"{{value}} at {{element}} of an input of shape {text(self)}, which takes probabilities, 0 to 1; of logits there is "
       x = x._wrap(floats_within(x.lazydata, 0.0, 1.0, name, said + f"{name}_with_logits"))
     def log(x: Any) -> Any:
       least = (x >= 0) & (x <= math.exp(-100))
