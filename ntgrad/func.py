@@ -22,7 +22,7 @@ def _value_and_slopes(name: str, func: Fn, argnums: Any, has_aux: bool, args: tu
   if wrong: raise ArgumentError(f"{name}: argnums {shown(argnums)}; argument {wrong[0]} of {len(args)} is no Tensor")
   given = list(args)
   with enable_grad():
-    for i in places: given[i] = functional.apart(args[i])
+    for i in places: given[i] = functional._apart(args[i])
     out = func(*given, **kwargs)
     value, aux = out if has_aux else (out, None)
     if not isinstance(value, Tensor) or value.numel() != 1:
@@ -80,7 +80,7 @@ def hessian(func: Fn, argnums: int = 0) -> Fn:
 def vjp(func: Fn, *primals: Any, has_aux: bool = False) -> Any:
   """``(func(*primals), fn)``, where ``fn(v)`` gives v times the derivatives, one tensor for each primal in a tuple; with
   ``has_aux`` what else the function gives comes third. Raises ArgumentError, GradientError."""
-  xs = [functional.apart(x) for x in _listed("vjp", "primals", primals)]
+  xs = [functional._apart(x) for x in _listed("vjp", "primals", primals)]
   with enable_grad(): out = func(*xs)
   value, aux = out if has_aux else (out, None)
   def pulled(*v: Any) -> Any:

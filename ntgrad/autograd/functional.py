@@ -27,7 +27,7 @@ class _Apart(Function):
   def backward(ctx: Any, *gradients: Any) -> Any: return gradients
 
 
-def apart(x: Any, keep: bool = True) -> Any:
+def _apart(x: Any, keep: bool = True) -> Any:
   """An input that derivatives are found for, whatever else it is given for; with ``keep`` gradients go on to what it
   is made of."""
   if not keep or not x.requires_grad: return x.detach().requires_grad_()
@@ -36,7 +36,7 @@ def apart(x: Any, keep: bool = True) -> Any:
 
 def _called(name: str, func: Fn, inputs: Any, keep: bool) -> tuple[list[Any], list[Any], bool, bool]:
   """Inputs that outputs depend on, the outputs, and whether each was one Tensor by itself."""
-  xs = [apart(x, keep) for x in _listed(name, "inputs", inputs)]
+  xs = [_apart(x, keep) for x in _listed(name, "inputs", inputs)]
   with enable_grad(): out = func(*xs)
   return xs, _listed(name, "the function's result", out), isinstance(inputs, Tensor), isinstance(out, Tensor)
 

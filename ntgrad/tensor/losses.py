@@ -178,14 +178,14 @@ class Losses(ClassLosses):
     return self._bce("binary_cross_entropy", target, weight, reduction)
 
   def binary_crossentropy(self, Y: Operand, reduction: str = "mean") -> Self:
-    """``binary_cross_entropy`` by tinygrad's name. Raises ShapeError."""
+    """``binary_cross_entropy`` by tinygrad's name, NaN of what is no probability. Raises ShapeError."""
     return self._bce("binary_crossentropy", Y, None, reduction)
 
   def _bce(self, name: str, target: Any, weight: Any, reduction: str) -> Self:
     x, y, out = self._against(name, target)
-    of_logits = f"{name}_logits" if name == "binary_crossentropy" else f"{name}_with_logits"
-    said = f"{{value}} at {{element}} of an input of shape {text(self)}, which takes probabilities (0 to 1); for logits there is "
-    x = x._wrap(floats_within(x.lazydata, 0.0, 1.0, name, said + of_logits))
+    if name == "binary_cross_entropy":
+      said = f"{{value}} at {{element}} of an input of shape {text(self)}, which takes probabilities, 0 to 1; of logits there is "
+      x = x._wrap(floats_within(x.lazydata, 0.0, 1.0, name, said + f"{name}_with_logits"))
     def log(x: Any) -> Any:
       least = (x >= 0) & (x <= math.exp(-100))
       return least.where(-100.0, least.where(1.0, x).log())

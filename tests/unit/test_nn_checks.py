@@ -52,7 +52,7 @@ LOSSES: dict[str, Any] = {
   "binary_cross_entropy": lambda x: F.binary_cross_entropy(x, Tensor(TARGET, dtype=x.dtype)),
   "BCELoss": lambda x: nn.BCELoss(reduction="sum")(x, Tensor(TARGET, dtype=x.dtype)),
   "weighted": lambda x: F.binary_cross_entropy(x, Tensor(TARGET, dtype=x.dtype), Tensor([1.0, 2.0, 0.0])),
-  "binary_crossentropy": lambda x: x.binary_crossentropy(Tensor(TARGET, dtype=x.dtype))}
+  "a method": lambda x: x.binary_cross_entropy(Tensor(TARGET, dtype=x.dtype))}
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -72,6 +72,10 @@ def test_what_is_no_probability(name: str, device: str, monkeypatch: pytest.Monk
   for fine in ([0.0, 1.0, -0.0], [0.25, 0.5, 1.0]):
     for dtype in ("float16", "float32", "float64"): assert np.isfinite(loss(Tensor(fine, dtype=dtype)).item())
   with config(check_indices=0): assert np.isnan(loss(Tensor([0.5, 2.0, 1.0])).item()) or name == "weighted"
+
+
+def test_tinygrads_name_has_tinygrads_values() -> None:
+  assert np.isnan(Tensor([-0.1, 1.5]).binary_crossentropy(Tensor([1.0, 0.0]), "none").numpy()).all()
 
 
 def test_probabilities_in_a_step() -> None:
