@@ -75,7 +75,7 @@ class Copying(Base):
     fits = same and self._alias.packed is None and not repeats((*self._alias.beneath, *self._view))
     # a part of something else that is no parameter leaves it, as all do that a value does not fit
     if not fits or self._state != 2 and not watchers and (
-      not whole(self._view) or any([t._state == 2 for t in others])):
+      self._alias.beneath or not whole(self._view) or any([t._state == 2 for t in others])):
       names = self._names if len(u.shape) == len(v.shape) else value._names
       self._rehome(Alias(graph.detach(v)), ())
       self._names = names

@@ -19,7 +19,7 @@ multinomial poisson rand_like randint_like randn_like randperm scaled_uniform tr
 MADE = "empty empty_like from_dlpack from_numpy new_empty new_full new_tensor new_zeros".split()
 # no values, or those of others: by test_tensor_graph
 ABOUT = """
-allclose assign cpu cuda data detach dim double element_size fill_ float_power half is_floating_point idiv item long
+allclose assign cpu cuda detach detach_ dim double element_size fill_ float_power half is_floating_point idiv item long
 named nbytes nelement replace requires_grad_ sequential to_ train type zero_""".split()
 NAMES = [n for n in dir(Tensor) if n[0] != "_" and callable(getattr(Tensor, n))]
 

@@ -244,6 +244,8 @@ rows(
   *[
     ("amax", lambda a: a.amax(-1), lambda a: a.max(-1)),
     ("amin", lambda a: a.amin((0, 1)), lambda a: a.min()),
+    ("max of a dim", lambda a: a.max(1).values, lambda a: a.max(1)),
+    ("min of a dim", lambda a: a.min(0, True)[0], lambda a: a.min(0, keepdims=True)),
     ("aminmax", lambda a: a.aminmax(dim=0, keepdim=True), lambda a: (a.min(0, keepdims=True), a.max(0, keepdims=True))),
     ("cummax", lambda a: a.cummax(-1)[0], lambda a: np.maximum.accumulate(a, -1)),
     ("cummin", lambda a: a.cummin(0)[0], lambda a: np.minimum.accumulate(a, 0)),
@@ -266,6 +268,8 @@ rows(
   *[
     ("cummax where", lambda a: a.cummax(1)[1], lambda a: where_best(a, 1, np.maximum)),
     ("cummin where", lambda a: a.cummin(0)[1], lambda a: where_best(a, 0, np.minimum)),
+    ("max where", lambda a: a.max(-1).indices, lambda a: a.argmax(-1)),
+    ("min where", lambda a: a.min(dim=0)[1], lambda a: a.argmin(0)),
     ("count_nonzero", lambda a: a.count_nonzero(1), lambda a: np.count_nonzero(a, 1), {"out": "int64"}),
   ],
   kinds="fiub",
