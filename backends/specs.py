@@ -14,7 +14,7 @@ from ntgrad.codegen.records import (
   STR,
   TEXT,
   WORK,
-  Exactly,
+  Between,
   Object,
   RecordError,
   Sequence,
@@ -26,9 +26,9 @@ MOST = 1 << 16   # work-items of a group, and what else no device has more of
 OPTIONS = Sequence(Several(STR, INT))
 SOURCE = Object(
   KernelSource, text=TEXT, signature=Sequence(Several(STR, STR)), options=OPTIONS, helpers=Sequence(TEXT),
-  parts=Sequence(Several(Exactly(int, 0), Exactly(int, 1))), kernel=Several(TEXT, TEXT), weight=FLOAT, sizes=Sequence(DTYPE))
+  parts=Sequence(Several(Between(0), Between(1))), kernel=Several(TEXT, TEXT), weight=FLOAT, sizes=Sequence(DTYPE))
 SPEC = Object(   # without its UOps, and its label, which is another one in every process
-  ProgramSpec, name=STR, source=SOURCE, grid=Sequence(DIM), local=COUNTS, nparams=Exactly(int, 0, MOST), work=WORK,
+  ProgramSpec, name=STR, source=SOURCE, grid=Sequence(DIM), local=COUNTS, nparams=Between(0, MOST), work=WORK,
   options=OPTIONS, sizes=Sequence(SIZE))
 
 

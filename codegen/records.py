@@ -15,7 +15,7 @@ import json
 import struct
 import zlib
 from enum import Enum
-from hashlib import blake2b
+from hashlib import sha256
 from typing import Any, Callable, Generic, Mapping, TypeVar
 
 from . import index as ix
@@ -42,7 +42,7 @@ class RecordError(ValueError):
 
 def sealed(body: bytes) -> bytes:
   """A body with its head in front."""
-  return _HEAD.pack(_MAGIC, VERSION, len(body), blake2b(body, digest_size=32).digest()) + body
+  return _HEAD.pack(_MAGIC, VERSION, len(body), sha256(body).digest()) + body
 
 
 def opened(raw: bytes) -> bytes:
@@ -51,7 +51,7 @@ def opened(raw: bytes) -> bytes:
   magic, version, length, digest = _HEAD.unpack_from(raw)
   if (magic, version) != (_MAGIC, VERSION): raise RecordError(f"no record of version {VERSION}")
   body = raw[_HEAD.size:]
-  if len(body) != length or blake2b(body, digest_size=32).digest() != digest: raise RecordError("a damaged record")
+  if len(body) != length or sha256(body).digest() != digest: raise RecordError("a damaged record")
   return body
 
 
@@ -152,17 +152,26 @@ class Form(Generic[T]):
 
 class Exactly(Form[T]):
   """Values of one of Python's types. Those of classes made of it are written as plain ones."""
-  def __init__(self, kind: type[T], low: Any = None, high: Any = None): self.kind, self.low, self.high = kind, low, high
+  def __init__(self, kind: type[T]): self.kind = kind
 
   def write(self, value: T, to: Writer) -> Any:
     plain: Any = self.kind
     return self.read(plain(value) if isinstance(value, self.kind) and type(value) is not bool else value, to)
 
   def read(self, x: Any, of: Any) -> T:
-    if type(x) is not self.kind: raise RecordError(f"expected {self.kind.__name__}, got {x!r:.40}")
-    if self.low is not None and x < self.low or self.high is not None and x > self.high:
-      raise RecordError(f"{x!r:.40} is out of range")
-    return x
+    if type(x) is self.kind: return x
+    raise RecordError(f"expected {self.kind.__name__}, got {x!r:.40}")
+
+
+class Between(Exactly[int]):
+  """Ints within bounds."""
+  def __init__(self, low: int, high: int | None = None):
+    super().__init__(int)
+    self.low, self.high = low, high
+
+  def read(self, x: Any, of: Any) -> int:
+    if type(x) is int and x >= self.low and (self.high is None or x <= self.high): return x
+    raise RecordError(f"expected an int from {self.low} to {self.high}, got {x!r:.40}")
 
 
 class Integer(Form[int]):
@@ -231,12 +240,13 @@ class Counts(Form[tuple[int, ...]]):
 
 class Several(Form[tuple[Any, ...]]):
   """A tuple with a form for each of its values."""
-  def __init__(self, *forms: Form[Any]): self.forms = forms
+  def __init__(self, *forms: Form[Any]):
+    self.forms, self.reads = forms, [f.read for f in forms]
   def write(self, value: tuple[Any, ...], to: Writer) -> Any:
     if len(value) != len(self.forms): raise RecordError(f"{len(self.forms)} values expected, got {len(value)}")
     return [f.write(v, to) for f, v in zip(self.forms, value)]
   def read(self, x: Any, of: Reader) -> tuple[Any, ...]:
-    return tuple([f.read(v, of) for f, v in zip(self.forms, _items(x, len(self.forms)))])
+    return tuple([read(v, of) for read, v in zip(self.reads, _items(x, len(self.reads)))])
 
 
 class Table(Form[dict[Any, T]], Generic[T]):
@@ -254,13 +264,14 @@ class Object(Form[T]):
   """An object of one of our classes: fields that are not named have their default."""
   def __init__(self, made: Callable[..., T], **fields: Form[Any]):
     self.made, self.names, self.forms = made, tuple(fields), tuple(fields.values())
+    self.reads = [f.read for f in self.forms]
 
   def write(self, value: T, to: Writer) -> Any:
     if type(value) is not self.made: raise RecordError(f"expected {self.made.__name__}, got {type(value).__name__}")
     return [f.write(getattr(value, n), to) for n, f in zip(self.names, self.forms)]
 
   def read(self, x: Any, of: Reader) -> T:
-    return self.made(**{n: f.read(v, of) for n, f, v in zip(self.names, self.forms, _items(x, len(self.forms)))})
+    return self.made(**{n: read(v, of) for n, read, v in zip(self.names, self.reads, _items(x, len(self.reads)))})
 
 
 class OneOf(Form[T]):
@@ -345,12 +356,12 @@ class Condition(Node):
     return found
 
 
-STR, BOOL, FLOAT, INT, COUNT = Exactly(str), Exactly(bool), Exactly(float), Integer(), Exactly(int, 0)
+STR, BOOL, FLOAT, INT, COUNT = Exactly(str), Exactly(bool), Exactly(float), Integer(), Between(0)
 TEXT, BYTES, ZIPPED, COUNTS, PLAIN = Text(), Bytes(), Zipped(), Counts(), Plain()
 _DTYPES = {d.name: d for d in (*dtypes.all, dtypes.index)}
 DTYPE, DIM, NODE, CONDITION = Element(), Dimension(), Node(), Condition()
 SIZE = Object(ix.Size, name=STR, lower=Maybe(INT), upper=Maybe(INT), constexpr=BOOL, meta=BOOL, power_of_two=BOOL,
-              unit=Exactly(int, 1), hint=Maybe(INT), wide=BOOL)
+              unit=Between(1), hint=Maybe(INT), wide=BOOL)
 WORK = Object(
   Work, bytes=DIM, axes=Sequence(DIM),
   operations=Sequence(Object(Operations, unit=OneOf({u.value: u for u in Unit}), dtype=STR, count=DIM)))

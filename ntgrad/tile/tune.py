@@ -23,7 +23,7 @@ from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import ArgumentError, NtgradError
 from ntgrad.codegen.index import count
 from ntgrad.codegen.products import Blocks
-from ntgrad.codegen.records import STR, Exactly, Table
+from ntgrad.codegen.records import STR, Between, Table
 from ntgrad.codegen.room import LEAST_DOT, best_of, from_best, room_of, seconds_of
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.tiles import lower_tiles
@@ -46,7 +46,7 @@ UNOPTIMISED = 2e8             # operations a second of a kernel without Opts, ab
 LONG = 0.1                    # search is not run, and candidates are compared with the first of them
 MOST = 1 << 20                # the greatest value of a symbol without a bound
 MOST_TOLD = 64                # and of warps and stages
-CHOICE = Table(STR, Exactly(int, 1))   # as the disk cache has it
+CHOICE = Table(STR, Between(1))   # as the disk cache has it
 FEWEST, MOST_WARPS = 4, 8       # warps that are tried
 
 

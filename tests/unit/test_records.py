@@ -36,7 +36,7 @@ from ntgrad.codegen.records import (
   TEXT,
   WORK,
   ZIPPED,
-  Exactly,
+  Between,
   Form,
   Maybe,
   OneOf,
@@ -187,7 +187,7 @@ def test_numbers_that_remember_are_numbers() -> None:
 
 @pytest.mark.parametrize("form, value", [
   (INT, True), (INT, 1.0), (INT, "1"), (BOOL, 1), (FLOAT, 1), (STR, b"a"), (TEXT, 1), (BYTES, "a"), (BYTES, bytearray(b"a")),
-  (ZIPPED, None), (COUNT, -1), (COUNTS, (1, -1)), (COUNTS, (True,)), (Exactly(int, 1, 5), 6), (Several(INT), (1, 2)),
+  (ZIPPED, None), (COUNT, -1), (COUNTS, (1, -1)), (COUNTS, (True,)), (Between(1, 5), 6), (Several(INT), (1, 2)),
   (OneOf({"a": 1}), 2), (DTYPE, "float32"), (PLAIN, object()), (PLAIN, {1}), (PLAIN, dtypes.int32), (SPEC, SOURCES[0]),
   (NODE, UOp(Ops.LOAD, dtypes.float32)), (NODE, UOp.const(dtypes.float32, 1.0)), (NODE, UOp.alu(UnaryOps.NEG, n)), (DIM, 1.5),
 ])
@@ -332,6 +332,7 @@ def test_kernels_that_no_renderer_makes(spec: ProgramSpec) -> None:
 
 # ---- programs of PoCL
 
+CODE = b"BC\xc0\xde"
 LIBRARY = b"\x7fELF\2\1\1" + bytes(33) + struct.pack("<Q10xHH", 64, 64, 2) + bytes(2) + bytes(128)
 
 
@@ -346,9 +347,9 @@ def test_programs_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
   monkeypatch.setattr(binaries, "folder", lambda: tmp_path)
   def unpack(*program: Any) -> Any: return binaries.unpack(packed(binaries.FORM, program, "program"))
   whole = ("A/B/k/1-1-1/k.so", LIBRARY)
-  assert unpack("s", None, (whole, ("A/B/program.bc", b"x"))) == ("s", None, tmp_path / "A" / "B")
+  assert unpack("s", None, (whole, ("A/B/program.bc", CODE))) == ("s", None, tmp_path / "A" / "B")
   assert (tmp_path / whole[0]).read_bytes() == LIBRARY and unpack("s", b"binary", ()) == ("s", b"binary", None)
-  for wrong in (("s", None, ()), ("s", b"b", (whole,)), ("s", None, (whole, ("A/C/program.bc", b"x"))),
+  for wrong in (("s", None, ()), ("s", b"b", (whole,)), ("s", None, (whole, ("A/C/program.bc", CODE))),
                 *[("s", None, (("A/D/k/k.so", content),)) for content in (b"", b"abc", LIBRARY[:-1])]):
     with pytest.raises(ValueError): unpack(*wrong)
   for junk in (b"", b"PK\3\4", pickle.dumps(Bomb(tmp_path / "made"))):
