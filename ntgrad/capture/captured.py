@@ -361,11 +361,10 @@ class Capture:
     stand_ins.clear()
     read.clear()
     written.clear()
-    changed = recorder.changed   # a kept result, and what was written, would keep the whole graph that they came from
-    for a in live_aliases:
-      if _made_after(recorder.start, a) or a in changed:
-        for t in a.seen():
-          if t._state == 1: t._node = None
+    # a kept result, and what was written, would keep the whole graph that they came from
+    for a in {*recorder.changed, *[a for a in live_aliases if _made_after(recorder.start, a)]}:
+      for t in a.seen():
+        if t._state == 1: t._node = None
     late = [x for x in (r() for r in elsewhere) if x is not None and _made_after(recorder.start, x)]
     if late and self._late < 2:
       # computed here because it is used, or its sources were about to be overwritten: this call is right as it ran, the next one
