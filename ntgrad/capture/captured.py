@@ -407,13 +407,10 @@ class Capture:
     stand_ins.clear()
     read.clear()
     written.clear()
-    # a kept result, or what was written, would keep the whole graph that it came from; replays give neither one
-    changed = set(recorder.changed)
-    for a in live_aliases:
-      if a in changed or made_after(recorder.start, a):
-        for t in a.seen():
-          if t._state == 1: t._node = None
-    changed.clear()
+    # a kept result, and what was written, would keep the whole graph that they came from
+    for a in {*recorder.changed, *[a for a in live_aliases if made_after(recorder.start, a)]}:
+      for t in a.seen():
+        if t._state == 1: t._node = None
     late = [x for x in (r() for r in elsewhere) if x is not None and made_after(recorder.start, x)]
     if late and self._late < 2:
       # computed here because it is used, or its sources were about to be overwritten: this call is right as it ran, the next one

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -64,3 +66,12 @@ def test_attention_has_gradients() -> None:
   (want * Tensor(w)).sum().backward()
   np.testing.assert_allclose(o.numpy(), want.numpy(), rtol=1e-4, atol=1e-5)
   for a, b in zip(mine, plain): np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=1e-3, atol=1e-5)
+
+
+def test_an_example_says_something_when_it_is_run() -> None:
+  root = FOLDER.parents[1]
+  done = subprocess.run([sys.executable, str(FOLDER / "softmax.py")], capture_output=True, text=True,
+                        env={**os.environ, "PYTHONPATH": str(root)}, timeout=300)
+  assert done.returncode == 0, done.stderr
+  assert done.stdout == "input(20, 333).tile((1, 333))\noutput(20, 333).tile((1, 333))\nsoftmax gives what numpy gives\n"
+  for path in FOLDER.glob("*.py"): assert path.stem == "show" or '__name__ == "__main__"' in path.read_text(), path
