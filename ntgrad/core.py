@@ -14,6 +14,7 @@ import numpy as np
 
 from ntgrad import graph, origins
 from ntgrad.alias import Alias, Move, View, onto, repeats, watchers
+from ntgrad.backends.memory import host_room
 from ntgrad.checks import Valued, checked, of_kind, real_number, whole_number
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
@@ -513,6 +514,7 @@ class Base(Valued):
     return np.ascontiguousarray(self.numpy()).data
   def tolist(self) -> Any:
     """The value as nested lists of Python numbers."""
+    host_room(self.numel() * (8 if self.dtype.kind == "b" else 40), "tolist")
     a = self.numpy()
     return a.astype(np.float32).tolist() if self.dtype.kind in "fe" and self.dtype.itemsize < 4 else a.tolist()
   def item(self) -> Any:

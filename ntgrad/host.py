@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ntgrad.backends.memory import host_room
 from ntgrad.codegen.uop import Ops, UOp
 
 MOST = 1 << 28   # elements of what is expanded, which a reshape may have to copy
@@ -28,7 +29,8 @@ def is_host_view(u: UOp) -> bool:
 
 def host_view(u: UOp) -> np.ndarray[Any, Any]:
   """The value of a node for which ``is_host_view`` holds."""
-  chain = []
+  chain: list[UOp] = []
+  host_room(math.prod(u.shape) * u.dtype.itemsize, "the value of a tensor")
   while _host_movement(u):
     chain.append(u)
     u = u.src[0]

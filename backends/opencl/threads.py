@@ -29,6 +29,7 @@ from typing import Any, Callable
 import numpy as np
 
 from ntgrad.backends.base import KernelSource, ProgramSpec
+from ntgrad.backends.memory import host_room
 
 PIECES = 16          # for each thread a grid is cut into so many pieces: those that end early take more
 PATIENCE = 1 << 14   # pauses (of about 50 ns) that a helper looks for work before it sleeps
@@ -143,6 +144,7 @@ class Context(ctypes.Structure):
 
 def allocated(nbytes: int) -> tuple[np.ndarray[Any, Any], int]:
   """Memory of the process that begins at a page, and its address. Raises MemoryError."""
+  host_room(nbytes, "a buffer")
   memory = np.empty(nbytes + _PAGE, np.uint8)
   at = -memory.ctypes.data % _PAGE
   return memory[at:at + nbytes], memory.ctypes.data + at

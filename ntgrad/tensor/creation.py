@@ -7,9 +7,10 @@ from typing import Any, Self, Sequence
 import numpy as np
 
 from ntgrad import graph
+from ntgrad.backends.memory import host_room
 from ntgrad.checks import checked, of_kind
 from ntgrad.codegen.dtype import DType, dtypes, held, to_narrow
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
+from ntgrad.codegen.errors import ArgumentError, DTypeError, OutOfMemoryError, ShapeError, shown
 from ntgrad.codegen.uop import UOp
 from ntgrad.core import MAX_DIMS, MAX_SIZE, Base, real_number, shape_of, whole_number
 from ntgrad.engine.bounds import known_class, within
@@ -19,17 +20,24 @@ from ntgrad.tensor.elementwise import cut_to_int, scalar_node
 from ntgrad.tensor.movement import Movement
 
 
+def _counted(r: range) -> np.ndarray[Any, Any]:
+  """The numbers of a range."""
+  if not r or max(abs(r[0]), abs(r[-1])) >= 2 ** 63: return np.array(list(r[:8]))   # no ints, or such as are refused
+  host_room(8 * len(r), "Tensor of a range")
+  return np.arange(r[0], r[-1] + (1 if r.step > 0 else -1), r.step)
+
+
 def array_of(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
   """Nested lists as an array: bools give bool, ints the default int (int64 where they need it), floats the default float.
 
   Raises ShapeError, DTypeError, ArgumentError.
   """
-  depth, first = _first(data)
-  if depth > MAX_DIMS: raise ShapeError(f"Tensor: lists {depth} deep; tensors have up to {MAX_DIMS} dimensions")
+  first = 0 if isinstance(data, range) else _first(data)
   if isinstance(first, Base):
     raise DTypeError(f"Tensor: lists of tensors ({shown(first)}); join them with Tensor.stack or Tensor.cat")
   try:
-    a = np.array(data)
+    a = _counted(data) if isinstance(data, range) else np.array(data)
+  except MemoryError as e: raise OutOfMemoryError(f"Tensor: out of memory on the host for {shown(data)}: {e}") from None
   except ValueError:
     raise ShapeError(f"Tensor: nested lists of different lengths ({shown(data)}); "
                      "every row must have as many elements as its neighbours") from None
@@ -60,11 +68,24 @@ def fits_default(low: int, high: int) -> bool:
 _KNOWN = frozenset(d.np for d in dtypes.all)
 
 
-def _first(data: Any) -> tuple[int, Any]:
-  """How deep lists are nested, and their first element."""
-  depth = 0
-  while isinstance(data, (list, tuple)) and data: depth, data = depth + 1, data[0]
-  return depth, data
+_MANY = 1 << 22   # lists in lists that are not counted
+
+
+def _first(data: Any) -> Any:
+  """The first element of nested lists. Raises ShapeError for lists that are too deep, such as one that has itself, and for a few
+  that hold each other so often that they are a great many written out."""
+  depth, rows, level, x = 0, 1, 1, data
+  while isinstance(x, (list, tuple)) and x:
+    depth, rows, level, x = depth + 1, level, level * len(x), x[0]
+    if depth > MAX_DIMS:
+      raise ShapeError(f"Tensor: lists more than {MAX_DIMS} deep, or one that has itself; tensors have up to {MAX_DIMS} dimensions")
+  if rows > _MANY:
+    found = [data]
+    for _ in range(depth - 1): found = list({id(y): y for part in found if isinstance(part, (list, tuple)) for y in part}.values())
+    if rows > 64 * len(found):
+      raise ShapeError(f"Tensor: {len(found)} lists that come again and again, {rows} if they are written out; give rows that are "
+                       "expanded: Tensor(row).expand(..)")
+  return x
 
 
 def host_cast(a: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
@@ -109,7 +130,7 @@ def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
     return node if device is None or (node.device or Device.DEFAULT) == device else graph.copy(node, device)
   if isinstance(data, memoryview) and dtype is None and data.format not in ("B", "b", "c"): data = np.asarray(data)   # numbers
   if isinstance(data, (bytes, bytearray, memoryview)): array, dtype = bits_of("Tensor", data, dtype or dtypes.uint8), None
-  elif isinstance(data, (list, tuple, range)): array = array_of(list(data) if isinstance(data, range) else data, dtype)
+  elif isinstance(data, (list, tuple, range)): array = array_of(data, dtype)
   elif isinstance(data, (np.ndarray, np.generic)): array = np.asarray(data)
   elif data is None: array = np.zeros(0, dtypes.default_float.np)
   else:
