@@ -21,7 +21,7 @@ from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, AssignError, AxisError, DTypeError, GradientError, ShapeError, shown
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp
 from ntgrad.engine.device import Device, DeviceName, device_name
-from ntgrad.host import host_view, is_host_view
+from ntgrad.host import MAX_DIMS, host_view, is_host_view
 from ntgrad.names import Names, Places, aligned, at, axes_of, axis_of, fit_aligned, given, moved, text
 from ntgrad.variable import Bound
 
@@ -525,7 +525,7 @@ class Base(Valued):
     return value
 
 
-MAX_DIMS, MAX_SIZE = 64, 2 ** 63 - 1
+MAX_SIZE = 2 ** 63 - 1
 
 
 def shape_of(name: str, args: Sequence[Any]) -> tuple[int, ...]:
@@ -544,4 +544,4 @@ def shape_of(name: str, args: Sequence[Any]) -> tuple[int, ...]:
   return shape
 
 
-__all__ = ["Base", "mode", "no_grad", "shape_of", "whole_number", "real_number"]
+__all__ = ["MAX_DIMS", "MAX_SIZE", "Base", "mode", "no_grad", "shape_of", "whole_number", "real_number"]

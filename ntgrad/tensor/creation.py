@@ -16,6 +16,7 @@ from ntgrad.core import MAX_DIMS, MAX_SIZE, Base, real_number, shape_of, whole_n
 from ntgrad.engine.bounds import known_class, within
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import Device
+from ntgrad.host import first_of
 from ntgrad.tensor.elementwise import cut_to_int, scalar_node
 from ntgrad.tensor.movement import Movement
 
@@ -32,7 +33,7 @@ def array_of(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
 
   Raises ShapeError, DTypeError, ArgumentError.
   """
-  first = 0 if isinstance(data, range) else _first(data)
+  first = 0 if isinstance(data, range) else first_of("Tensor", data)
   if isinstance(first, Base):
     raise DTypeError(f"Tensor: lists of tensors ({shown(first)}); join them with Tensor.stack or Tensor.cat")
   try:
@@ -66,26 +67,6 @@ def fits_default(low: int, high: int) -> bool:
 
 
 _KNOWN = frozenset(d.np for d in dtypes.all)
-
-
-_MANY = 1 << 22   # lists in lists that are not counted
-
-
-def _first(data: Any) -> Any:
-  """The first element of nested lists. Raises ShapeError for lists that are too deep, such as one that has itself, and for a few
-  that hold each other so often that they are a great many written out."""
-  depth, rows, level, x = 0, 1, 1, data
-  while isinstance(x, (list, tuple)) and x:
-    depth, rows, level, x = depth + 1, level, level * len(x), x[0]
-    if depth > MAX_DIMS:
-      raise ShapeError(f"Tensor: lists more than {MAX_DIMS} deep, or one that has itself; tensors have up to {MAX_DIMS} dimensions")
-  if rows > _MANY:
-    found = [data]
-    for _ in range(depth - 1): found = list({id(y): y for part in found if isinstance(part, (list, tuple)) for y in part}.values())
-    if rows > 64 * len(found):
-      raise ShapeError(f"Tensor: {len(found)} lists that come again and again, {rows} if they are written out; give rows that are "
-                       "expanded: Tensor(row).expand(..)")
-  return x
 
 
 def host_cast(a: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
