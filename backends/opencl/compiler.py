@@ -25,6 +25,7 @@ from ntgrad.backends.opencl.cpuname import missing
 from ntgrad.backends.opencl.declared import WITHOUT_HEADER, declared
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError, StateError
+from ntgrad.codegen.handlers import not_in_handler
 from ntgrad.codegen.recent import Recent
 
 OPTIONS = "-cl-std=CL1.2 -w"
@@ -132,6 +133,7 @@ class Compiler:
     k = cache.key("vector-bits", self.identity)
     raw = cache.load("opencl-bits", k)
     if raw is None:
+      not_in_handler(self.lock)
       with self.lock: names = self.load_source(_WIDEST).get_info(self.cl.program_info.KERNEL_NAMES)
       raw = str(names).removeprefix("bits_").encode()
       cache.store("opencl-bits", k, raw)
@@ -207,6 +209,7 @@ class Compiler:
     """Build a unit in this process; each kernel alone where they fail together. Raises CompileError for a single kernel that
     fails."""
     unit.source, unit.waiting = unit.join(), set(unit.specs)
+    not_in_handler(self.lock)
     with self.lock:
       before = binaries.program_folders()
       try:
@@ -276,6 +279,7 @@ class Compiler:
     if unit.waiting: return
     unit.launched = True
     if not config.cache: return
+    not_in_handler(self.lock)
     with self.lock: self.unsaved.append((unit, cache.settings()))
     self.last = time.monotonic()
     if self.saver is None or not self.saver.is_alive():
@@ -290,6 +294,7 @@ class Compiler:
       else: self._save_one()
 
   def _save_one(self) -> bool:
+    not_in_handler(self.saving)
     with self.saving:   # whoever leaves, and removes PoCL's folder then, waits for a save under way
       with self.lock:
         if not self.unsaved: return False

@@ -28,7 +28,7 @@ from ntgrad.codegen.uop import UOp
 from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
 from ntgrad.engine.device import default_device, get_device
-from ntgrad.lock import alone, lock
+from ntgrad.lock import alone, enter, holds, lock
 from ntgrad.symbol import Symbol, evaluate
 
 from .assess import Assessment, asking, dimensions_agree, same_grids
@@ -394,9 +394,11 @@ class TileKernel(Signature):
     )
 
   # ---- calling
+  @holds
   def __call__(self, *args: Any, **given: Any) -> None:
     """Run on tensors (ntgrad's, numpy arrays, or whatever speaks DLPack); compile-time values by name. Outputs are written in
     place."""
+    enter()
     with lock: launch(self, args, given)
 
   # ---- seeing
