@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from pathlib import Path
 from typing import Callable
 
 import numpy as np
@@ -86,6 +87,27 @@ def from_system(device: Device, size: int, nbytes: int, new: Callable[[], Raw]) 
       for f in relieve: f()
       device.trim()
   return attempt()
+
+
+def host_room(nbytes: int, what: str) -> None:
+  """Raises OutOfMemoryError where the host has not as much memory left as ``what`` takes: the system would grant it, and end the
+  process when it is used. Little is not looked at."""
+  if nbytes >= 1 << 30 and nbytes > (left := host_left()):
+    raise OutOfMemoryError(f"{what}: out of memory for {nbytes:,} bytes on the host, which has {left:,} left")
+
+
+def host_left() -> int:
+  """Bytes that the host, or the group of processes that this one is in, has left."""
+  left = 1 << 62
+  try:
+    found = {k: int(v.split()[0]) << 10 for k, v in (line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())}
+    left = found["MemAvailable"] + found["SwapFree"]
+    most = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    if most.isdigit():
+      held = dict(line.split() for line in Path("/sys/fs/cgroup/memory.stat").read_text().splitlines())
+      left = min(left, int(most) - int(Path("/sys/fs/cgroup/memory.current").read_text()) + int(held.get("inactive_file", 0)))
+  except (OSError, ValueError, KeyError): pass   # another system, or one without groups
+  return max(left, 0)
 
 
 def bucket(nbytes: int, unit: int) -> int:

@@ -24,6 +24,7 @@ from ntgrad.backends.process import uninterrupted
 from ntgrad.backends.progress import bar, wanted
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.handlers import interrupted
 
 IDLE = 30.0                   # seconds without a job after which a worker ends
 SLOW = 1.0                    # seconds of building after which a terminal shows how far it is,
@@ -45,7 +46,8 @@ class Job:
   """What is built as one. A job that nobody refers to any more is not built."""
   answer: Any = None          # what a worker made of it, not looked at yet
   refused: str = ""           # a worker's CompileError
-  taken: bool = False         # being built
+  taken: bool = False         # being built,
+  by: int = 0                 # and by which thread of this process, if it is one that waits for it
   done: bool = False          # built: it can be used
   here: bool = False          # only this process may build it: a worker has failed
   settings: dict[str, Any] = field(default_factory=cache.settings)   # where the answer is stored
@@ -109,9 +111,11 @@ class Queue:
     try:   # around all of it: an interrupt must not leave a job taken that nobody builds
       with changed:
         _watch()
+        if job.taken and job.by == threading.get_ident(): raise interrupted()   # else it would wait for itself
         changed.wait_for(lambda: not job.taken)
         if not job.done:
           job.taken = mine = True
+          job.by = threading.get_ident()
           self._take(job)
       yield mine
       job.done = True
@@ -129,7 +133,7 @@ class Queue:
 def _let_go(job: Job) -> None:
   global _built
   with changed:
-    job.taken = False
+    job.taken, job.by = False, 0
     if job in _held:
       _held.remove(job)
       _built += job.count

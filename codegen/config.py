@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from .errors import ConfigError
+from .handlers import not_in_handler
 
 Value = int | str
 
@@ -160,6 +161,7 @@ class Config:
 
   def _begin(self, names: Iterable[str]) -> None:
     """A with block that sets these fields begins: each has a value for each thread from here on."""
+    not_in_handler(_lock)
     with _lock:
       for name in names:
         if name not in self._process:
@@ -188,6 +190,7 @@ class Config:
     if name in _here.get():
       _here.set({**_here.get(), name: value})
       return
+    not_in_handler(_lock)
     with _lock:
       process = self.__dict__.get("_process", {})
       (process if name in process else self.__dict__)[name] = value

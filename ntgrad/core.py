@@ -12,13 +12,14 @@ import numpy as np
 
 from ntgrad import graph, origins
 from ntgrad.alias import Alias, Move, View, onto, repeats, watchers
+from ntgrad.backends.memory import host_room
 from ntgrad.checks import Valued, checked, of_kind, real_number, whole_number
 from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, AssignError, AxisError, DTypeError, GradientError, ScalarError, ShapeError, shown
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp
 from ntgrad.engine.device import Device, DeviceName, device_name
-from ntgrad.host import host_view, is_host_view
+from ntgrad.host import MAX_DIMS, host_view, is_host_view
 from ntgrad.mode import mode
 from ntgrad.names import Names, Places, aligned, at, axes_of, axis_of, fit_aligned, given, moved, text
 from ntgrad.stamps import Stamped
@@ -469,6 +470,7 @@ class Base(Valued):
 
   def tolist(self) -> Any:
     """The value as nested lists of Python numbers."""
+    host_room(self.numel() * (8 if self.dtype.kind == "b" else 40), "tolist")
     a = self.numpy()
     return a.astype(np.float32).tolist() if self.dtype.kind in "fe" and self.dtype.itemsize < 4 else a.tolist()
   def item(self) -> Any:
@@ -479,7 +481,7 @@ class Base(Valued):
     return value
 
 
-MAX_DIMS, MAX_SIZE = 64, 2 ** 63 - 1
+MAX_SIZE = 2 ** 63 - 1
 
 
 def shape_of(name: str, args: Sequence[Any], kept: Sequence[int] = ()) -> tuple[int, ...]:
@@ -499,4 +501,4 @@ def shape_of(name: str, args: Sequence[Any], kept: Sequence[int] = ()) -> tuple[
   return shape
 
 
-__all__ = ["Base", "mode", "shape_of", "whole_number", "real_number"]
+__all__ = ["MAX_DIMS", "MAX_SIZE", "Base", "mode", "shape_of", "whole_number", "real_number"]

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ntgrad.backends.memory import host_room
+from ntgrad.codegen.errors import ShapeError
 from ntgrad.codegen.uop import Ops, UOp
 
 MOST = 1 << 28   # elements of what is expanded, which a reshape may have to copy
@@ -28,7 +30,8 @@ def is_host_view(u: UOp) -> bool:
 
 def host_view(u: UOp) -> np.ndarray[Any, Any]:
   """The value of a node for which ``is_host_view`` holds."""
-  chain = []
+  chain: list[UOp] = []
+  host_room(math.prod(u.shape) * u.dtype.itemsize, "the value of a tensor")
   while _host_movement(u):
     chain.append(u)
     u = u.src[0]
@@ -42,3 +45,25 @@ def host_view(u: UOp) -> np.ndarray[Any, Any]:
     elif n.op is Ops.TILE:
       a = a[tuple([slice(0, (k - 1) * step + 1, step) for k, (_, step, _) in zip(n.shape, n.arg)])].reshape(n.shape)
   return np.array(a, order="C") if chain or u.op is Ops.CONST else a
+
+
+# ---- nested lists
+MAX_DIMS = 64      # as arrays of numpy have
+_MANY = 1 << 22    # lists in lists that are not counted
+
+
+def first_of(name: str, data: Any) -> Any:
+  """The first element of nested lists. Raises ShapeError for lists that are too deep, such as one that has itself, and for a few
+  that hold each other so often that they are a great many written out."""
+  depth, rows, level, x = 0, 1, 1, data
+  while isinstance(x, (list, tuple)) and x:
+    depth, rows, level, x = depth + 1, level, level * len(x), x[0]
+    if depth > MAX_DIMS:
+      raise ShapeError(f"{name}: lists more than {MAX_DIMS} deep, or one that has itself; tensors have up to {MAX_DIMS} dimensions")
+  if rows > _MANY:
+    found = [data]
+    for _ in range(depth - 1): found = list({id(y): y for part in found if isinstance(part, (list, tuple)) for y in part}.values())
+    if rows > 64 * len(found):
+      raise ShapeError(f"{name}: lists that come again and again, {rows} of them if they are written out; make a tensor of a row, "
+                       "and expand it")
+  return x

@@ -30,6 +30,7 @@ from ntgrad.backends.memory import Pooled
 from ntgrad.backends.process import forked
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError, DeviceError, OutOfMemoryError, StateError
+from ntgrad.codegen.handlers import not_in_handler
 
 _ALIGN = 512                  # sizes are multiples of it, as the allocator's are
 _KEEP = 0.5                   # of the device's memory may lie unused in the pool
@@ -82,6 +83,7 @@ class CUDAProgram(Program):
     start = end = None
     try:
       if wait: start = device.clock.record()
+      if self._lock.locked(): not_in_handler(self._lock)
       with self._lock:
         values[:count] = given
         result = launch(*where, *what)

@@ -9,7 +9,7 @@ from typing import Sequence
 import numpy as np
 
 from ntgrad.backends.base import Device, KernelSource, Program, ProgramSpec, Renderer, grid_of
-from ntgrad.backends.memory import from_system
+from ntgrad.backends.memory import from_system, host_room
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.errors import OutOfMemoryError, VerifyError
 from ntgrad.codegen.listing import UOpList
@@ -85,7 +85,9 @@ class NumpyDevice(Device):
   def alloc(self, nbytes: int) -> Array:
     """A flat uint8 array, every byte 0xFF: what was never written reads as NaN or -1. Raises OutOfMemoryError."""
     def new() -> Array:
-      try: return np.full(nbytes + ALIGN, 0xFF, np.uint8)
+      try:
+        host_room(nbytes, self.name)
+        return np.full(nbytes + ALIGN, 0xFF, np.uint8)
       except MemoryError:
         raise OutOfMemoryError(f"{self.name}: out of memory allocating {nbytes:,} bytes ({self.allocated:,} in use)") from None
     room = from_system(self, nbytes, nbytes, new)

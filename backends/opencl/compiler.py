@@ -25,6 +25,7 @@ from ntgrad.backends.opencl.cpuname import missing
 from ntgrad.backends.opencl.declared import WITHOUT_HEADER, declared
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError, StateError
+from ntgrad.codegen.handlers import not_in_handler
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.records import BYTES, STR, OneOf, Several, Table
 
@@ -136,6 +137,7 @@ class Compiler:
     k = cache.key("vector-bits", self.identity)
     bits = cache.get("opencl-bits", k, BITS)
     if bits is None:
+      not_in_handler(self.lock)
       with self.lock: names = self.load_source(_WIDEST).get_info(self.cl.program_info.KERNEL_NAMES)
       bits = int(str(names).removeprefix("bits_"))
       cache.put("opencl-bits", k, BITS, bits)
@@ -231,6 +233,7 @@ class Compiler:
     """Build a unit in this process; each kernel alone where they fail together. Raises CompileError for a single kernel that
     fails."""
     unit.source, unit.waiting = unit.join(), set(unit.specs)
+    not_in_handler(self.lock)
     with self.lock:
       before = binaries.program_folders()
       try:
@@ -298,6 +301,7 @@ class Compiler:
     if unit.waiting: return
     unit.launched = True
     if not config.cache: return
+    not_in_handler(self.lock)
     with self.lock: self.unsaved.append((unit, cache.settings()))
     self.last = time.monotonic()
     if self.saver is None or not self.saver.is_alive():
@@ -312,6 +316,7 @@ class Compiler:
       else: self._save_one()
 
   def _save_one(self) -> bool:
+    not_in_handler(self.saving)
     with self.saving:   # whoever leaves, and removes PoCL's folder then, waits for a save under way
       with self.lock:
         if not self.unsaved: return False

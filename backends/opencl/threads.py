@@ -29,6 +29,8 @@ from typing import Any, Callable
 import numpy as np
 
 from ntgrad.backends.base import KernelSource, ProgramSpec
+from ntgrad.backends.memory import host_room
+from ntgrad.codegen.handlers import not_in_handler
 
 PIECES = 16          # for each thread a grid is cut into so many pieces: those that end early take more
 PATIENCE = 1 << 14   # pauses (of about 50 ns) that a helper looks for work before it sleeps
@@ -143,6 +145,7 @@ class Context(ctypes.Structure):
 
 def allocated(nbytes: int) -> tuple[np.ndarray[Any, Any], int]:
   """Memory of the process that begins at a page, and its address. Raises MemoryError."""
+  host_room(nbytes, "a buffer")
   memory = np.empty(nbytes + _PAGE, np.uint8)
   at = -memory.ctypes.data % _PAGE
   return memory[at:at + nbytes], memory.ctypes.data + at
@@ -224,6 +227,7 @@ class Threads:
 
   def run(self, records: Any, count: int, wake: bool) -> None:
     """Run launches one after the other, and return when the last has ended; ``wake`` helpers that sleep."""
+    if self.lock.locked(): not_in_handler(self.lock)
     with self.lock:
       self._arguments[1], self._count[0] = ctypes.addressof(records), count
       try:

@@ -9,9 +9,11 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from ntgrad.codegen.dtype import DType
+from ntgrad.codegen.errors import CaptureError
 from ntgrad.codegen.nested import fold
 from ntgrad.core import Base
 
+_LONGEST, _MOST = 1 << 16, 1 << 22   # characters of what a value is called, and values, in what is taken apart
 VALUES = (type(None), bool, int, float, complex, str, bytes, range, slice, type(Ellipsis), DType, Enum)
 
 
@@ -40,6 +42,9 @@ def take(value: Any, place: str, out: Pieces) -> Pieces:
       out.marks.append("Tensor")
       out.tensors.append(value)
       out.places.append(place)
+    elif len(place) > _LONGEST or len(out.marks) > _MOST:
+      raise CaptureError(f"{place[:40]}.. is nested {len(place) // 3} deep or more, has more than {_MOST} values, or has itself; "
+                         "captured functions take and give what ends")
     elif isinstance(value, (tuple, list)):
       out.marks.append((type(value), len(value)))
       for i in range(len(value) - 1, -1, -1): stack.append((value[i], f"{place}[{i}]"))

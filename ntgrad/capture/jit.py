@@ -28,7 +28,7 @@ from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.uop import Ops
 from ntgrad.engine.replay import Replay
 from ntgrad.engine.tracing import Values
-from ntgrad.lock import alone, lock
+from ntgrad.lock import alone, enter, holds, lock
 from ntgrad.reads import wrappers
 from ntgrad.tensor import Tensor
 from ntgrad.variable import Bound
@@ -144,8 +144,10 @@ class TinyJit(Generic[P, R]):
     self._last, self._of = None, {}
 
   # ---- calling
+  @holds
   def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
     if not config.jit: return self.fn(*args, **kwargs)
+    enter()
     with lock: return self._called(args, kwargs)
 
   def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from ntgrad.checks import checked
+from ntgrad.codegen.errors import StateError
 from ntgrad.stamps import Stamped
 from ntgrad.tensor import Tensor
 
@@ -42,18 +43,37 @@ def is_part(x: Any) -> bool:
   return not isinstance(x, type) and (isinstance(x, (Tensor, Mapping, list, tuple)) or hasattr(x, "__dict__"))
 
 
+_MANY, _DEEPEST = 1 << 18, 10000   # parts of a model that are not counted; how deep one may be
+
+
 def walk(root: Any, into_modules: bool = True) -> Iterator[Part]:
   """Everything in a model, in the order of definition; what is held twice comes twice. Without ``into_modules`` nothing that
   lies in a Module beneath the root."""
-  # a stack, not recursion; ``above`` is the chain of holders, so that a model that refers back to itself ends
-  stack: list[tuple[Part, tuple[int, ...]]] = [(Part("", root, None, ""), ())]
+  # a stack, not recursion; ``above`` are the holders, so that a model that refers back to itself ends: None closes one
+  stack: list[Part | None] = [Part("", root, None, "")]
+  above: list[int] = []
+  holders: set[int] = set()
+  seen: set[int] = set()
+  count = 0
   while stack:
-    part, above = stack.pop()
-    if id(part.value) in above: continue
+    part = stack.pop()
+    if part is None:
+      holders.discard(above.pop())
+      continue
+    if id(part.value) in holders: continue
+    count += 1
+    seen.add(id(part.value))
+    if count > _MANY and count > 64 * len(seen) or len(above) > _DEEPEST:
+      raise StateError(f"a model in which {len(seen)} lists, dicts and objects hold each other {len(above)} deep and come {count} "
+                       f"times (at {part.path[:60]!r}); name tensors by a path of their own, at most {_DEEPEST} deep")
     if part.holder is not None: yield part
     if not into_modules and part.holder is not None and isinstance(part.value, ModuleBase): continue
     inner = [Part(f"{part.path}.{k}" if part.path else k, v, part.value, k) for k, v in parts_of(part.value) if is_part(v)]
-    stack.extend((p, (*above, id(part.value))) for p in reversed(inner))
+    if not inner: continue
+    above.append(id(part.value))
+    holders.add(id(part.value))
+    stack.append(None)
+    stack.extend(reversed(inner))
 
 
 def tensors(root: Any) -> dict[str, Part]:
@@ -114,13 +134,19 @@ def _lines(root: Any) -> list[_Line]:
   out: list[_Line] = []
   seen: set[int] = {id(root)}
 
-  def add(x: Any, prefix: str, depth: int) -> None:
-    for key, v in parts_of(x):
-      if isinstance(v, Tensor) or not is_part(v): continue
+  own = [f"{k} {tuple(t.shape)}" for k, t in parts_of(root) if isinstance(t, Tensor)]
+  if own: out.append(_Line("  (itself)", ", ".join(own), ""))
+  opened = {id(root)}   # a list may have itself
+  stack = [(root, iter(parts_of(root)), "", 1)]
+  while stack:
+    x, rest, prefix, depth = stack[-1]
+    for key, v in rest:
+      if isinstance(v, Tensor) or not is_part(v) or id(v) in opened and isinstance(v, (Mapping, list, tuple)): continue
       path = f"{prefix}{key}"
       if isinstance(v, (Mapping, list, tuple)):
-        add(v, f"{path}.", depth)
-        continue
+        stack.append((v, iter(parts_of(v)), f"{path}.", depth))
+        opened.add(id(v))
+        break
       again = id(v) in seen
       inside = {} if again else tensors(v)
       if not inside and not again and not isinstance(v, ModuleBase): continue
@@ -129,11 +155,12 @@ def _lines(root: Any) -> list[_Line]:
       what = f"{'  ' * depth}{path}: {_name(v)}"
       seen.add(id(v))
       out.append(_Line(what, "" if again else ", ".join(own), "as above" if again else f"{count:,}" if count else ""))
-      if not again: add(v, "", depth + 1)
-
-  own = [f"{k} {tuple(t.shape)}" for k, t in parts_of(root) if isinstance(t, Tensor)]
-  if own: out.append(_Line("  (itself)", ", ".join(own), ""))
-  add(root, "", 1)
+      if not again:
+        stack.append((v, iter(parts_of(v)), "", depth + 1))
+        break
+    else:
+      stack.pop()
+      opened.discard(id(x))
   return out
 
 

@@ -7,17 +7,26 @@ from typing import Any, Self, Sequence
 import numpy as np
 
 from ntgrad import graph
+from ntgrad.backends.memory import host_room
 from ntgrad.checks import checked, of_kind
 from ntgrad.codegen.dtype import DType, dtypes, held, to_narrow
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
+from ntgrad.codegen.errors import ArgumentError, DTypeError, OutOfMemoryError, ShapeError, shown
 from ntgrad.codegen.uop import UOp
-from ntgrad.core import MAX_DIMS, MAX_SIZE, Base, real_number, shape_of, whole_number
+from ntgrad.core import MAX_SIZE, Base, real_number, shape_of, whole_number
 from ntgrad.engine.bounds import known_class, within
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import Device
+from ntgrad.host import first_of
 from ntgrad.several import Several
 from ntgrad.tensor.elementwise import cut_to_int, scalar_node
 from ntgrad.tensor.movement import Movement
+
+
+def _counted(r: range) -> np.ndarray[Any, Any]:
+  """The numbers of a range."""
+  if not r or max(abs(r[0]), abs(r[-1])) >= 2 ** 63: return np.array(list(r[:8]))   # no ints, or such as are refused
+  host_room(8 * len(r), "Tensor of a range")
+  return np.arange(r[0], r[-1] + (1 if r.step > 0 else -1), r.step)
 
 
 def array_of(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
@@ -25,12 +34,12 @@ def array_of(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
 
   Raises ShapeError, DTypeError, ArgumentError.
   """
-  depth, first = _first(data)
-  if depth > MAX_DIMS: raise ShapeError(f"Tensor: lists {depth} deep; tensors have up to {MAX_DIMS} dimensions")
+  first = 0 if isinstance(data, range) else first_of("Tensor", data)
   if isinstance(first, Base):
     raise DTypeError(f"Tensor: lists of tensors ({shown(first)}); join them with Tensor.stack or Tensor.cat")
   try:
-    a = np.array(data)
+    a = _counted(data) if isinstance(data, range) else np.array(data)
+  except MemoryError as e: raise OutOfMemoryError(f"Tensor: out of memory on the host for {shown(data)}: {e}") from None
   except ValueError:
     raise ShapeError(f"Tensor: nested lists of different lengths ({shown(data)}); "
                      "every row must have as many elements as its neighbours") from None
@@ -59,13 +68,6 @@ def fits_default(low: int, high: int) -> bool:
 
 
 _KNOWN = frozenset(d.np for d in dtypes.all)
-
-
-def _first(data: Any) -> tuple[int, Any]:
-  """How deep lists are nested, and their first element."""
-  depth = 0
-  while isinstance(data, (list, tuple)) and data: depth, data = depth + 1, data[0]
-  return depth, data
 
 
 def host_cast(a: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
@@ -111,7 +113,7 @@ def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
   if isinstance(data, memoryview) and dtype is None and data.format not in ("B", "b", "c"): data = np.asarray(data)   # numbers
   if isinstance(data, (bytes, bytearray, memoryview)): array, dtype = bits_of("Tensor", data, dtype or dtypes.uint8), None
   elif isinstance(data, Several): raise data.refused()
-  elif isinstance(data, (list, tuple, range)): array = array_of(list(data) if isinstance(data, range) else data, dtype)
+  elif isinstance(data, (list, tuple, range)): array = array_of(data, dtype)
   elif isinstance(data, (np.ndarray, np.generic)): array = np.asarray(data)
   elif data is None: array = np.zeros(0, dtypes.default_float.np)
   else:

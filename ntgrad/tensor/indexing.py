@@ -29,6 +29,7 @@ from ntgrad.codegen.errors import (
 from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.core import MAX_DIMS, Base
 from ntgrad.engine.bounds import outside, within
+from ntgrad.host import first_of
 from ntgrad.names import Names, merged, text
 from ntgrad.tensor.elementwise import Elementwise, broadcast_shape, common_device
 from ntgrad.tensor.movement import Movement
@@ -71,8 +72,7 @@ def _mask(item: Any) -> Any:
   if isinstance(item, Base): return item if item.dtype.kind == "b" else None
   if isinstance(item, np.ndarray): return item if item.dtype.kind == "b" else None
   if isinstance(item, (bool, np.bool_)): return np.asarray(item)
-  first = item
-  while isinstance(first, (list, tuple)) and first: first = first[0]
+  first = first_of("index", item)
   if first is item or not isinstance(first, (bool, np.bool_)): return None
   try: a = np.asarray(item)
   except ValueError: return None   # rows of different lengths, which is said elsewhere

@@ -27,7 +27,7 @@ from ntgrad.codegen.uop import UOp
 from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
 from ntgrad.engine.device import default_device, get_device
-from ntgrad.lock import alone, lock
+from ntgrad.lock import alone, enter, holds, lock
 from ntgrad.reads import reads_of, wrappers
 from ntgrad.symbol import Symbol, evaluate
 
@@ -408,9 +408,11 @@ class TileKernel(Signature):
     )
 
   # ---- calling
+  @holds
   def __call__(self, *args: Any, **given: Any) -> None:
     """Run on tensors (ntgrad's, numpy arrays, or whatever speaks DLPack); compile-time values by name. Outputs are written in
     place."""
+    enter()
     with lock: launch(self, args, given)
 
   # ---- seeing

@@ -11,7 +11,7 @@ from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.tensor import Tensor
 
-_DEEP = 64   # rows may be nested so deep
+_DEEP, _MOST = 64, 1 << 16   # rows may be nested so deep, and have so many columns
 
 
 @checked
@@ -25,8 +25,18 @@ def default_collate(batch: Sequence[Any]) -> Any:
   return collated(batch, None)
 
 
-def collated(rows: Sequence[Any], device: str | None, deep: int = 0) -> Any:
+class _Count:
+  """How many columns there are: lists that hold each other twice have more than can be made."""
+  n = 0
+  def more(self) -> None:
+    self.n += 1
+    if self.n > _MOST: raise ShapeError(f"default_collate: rows of more than {_MOST} columns, or of lists that come again and again")
+
+
+def collated(rows: Sequence[Any], device: str | None, deep: int = 0, count: _Count | None = None) -> Any:
   """``default_collate`` with Tensors on ``device`` (None: the default one, or where the rows' Tensors are)."""
+  count = count or _Count()
+  count.more()
   if not len(rows): raise ArgumentError("default_collate: no rows; a batch has one or more")
   if deep > _DEEP: raise ShapeError(f"default_collate: rows are nested more than {_DEEP} deep")
   first = rows[0]
@@ -44,28 +54,31 @@ def collated(rows: Sequence[Any], device: str | None, deep: int = 0) -> Any:
     if any(x.keys() != first.keys() for x in rows):
       odd = next(x for x in rows if x.keys() != first.keys())
       raise ShapeError(f"default_collate: dicts with the keys {shown(list(first))} and {shown(list(odd))}; all must be alike")
-    return {k: collated([x[k] for x in rows], device, deep + 1) for k in first}
+    return {k: collated([x[k] for x in rows], device, deep + 1, count) for k in first}
   if kind == "lists":
     lengths = sorted({len(x) for x in rows})
     if len(lengths) > 1:
       raise ShapeError(f"default_collate: lists of {lengths[0]} and of {lengths[-1]} items; all rows must be alike, or give a "
                        "collate_fn")
-    made = [collated(column, device, deep + 1) for column in zip(*rows)]
+    made = [collated(column, device, deep + 1, count) for column in zip(*rows)]
     if isinstance(first, list): return made
     return type(first)(*made) if hasattr(first, "_fields") else tuple(made)
   raise DTypeError(f"default_collate: rows of {type(first).__name__} ({shown(first)}); they may be Tensors, arrays, numbers, "
                    "text, and tuples, lists and dicts of these. Give a collate_fn for others")
 
 
-def placed(x: Any, device: str | None, deep: int = 0) -> Any:
+def placed(x: Any, device: str | None, deep: int = 0, count: _Count | None = None) -> Any:
   """Arrays and Tensors within lists, tuples and dicts as Tensors on ``device``; what no tensor is made of stays as it is."""
   if isinstance(x, Tensor): return x if device is None or x.device == device else x.to(device).realize()
   if isinstance(x, np.ndarray): return Tensor(x, device=device) if x.dtype.kind in "biuf" or _known(x.dtype) else x
-  if deep > _DEEP: return x
-  if isinstance(x, Mapping): return {k: placed(v, device, deep + 1) for k, v in x.items()}
-  if isinstance(x, list): return [placed(v, device, deep + 1) for v in x]
+  if deep > _DEEP or not isinstance(x, (Mapping, list, tuple)): return x
+  count = count or _Count()
+  count.n += len(x)
+  if count.n > 1 << 24: raise ShapeError(f"DataLoader: a batch of more than {count.n} values, or of lists that come again and again")
+  if isinstance(x, Mapping): return {k: placed(v, device, deep + 1, count) for k, v in x.items()}
+  if isinstance(x, list): return [placed(v, device, deep + 1, count) for v in x]
   if isinstance(x, tuple):
-    items = [placed(v, device, deep + 1) for v in x]
+    items = [placed(v, device, deep + 1, count) for v in x]
     return type(x)(*items) if hasattr(x, "_fields") else tuple(items)
   return x
 
