@@ -272,6 +272,7 @@ def squeeze(x: Tensor, /, axis: Any) -> Tensor:
 # ---- products
 
 def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
+  """The product of matrices, of the dtype that both promote to."""
   x1, x2 = _promoted(x1, x2)
   return x1.matmul(x2)
 

@@ -190,7 +190,7 @@ def test_compiling(settings: dict[str, str], tmp_path: Path) -> None:
     def program(n):
       x = np.arange(n * 3, dtype=np.float32).reshape(n, 3)
       t = Tensor(x)
-      got = [((t + k).sum(0) * (k + 1)).realize() for k in range(4)] + [(t * 2).max(1).realize()]
+      got = [((t + k).sum(0) * (k + 1)).realize() for k in range(4)] + [(t * 2).max(axis=1).realize()]
       want = [(x + k).sum(0) * (k + 1) for k in range(4)] + [(x * 2).max(1)]
       for g, w in zip(got, want): np.testing.assert_allclose(g.numpy(), w, rtol=1e-5)
     n, hits, end = 2, 0, time.monotonic() + 90
