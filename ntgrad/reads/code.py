@@ -91,6 +91,8 @@ class _Walk(Instructions):
     if isinstance(fn, types.FunctionType):
       file = fn.__code__.co_filename
       if not is_internal(file) and not is_library(file): return self.function(fn, text, args, named, where)
+      for x, t in args[0] if args and is_internal(file) else ():
+        if isinstance(x, Stamped): self.layer(x, t, where)   # a method of a layer
       if (inner := getattr(fn, "__wrapped__", None)) is not None: return self.call_one(inner, text, args, named, where)
     elif isinstance(fn, type): return self.made(fn, text, args, named, where)
     elif isinstance(fn, Super): return UNKNOWN
@@ -104,6 +106,11 @@ class _Walk(Instructions):
       names = [n.value for n, _ in args[1] if isinstance(n, Const)]
       if names: return self.attributes(args[0], str(names[0]), where)
       return self.own(args[0], where)
+    if fn is os.getenv: args = [((os.environ, "os.environ"),), *args]
+    if getattr(fn, "__name__", "") in ("get", "getenv") and len(args) > 1:   # of a mapping that is no dict
+      mappings = tuple([v for v in args[0] if isinstance(v[0], Mapping)])
+      keys = [k.value for k, _ in args[1] if isinstance(k, Const)]
+      if mappings and keys: return self.item(mappings, keys[0], where)
     if fn is vars and args: return ((Packed(self.own(args[0], where)), text),)
     if fn is next and args and any([not isinstance(x, Packed) for x, _ in args[0]]):
       self.reads.cannot(f"next({args[0][0][1]})", where)
@@ -124,6 +131,7 @@ class _Walk(Instructions):
       inner = tuple([x for a in args for x in self.elements(a, where)])
       for _ in range(levels - 1): inner = ((Packed(inner), text),)
       return ((Packed(inner), text),)
+    if kind is type and len(args) == 1: return tuple([(type(x), text) for x, _ in args[0] if not isinstance(x, NO_OBJECTS)])
     if kind is map and args:
       self.call(args[0], [self.elements(a, where) for a in args[1:]], {}, where)
       return UNKNOWN

@@ -18,7 +18,7 @@ _OLD = sys.version_info < (3, 12)
 _QUIET = frozenset("RESUME NOP PRECALL CACHE EXTENDED_ARG COPY_FREE_VARS MAKE_CELL NOT_TAKEN LIST_TO_TUPLE TO_BOOL "
                    "CALL_INTRINSIC_1".split())
 _POPS = frozenset("POP_TOP POP_EXCEPT POP_ITER END_FOR END_SEND".split())
-_PUSHES = frozenset("PUSH_NULL LOAD_BUILD_CLASS PUSH_EXC_INFO IMPORT_FROM LOAD_ASSERTION_ERROR LOAD_CLOSURE MATCH_MAPPING "
+_PUSHES = frozenset("PUSH_NULL LOAD_BUILD_CLASS PUSH_EXC_INFO LOAD_ASSERTION_ERROR LOAD_CLOSURE MATCH_MAPPING "
                     "MATCH_SEQUENCE GET_LEN LOAD_COMMON_CONSTANT LOAD_SPECIAL BEFORE_WITH BEFORE_ASYNC_WITH".split())
 _LEAVES = frozenset("RAISE_VARARGS RERAISE RETURN_CONST JUMP_FORWARD JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT".split())
 
@@ -168,6 +168,11 @@ class _Pass:
       stack.append(f.local(s.argval[1]))
     elif op in ("STORE_FAST", "STORE_DEREF"): f.keep(s.argval, self.pop()[0])
     elif op in ("LOAD_CONST", "LOAD_SMALL_INT"): stack.append(((Const(s.argval), ""),))
+    elif op == "IMPORT_NAME":
+      level, names = [next((k.value for k, _ in v if isinstance(k, Const)), None) for v in self.pop(2)]
+      module = sys.modules.get(s.argval if names else s.argval.partition(".")[0]) if level == 0 else None
+      stack.append(((module, s.argval),) if module is not None else UNKNOWN)
+    elif op == "IMPORT_FROM": stack.append(self.walk.attributes(stack[-1], s.argval, where))
     elif op in ("LOAD_ATTR", "LOAD_METHOD"):
       stack.append(self.walk.attributes(self.pop()[0], s.argval, where))
       if op == "LOAD_METHOD" or (not _OLD and s.arg & 1): stack.append(UNKNOWN)

@@ -16,7 +16,7 @@ import numpy as np
 from ntgrad.core import Base
 from ntgrad.stamps import Stamped
 
-from .places import ABSENT, CONTAINERS, Place, Reads, Where, class_attribute, is_users, plain
+from .places import ABSENT, CONTAINERS, Place, Reads, Where, class_attribute, is_library, is_users, plain
 
 MANY = 1024   # objects that one value may be
 
@@ -165,16 +165,16 @@ class Objects:
   def of_object(self, x: Any, name: str, called: str, where: Where) -> Value:
     """An attribute of an object that is no module, class or container: its own, or its class's."""
     kind = type(x)
+    if name == "__class__": return ((kind, called),)
+    if name == "__dict__": return ((x.__dict__, called),) if hasattr(x, "__dict__") else UNKNOWN
     holder, found = class_attribute(kind, name)
     if isinstance(found, property): return self.call_one(found.fget, called, [((x, called),)], {}, where)
     slot = isinstance(found, types.MemberDescriptorType)
-    if holder is not None and not slot and hasattr(type(found), "__set__"): return UNKNOWN
+    if holder is not None and not slot and hasattr(type(found), "__set__"): return self.described(found, x, called, where)
     if slot or name in getattr(x, "__dict__", ()) or (holder is None and hasattr(x, "__dict__")):
       value = self.reads.attribute(x, name, called, where)
-      if value is not ABSENT: return self.one(value, called, where)
-      getter = class_attribute(kind, "__getattr__")[1]
-      return self.call_one(getter, called, [((x, called),), ((Const(name), "name"),)], {}, where)
-    if holder is None: return UNKNOWN
+      return self.one(value, called, where) if value is not ABSENT else self.asked_for(x, name, called, where)
+    if holder is None: return self.asked_for(x, name, called, where)
     if hasattr(x, "__dict__"): self.reads.attribute(x, name, called, where)   # it may get its own
     self.of_class(kind, name, where)
     if isinstance(found, staticmethod): return ((found.__func__, called),)
@@ -182,7 +182,22 @@ class Objects:
     if isinstance(found, (types.FunctionType, *wrappers)): return ((Bound(found, x), called),)
     if not hasattr(type(found), "__get__"): return self.obtained(((found, called),), where)
     inner = getattr(found, "func", None)   # of a cached property: what it was given
-    return self.call_one(inner, called, [((x, called),)], {}, where)
+    if isinstance(inner, types.FunctionType): return self.call_one(inner, called, [((x, called),)], {}, where)
+    return self.described(found, x, called, where)
+
+  def described(self, descriptor: Any, x: Any, called: str, where: Where) -> Value:
+    """What a descriptor gives."""
+    getter = class_attribute(type(descriptor), "__get__")[1]
+    if not isinstance(getter, types.FunctionType): return UNKNOWN
+    return self.call_one(getter, called, [((descriptor, called),), ((x, called),), ((type(x), called),)], {}, where)
+
+  def asked_for(self, x: Any, name: str, called: str, where: Where) -> Value:
+    """What ``__getattr__`` gives: by an item of a dict, or a function."""
+    getter = class_attribute(type(x), "__getattr__")[1]
+    if isinstance(x, dict) and not isinstance(getter, types.FunctionType):
+      return self.item(((x, called.rpartition(".")[0]),), name, where)
+    if isinstance(getter, types.FunctionType) and is_library(getter.__code__.co_filename): self.reads.cannot(called, where)
+    return self.call_one(getter, called, [((x, called),), ((Const(name), "name"),)], {}, where)
 
   def above(self, x: Super, name: str, called: str, where: Where) -> Value:
     """What ``super().name`` gives."""

@@ -7,6 +7,7 @@ import gc
 import math
 import os
 import random
+import sys
 import time
 import types
 import warnings
@@ -49,6 +50,7 @@ ARRAY = np.array([1.0, 2.0, 3.0, 4.0], np.float32)
 WEIGHT = Tensor(X * 2, device="NUMPY").realize()
 module = types.ModuleType("a_module_of_the_user")
 module.scale = 2.0   # type: ignore[attr-defined]
+sys.modules[module.__name__] = module
 
 
 class Mode(enum.Enum):
@@ -95,6 +97,19 @@ class Plain:
   def computed_once(self) -> float: return 1.0
 
 
+class AttrDict(dict):
+  __getattr__ = dict.__getitem__
+class Asked:
+  """Attributes that are looked up elsewhere."""
+  def __init__(self) -> None: self.table = {"scale": 2.0}
+  def __getattr__(self, name: str) -> Any: return self.__dict__["table"][name]
+class Descriptor:
+  def __get__(self, owner: Any, kind: Any) -> Any: return owner.scale * NUMBER if owner is not None else self
+  def __set__(self, owner: Any, value: Any) -> None: raise AttributeError
+class Described(Plain):
+  made = Descriptor()
+class MyDropout(nn.Dropout):
+  def forward(self, x: Tensor) -> Tensor: return super().forward(x) + 1
 class Below(Plain):
   def method(self, x: Tensor) -> Tensor: return super().method(x) + 1
 class Leaf:
@@ -131,6 +146,7 @@ def generated(n: int) -> Iterator[float]:
 
 
 SETTINGS, SLOTS, PLAIN, BELOW = Settings(), Slots(), Plain(), Below()
+ATTRIBUTES, ASKED, DESCRIBED, DROPOUT = AttrDict(scale=2.0), Asked(), Described(), MyDropout(0.0).train()
 with config(dev="NUMPY"): NET = Net()
 HANDLERS = {"double": lambda x: x * NUMBER, "add": helper}
 
@@ -168,6 +184,11 @@ def dynamic(x: Tensor) -> Tensor: return x * getattr(SETTINGS, "scale")   # noqa
 def printed(x: Tensor) -> Tensor:
   print(NUMBER)
   return x * NUMBER
+def imported(x: Tensor) -> Tensor:
+  import a_module_of_the_user as m
+  from a_module_of_the_user import scale
+  return x * m.scale + scale
+def of_its_type(x: Tensor) -> Tensor: return x * type(PLAIN).factor + x * PLAIN.__class__.steps[1]
 def membership(x: Tensor) -> Tensor: return x + 1 if "a" in SET else x * 7
 
 
@@ -296,6 +317,19 @@ WAYS: dict[str, Callable[[], Way]] = {
   "a function given to sequential": this("NUMBER", 3.0, lambda x: x.sequential([inner_helper, PLAIN])),
   "a frozen parameter": lambda: (
     frozen, lambda: PARAMETER.requires_grad_(False), lambda: PARAMETER.requires_grad_(True)),
+  "an attribute of a dict": lambda: way(lambda x: x * ATTRIBUTES.scale, ATTRIBUTES, "scale", 3.0),
+  "an attribute that is looked up": lambda: way(lambda x: x * ASKED.scale, ASKED.table, "scale", 3.0),
+  "a descriptor": this("NUMBER", 3.0, lambda x: x * DESCRIBED.made),
+  "a module that is imported inside": lambda: way(imported, module, "scale", 3.0),
+  "the class of an object": lambda: way(of_its_type, Plain, "factor", 3.0),
+  "a list of the class of an object": lambda: way(of_its_type, Plain.steps, 1, 5.0),
+  "a layer's number by super()": lambda: way(lambda x: DROPOUT(x), DROPOUT, "p", 1.0),
+  "os.getenv": lambda: (
+    lambda x: x * float(os.getenv("NTGRAD_TEST_SCALE", "1")), lambda: os.environ.update(NTGRAD_TEST_SCALE="3"),
+    lambda: os.environ.update(NTGRAD_TEST_SCALE="2")),
+  "os.environ.get": lambda: (
+    lambda x: x * float(os.environ.get("NTGRAD_TEST_SCALE", "1")), lambda: os.environ.pop("NTGRAD_TEST_SCALE"),
+    lambda: os.environ.update(NTGRAD_TEST_SCALE="2")),
   "an environment variable": lambda: (
     lambda x: x * float(os.environ["NTGRAD_TEST_SCALE"]), lambda: os.environ.update(NTGRAD_TEST_SCALE="3"),
     lambda: os.environ.update(NTGRAD_TEST_SCALE="2")),
@@ -319,6 +353,26 @@ def test_captured(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
       assert j.captured, name
       results.append(want)
   assert not np.array_equal(results[0], results[1]) and np.array_equal(results[0], results[2]), name
+
+
+def test_objects_among_the_arguments() -> None:
+  """What is read of an object that is given is compared; lists, dicts and dataclasses belong to the signature."""
+  j = ntgrad.jit(lambda x, model, more: model(x) * more["k"][0] + more["s"].scale)
+  model, more = Plain(), {"k": [2.0], "s": Settings()}
+  def same() -> None:
+    for _ in range(3):
+      np.testing.assert_array_equal(j(Tensor(X), model, more).numpy(), j.fn(Tensor(X), model, more).numpy())
+      more["k"], more["s"] = list(more["k"]), Settings(more["s"].scale)   # other ones that are equal
+    assert j.captured
+  same()
+  model.scale = 3.0
+  same()
+  model.layers[0].k = 5.0
+  same()
+  more["k"][0] = 4.0
+  same()
+  more["s"].scale = 9.0
+  same()
 
 
 # ---- tile kernels: the same ways, where an application can read so
@@ -399,7 +453,7 @@ def test_what_cannot_be_compared_is_said_once(capsys: pytest.CaptureFixture[str]
   ways: dict[str, Callable[..., Any]] = {
     "next": lambda x: x * next(it), "time": lambda x: x * min(time.time(), 1.0),
     "random": lambda x: x * min(random.random(), 0.0),
-    "array": lambda x: x * float(large[0]), "os.getenv": lambda x: x * float(os.getenv("HOME") is not None)}
+    "array": lambda x: x * float(large[0])}
   for what, f in ways.items():
     j = ntgrad.jit(f)
     with pytest.warns(UserWarning) as said:
