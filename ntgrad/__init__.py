@@ -8,7 +8,7 @@ from ntgrad.codegen.config import config
 from ntgrad.codegen.dtype import dtypes, get_default_dtype, set_default_dtype
 from ntgrad.engine import override_reader
 from ntgrad.engine.device import Device
-from ntgrad.mode import no_grad
+from ntgrad.modes import no_grad
 from ntgrad.public import show
 from ntgrad.tensor import Tensor
 from ntgrad.variable import Variable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:   # what is imported when it is asked for
   from ntgrad.custom import Function as Function
   from ntgrad.ejecting import override as override
   from ntgrad.helpers import Context as Context, GlobalCounters as GlobalCounters, getenv as getenv
-  from ntgrad.mode import (
+  from ntgrad.modes import (
     enable_grad as enable_grad,
     inference_mode as inference_mode,
     is_grad_enabled as is_grad_enabled,
@@ -40,7 +40,7 @@ _LAZY = {"jit": ("ntgrad.capture.jit", "jit"), "TinyJit": ("ntgrad.capture.jit",
          "errors": ("ntgrad.errors", None), "helpers": ("ntgrad.helpers", None),
          "Context": ("ntgrad.helpers", "Context"), "GlobalCounters": ("ntgrad.helpers", "GlobalCounters"),
          "getenv": ("ntgrad.helpers", "getenv"),
-         **{name: ("ntgrad.mode", name) for name in ("enable_grad", "inference_mode", "is_grad_enabled", "set_grad_enabled")},
+         **{name: ("ntgrad.modes", name) for name in ("enable_grad", "inference_mode", "is_grad_enabled", "set_grad_enabled")},
          "Generator": ("ntgrad.tensor.random", "Generator"), "default_generator": ("ntgrad.tensor.random", "default_generator")}
 
 

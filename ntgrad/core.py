@@ -20,7 +20,7 @@ from ntgrad.codegen.errors import ArgumentError, AssignError, AxisError, DTypeEr
 from ntgrad.codegen.uop import MOVEMENT, Ops, UOp
 from ntgrad.engine.device import Device, DeviceName, device_name
 from ntgrad.host import MAX_DIMS, host_view, is_host_view
-from ntgrad.mode import mode
+from ntgrad.modes import mode
 from ntgrad.names import Names, Places, aligned, at, axes_of, axis_of, fit_aligned, given, moved, text
 from ntgrad.stamps import Stamped
 from ntgrad.variable import Bound

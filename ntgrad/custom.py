@@ -17,7 +17,7 @@ from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, GradientError, shown
 from ntgrad.codegen.uop import Ops, UOp, toposort
 from ntgrad.engine.buffer import Storage
-from ntgrad.mode import mode, no_grad
+from ntgrad.modes import mode, no_grad
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.gradient import gradients, sources_of, walk
 

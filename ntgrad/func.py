@@ -8,7 +8,7 @@ from ntgrad.autograd import _listed, functional, grad as gradients
 from ntgrad.checks import Ints, checked
 from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.functions.settings import vmap
-from ntgrad.mode import enable_grad, mode
+from ntgrad.modes import enable_grad, mode
 from ntgrad.public import show
 from ntgrad.tensor import Tensor
 

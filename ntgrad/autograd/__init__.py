@@ -7,7 +7,7 @@ from typing import Any
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, GradientError, shown
 from ntgrad.custom import Function
-from ntgrad.mode import enable_grad, inference_mode, no_grad, set_grad_enabled
+from ntgrad.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 from ntgrad.public import show
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.gradient import gradient

@@ -10,7 +10,7 @@ from typing import Any
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.custom import Function
-from ntgrad.mode import enable_grad, mode
+from ntgrad.modes import enable_grad, mode
 from ntgrad.public import show
 from ntgrad.tensor import Tensor
 

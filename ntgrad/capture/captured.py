@@ -22,7 +22,7 @@ from ntgrad.engine.replay import Replay
 from ntgrad.engine.sized_capture import Outline, Sized
 from ntgrad.engine.tracing import Trace, Values, tracing
 from ntgrad.graph import const
-from ntgrad.mode import mode
+from ntgrad.modes import mode
 from ntgrad.reads import Reads, reads_of
 from ntgrad.tensor import random
 from ntgrad.variable import Bound

@@ -11,7 +11,7 @@ from ntgrad.checks import checked
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import ArgumentError, shown
 from ntgrad.engine.device import Device
-from ntgrad.mode import mode as current
+from ntgrad.modes import mode as current
 from ntgrad.tensor import Tensor
 
 from .kinds import device as _device

@@ -6,7 +6,7 @@ from typing import Any
 
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, AxisError, MissingKeyError, shown
-from ntgrad.mode import behaving, mode
+from ntgrad.modes import behaving, mode
 from ntgrad.nn.module import Module
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from ntgrad.checks import checked, one_width
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.mode import no_grad
+from ntgrad.modes import no_grad
 from ntgrad.nn.common import size
 from ntgrad.nn.module import Module, placed
 from ntgrad.tensor import Tensor

@@ -13,7 +13,7 @@ import numpy as np
 from ntgrad.checks import checked, of_kind
 from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.core import real_number
-from ntgrad.mode import no_grad
+from ntgrad.modes import no_grad
 from ntgrad.public import show
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.random import Generator

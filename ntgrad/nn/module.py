@@ -23,7 +23,7 @@ from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, AssignError, DTypeError, MissingNameError, shown
 from ntgrad.engine.device import Device
-from ntgrad.mode import behaving, mode as current
+from ntgrad.modes import behaving, mode as current
 from ntgrad.nn.tree import ModuleBase, is_buffer, tensors, walk
 from ntgrad.origins import say_once
 from ntgrad.public import attribute

@@ -18,7 +18,7 @@ from ntgrad.codegen.errors import InterchangeError
 from ntgrad.codegen.uop import MOVEMENT, UOp
 from ntgrad.core import Base
 from ntgrad.engine.device import Device
-from ntgrad.mode import mode, no_grad
+from ntgrad.modes import mode, no_grad
 from ntgrad.public import attribute
 from ntgrad.tensor.attention import Attention
 from ntgrad.tensor.convolution import Convolution

@@ -12,7 +12,7 @@ from ntgrad.codegen.uop import UOp
 from ntgrad.core import real_number, whole_number
 from ntgrad.engine.device import Device
 from ntgrad.formulas import polynomial
-from ntgrad.mode import mode
+from ntgrad.modes import mode
 from ntgrad.tensor.creation import new_shape, number_dtype
 from ntgrad.tensor.numeric import Numeric
 from ntgrad.tensor.random import Generator, Random, bits, fraction

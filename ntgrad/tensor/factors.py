@@ -19,7 +19,7 @@ from ntgrad.codegen.errors import GradientError
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.core import Base
 from ntgrad.engine.buffer import Buffer, resolved
-from ntgrad.mode import mode
+from ntgrad.modes import mode
 from ntgrad.tensor import factor_kernels as kernels
 from ntgrad.tensor.ruled import Rule, by_rule, ruled
 

@@ -9,7 +9,7 @@ from ntgrad.checks import Operand, checked, one_width
 from ntgrad.codegen.errors import ArgumentError, ShapeError
 from ntgrad.codegen.uop import UnaryOps
 from ntgrad.core import real_number
-from ntgrad.mode import no_grad
+from ntgrad.modes import no_grad
 from ntgrad.names import text
 from ntgrad.tensor.movement import Movement
 from ntgrad.tensor.reduction import Reduction

@@ -13,7 +13,7 @@ from ntgrad.codegen.dtype import DType, as_float, dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.core import Base
-from ntgrad.mode import mode
+from ntgrad.modes import mode
 from ntgrad.names import Names, aligned, fit_aligned
 from ntgrad.tensor.activation import Activation
 from ntgrad.tensor.creation import Creation

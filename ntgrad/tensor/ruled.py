@@ -11,7 +11,7 @@ from weakref import ref
 from ntgrad import graph
 from ntgrad.codegen.uop import UOp
 from ntgrad.core import Base
-from ntgrad.mode import mode
+from ntgrad.modes import mode
 
 # (gradients of the outputs, None where nothing depends on one; inputs; outputs) -> gradients of the inputs, None for none
 Rule = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Sequence[Any]]

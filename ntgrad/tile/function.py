@@ -13,7 +13,7 @@ from ntgrad.codegen.uop import UOp
 from ntgrad.core import Base as Tensor
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import default_device
-from ntgrad.mode import mode
+from ntgrad.modes import mode
 from ntgrad.reads import wrappers
 
 from .kernel import TileKernel

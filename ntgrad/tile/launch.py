@@ -25,7 +25,7 @@ from ntgrad.engine.plans import number_buffer, slice_of
 from ntgrad.engine.realize import base_of, before_writing, captures, realize, rebased, run_step
 from ntgrad.engine.report import timing
 from ntgrad.engine.variants import SizedProgram
-from ntgrad.mode import mode
+from ntgrad.modes import mode
 
 from .block import dtype_of
 from .jagged import Jagged, is_meta

@@ -316,7 +316,7 @@ y = (x @ w).relu()
 print(y.softmax(1).sum(0).numpy().tolist())
 y += 1
 y += y.mean()
-print(y.sin().max(1).numpy().tolist())
+print(y.sin().max(axis=1).numpy().tolist())
 def arrangement(a, b, c, n=tile.Symbol("n", meta=True, lower_bound=16, upper_bound=64)):
   return a.tile((n,)), b.tile((n,)), c.tile((n,))
 def application(a, b, c): c = a * 3 + b

@@ -19,7 +19,7 @@ from ntgrad.codegen import uop
 from ntgrad.codegen.config import Config, config
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.uop import BinaryOps, UOp
-from ntgrad.mode import mode
+from ntgrad.modes import mode
 from ntgrad.tensor import random
 from support.devices import missing
 

@@ -9,7 +9,7 @@ from typing import Any
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, shown
-from ntgrad.mode import no_grad
+from ntgrad.modes import no_grad
 from ntgrad.nn.common import number
 from ntgrad.nn.state import get_parameters
 from ntgrad.public import show

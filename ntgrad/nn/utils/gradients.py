@@ -10,7 +10,7 @@ import numpy as np
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, GradientError, ShapeError, shown
-from ntgrad.mode import no_grad
+from ntgrad.modes import no_grad
 from ntgrad.tensor import Tensor
 
 
