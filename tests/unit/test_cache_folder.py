@@ -438,6 +438,7 @@ def test_plans_of_other_graphs_are_not_run(copied: tuple[Path, Path, str]) -> No
       (inputs, made, outputs, ((spec, taken, writes, (0,), device, offsets, nodes), *steps[1:])),
       (inputs, made, outputs, ((spec, taken, writes, last, "CUDA:9", offsets, nodes), *steps[1:])),
       (inputs, made, outputs, ((spec, taken, writes, last, device, (0,) * 99, nodes), *steps[1:])),
+      (inputs, made, outputs, ((spec, taken, writes, last, device, (1 << 40,) * len(taken), nodes), *steps[1:])),
       (inputs, made, outputs, ((spec, taken, writes, last, device, offsets, (1 << 40,)), *steps[1:])),
       (inputs, made, outputs, ((replace(spec, nparams=99), taken, writes, last, device, offsets, nodes), *steps[1:])),
       (inputs, made, outputs, ((replace(spec, local=(1 << 16,)), taken, writes, last, device, offsets, nodes), *steps[1:])),
@@ -445,7 +446,7 @@ def test_plans_of_other_graphs_are_not_run(copied: tuple[Path, Path, str]) -> No
       (inputs, made, (), steps),
     ]
     return changed[n % len(changed)]
-  for n in range(13):
+  for n in range(14):
     with config(cache_dir=str(folder)):
       before = {}
       for table, name in plans:
