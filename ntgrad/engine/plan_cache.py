@@ -23,7 +23,7 @@ from .compile import from_specs
 from .device import get_device
 from .plan import Plan, Step
 
-TABLE = "plan"
+TABLE, MOST = "plan", 1 << 48   # bytes that a slot has at most
 Made = tuple[str, tuple[int, ...], DType]
 # the kernel, None for a copy; and fields of a Step
 Entry = tuple[ProgramSpec | None, tuple[int, ...], tuple[int, ...], tuple[int, ...], str, tuple[int, ...], tuple[int, ...]]
@@ -91,6 +91,7 @@ def check(inputs: int, made: Collection[Made], outputs: Collection[int], steps: 
   """Raises RecordError, or what its kernels raise, for a plan that makes no sense."""
   nothing = {slot for slot, (_, shape, _) in enumerate(made, inputs) if not prod(shape)}
   there, slots = {*range(inputs), *nothing}, inputs + len(made)
+  if any([prod(shape) * dtype.itemsize > MOST for _, shape, dtype in made]): raise RecordError("more memory than there is")
   for spec, taken, writes, last_use, _, offsets, _ in steps:
     if max(taken, default=0) >= slots or max(writes, default=0) >= len(taken) or offsets and len(offsets) != len(taken):
       raise RecordError("a step on what is not there")
@@ -116,6 +117,8 @@ class Graph:
     """Whether a plan may be one for the graph."""
     if plan.inputs != len(self.inputs): return False
     have = [*self.inputs, *[(device, prod(shape), dtype) for device, shape, dtype in plan.made]]
+    nbytes = [count * dtype.itemsize for _, count, dtype in have]
+    if any([at > nbytes[slot] for s in plan.steps for slot, at in zip(s.slots, s.offsets)]): return False
     on = {*[device for device, *_ in plan.made], *[s.device for s in plan.steps]}
     nodes = max([max(s.nodes, default=0) for s in plan.steps], default=0)
     return on <= self.devices and nodes < self.nodes and [have[slot] for slot in plan.outputs] == self.outputs
