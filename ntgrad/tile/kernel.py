@@ -31,7 +31,7 @@ from ntgrad.lock import alone, enter, holds, lock
 from ntgrad.reads import reads_of, wrappers
 from ntgrad.symbol import Symbol, evaluate
 
-from .assess import Assessment, asking, dimensions_agree, same_grids
+from .assess import Assessment, asking, dimensions_agree, same_grids, whole_windows
 from .block import seen
 from .interpret import Interpreter
 from .launch import Argument, Pair, described, launch, taken
@@ -214,7 +214,8 @@ class TileKernel(Signature):
     host's code that checks it."""
     sizes = [(s, f"{t.name}.shape[{d}]") for t in reversed(self.tensors) for d, s in enumerate(t.shape)]
     places = {s.name: at for s, at in sizes if isinstance(s, Symbol)}
-    return "\n".join(f"{a}; host: {host}" if (host := a.host(places)) else str(a) for a in self.assessed)
+    checked = [*self.assessed, *whole_windows(self.arranged)]
+    return "\n".join(f"{a}; host: {host}" if (host := a.host(places)) else str(a) for a in checked)
 
   # ---- specialising
   def specialise(self, *arguments: Any, **given: Any) -> Specialised:

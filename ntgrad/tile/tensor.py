@@ -34,12 +34,16 @@ _count = itertools.count()
 
 @dataclass(frozen=True)
 class Operation:
-  """A meta-operation of Arrangement, by its name, on a level, with arguments in which Symbols may stand; and the line that did
-  it."""
+  """A meta-operation of Arrangement, by its name, on a level, with arguments in which Symbols may stand; the line that did it,
+  and of each dimension how many whole windows there must be some of (``floor_mode``)."""
   level: int
   name: str
   args: tuple[Any, ...]
   line: Line | None = field(default=None, compare=False)
+  windows: Shape = field(default=(), compare=False)
+
+  def filled(self, table: Mapping[str, Any]) -> Operation:
+    return replace(self, args=_filled(self.args, table), windows=_filled(self.windows, table))
 
   def text(self) -> str:
     """As written: ``.tile((BM, BK))``."""
@@ -159,10 +163,11 @@ class Tensor:
   def _new(self, ops: tuple[Operation, ...], levels: tuple[Shape, ...], source: Source | None = None) -> Tensor:
     return Tensor.__new__(type(self))._set(source or self._source, ops, levels, self._level, self._begin)
 
-  def _then(self, name: str, args: tuple[Any, ...], *shapes: Shape, merged: int = 1) -> Tensor:
+  def _then(self, name: str, args: tuple[Any, ...], *shapes: Shape, merged: int = 1, windows: Shape = ()) -> Tensor:
     """With one more operation: ``shapes`` instead of this level (and of the ``merged - 1`` beneath it)."""
     k = self._level
-    return self._new((*self._ops, Operation(k, name, args, here())), (*self._levels[:k], *shapes, *self._levels[k + merged:]))
+    done = (*self._ops, Operation(k, name, args, here(), windows))
+    return self._new(done, (*self._levels[:k], *shapes, *self._levels[k + merged:]))
 
   # ---- what it is
 
@@ -322,7 +327,7 @@ class Tensor:
     """
     args = tuple(None if a is None else shapes.sizes("tile", a) for a in (tile_shape, strides, dilation))
     outer, inner = self._refusing(shapes.tile, self.shape, *args, bool(floor_mode))
-    return self._then("tile", (*args, bool(floor_mode)), outer, inner)
+    return self._then("tile", (*args, bool(floor_mode)), outer, inner, windows=outer if floor_mode else ())
 
   def expand(self, shape: Sequence[Any]) -> Tensor:
     """(1, n) -> (m, n): dimensions of 1 become any size, -1 leaves one alone. One whose size is not known yet is checked before
@@ -394,7 +399,7 @@ class Tensor:
     source = replace(
       old, shape=shape, given=tuple(None if g is None and n is s else n for g, s, n in zip(old.given, old.shape, shape))
     )
-    ops = tuple(replace(o, args=_filled(o.args, table)) for o in self._ops)
+    ops = tuple(o.filled(table) for o in self._ops)
     out = self._new(ops, tuple(_filled(self._levels, table)), source)
     if all(isinstance(table.get(n), int) for n in names):
       out._levels = tuple([numbers(level) for level in out._replayed(source.shape, {}).levels])
@@ -541,5 +546,5 @@ def named(tensors: Sequence[Tensor], names: Sequence[str]) -> tuple[Tensor, ...]
   out = []
   for t, s, mine in zip(tensors, sources, own):
     table = everywhere | mine   # one tensor may stand for several parameters
-    out.append(t._new(tuple(replace(o, args=_filled(o.args, table)) for o in t._ops), _filled(t._levels, table), s))
+    out.append(t._new(tuple(o.filled(table) for o in t._ops), _filled(t._levels, table), s))
   return tuple(out)

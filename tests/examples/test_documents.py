@@ -554,6 +554,8 @@ def test_no_blocks_at_all_is_an_error_at_the_call() -> None:
   lhs, out = np.ones((70, 40), np.int32), np.zeros((1, 1), np.int32)
   kernel(lhs, out)
   assert out[0, 0] == 64 * 32
+  assert "at a call: M // 32 > 0; dimension 0 of lhs has a whole window of 32  [test_documents.py:" in kernel.assessments()
+  assert "host: if not (lhs.shape[0] // 32 > 0): raise ShapeError" in kernel.assessments()
   said = refusal(ShapeError, kernel, np.ones((20, 32), np.int32), out)
   assert said.startswith("lhs: tile: no window of 32 lies inside dimension 0, which has 20 elements; in lhs(M, K).tile((32, 16)")
 
