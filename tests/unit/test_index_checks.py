@@ -223,7 +223,7 @@ def test_the_call_of_the_user_is_named(name: str, how: str) -> None:
 
 
 def test_what_is_known_is_named_too() -> None:
-  x = rows("CPU")
+  x = rows(Device.DEFAULT)
   for call, said in [(lambda: x[:, [2]], "getitem: index 2 on axis 1"), (lambda: x.select(0, 11), "select: index 11"),
                      (lambda: ntgrad.select(x, 0, 11), "select: index 11"), (lambda: x[11], "getitem: index 11"),
                      (lambda: x.take([20]), "take: index 20"),
