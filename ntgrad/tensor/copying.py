@@ -71,22 +71,22 @@ class Copying(Base):
     if watchers and not same:
       raise CaptureError(f"data: {v.dtype.name} of shape {v.shape} on {v.device or device} for {u.dtype.name} of shape {u.shape} "
                          f"on {device}, where a function is captured; it has to fit")
-    others = [t for t in self._alias.seen() if t is not self]
+    others = [t for t in self._alias.seen() if t is not self and t._state != -1]
+    parts = [(t, rest) for t in others if (rest := beyond(t._view, self._view)) is not None]
     fits = same and self._alias.packed is None and not repeats((*self._alias.beneath, *self._view))
-    # a part of something else that is no parameter leaves it, as all do that a value does not fit
+    # what a value does not fit leaves its memory, and so does what is no leaf and shows a part of something else, or a leaf
     if not fits or self._state != 2 and not watchers and (
-      self._alias.beneath or not whole(self._view) or any([t._state == 2 for t in others])):
+      self._alias.beneath or not whole(self._view) or len(parts) != len(others) or any([t._state == 2 for t in others])):
       names = self._names if len(u.shape) == len(v.shape) else value._names
       self._rehome(Alias(graph.detach(v)), ())
       self._names = names
       return
-    if not watchers: self._part_from(others)
+    if not watchers: self._part_from(parts)
     self.detach().assign(value.detach())
 
-  def _part_from(self, others: Iterable[Base]) -> None:
-    """Of others that see the same Alias those that show of this tensor's value keep that value, in an Alias of its own; what an
-    optimizer has of its parameters (it never requires a gradient) goes on seeing them."""
-    parts = [(t, rest) for t in others if t._state != -1 and (rest := beyond(t._view, self._view)) is not None]
+  def _part_from(self, parts: Sequence[tuple[Base, View]]) -> None:
+    """Others that show of this tensor's value, and what, keep that value, in an Alias of its own. (What an optimizer has of its
+    parameters never requires a gradient; it is not among them, and goes on seeing them.)"""
     if not parts: return
     alias = Alias(onto(self._alias.node, through(self._view)))
     for t, rest in parts:

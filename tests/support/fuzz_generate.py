@@ -326,6 +326,10 @@ class Generator:
       return
     target = name if k < 0.7 else self.views(name, 2)
     t = self.ask(target)
+    if self.kind == "eager" and self.chance(0.15):   # what shared its memory keeps its values
+      t = self.ask(name)
+      self.add(f"{name}.data = {self.value(t.shape, t.dtype, name) if self.chance(0.7) else self.pick()}")
+      return
     if k < 0.6 and hasattr(Tensor, "__iadd__"):
       number = "1.5" if self.chance(0.05) else None
       self.add(

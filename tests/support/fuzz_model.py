@@ -63,7 +63,7 @@ class Memory:
   """Flat values; a leaf's move with the perturbation."""
 
   def __init__(self, flat: Array, leaf: int | None = None):
-    self.flat, self.leaf, self.needs = flat, leaf, leaf is not None
+    self.flat, self.leaf, self.needs, self.views = flat, leaf, leaf is not None, list[Any]()
     session.kept.append(self)
 
   def moves(self) -> Array:
@@ -114,6 +114,7 @@ class Tensor:
     self.memory, self.index, self.constant = Memory(value.flatten(), leaf), np.arange(value.size).reshape(value.shape), False
     self.memory.flat = self.memory.flat + self.memory.moves().astype(value.dtype) if leaf is not None else self.memory.flat
     self.memory.needs = leaf is not None or (needs and session.grad)
+    self.memory.views.append(self)
 
   @classmethod
   def zeros(cls, *shape: int, dtype: str) -> Tensor: return cls(np.zeros(shape, dtype))
@@ -137,6 +138,7 @@ class Tensor:
     t.overlaps = self.overlaps or expanded   # a view through expand is read-only, whatever is left of it
     t.memory, t.index, t.constant = self.memory, np.array(index), self.constant or constant or not session.grad
     if t.index.ndim > 5 or t.index.size > MOST: raise Undefined
+    t.memory.views.append(t)
     return t
 
   # ---- views
@@ -304,6 +306,18 @@ class Tensor:
     elif v.shape != self.shape or v.dtype != self.dtype: raise AssignError("another shape or dtype")
     self._write(self.index, np.array(v), isinstance(value, Tensor) and value.needs, True)
     return self
+
+  def _set_data(self, value: Any) -> None:
+    if not session.exact: raise Undefined
+    if not isinstance(value, Tensor): raise Undefined
+    # a view of all of it may be the tensor itself
+    if any([t.memory is self.memory and t is not self and t.constant is self.constant and np.array_equal(t.index, self.index)
+            for t in self.memory.views]): raise Undefined
+    if value.memory is not self.memory or not np.array_equal(value.index, self.index):
+      flat = value.value().flatten()
+      self.memory, self.index, self.overlaps = Memory(flat), np.arange(flat.size).reshape(value.shape), False
+      self.memory.views.append(self)
+  data = property(detach, _set_data)
 
   def _in_place(self, fn: Any, other: Any) -> Tensor:
     wide, dtype = self._arithmetic(fn, other)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ntgrad
+import ntgrad.array_api
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad import Device, Tensor, config, jit, nn
@@ -18,6 +19,7 @@ from ntgrad.engine.compile import program_spec
 from ntgrad.errors import ArgumentError, ConfigError, IndexOutOfRangeError, NtgradError, ShapeError
 from ntgrad.schedule import create_schedule
 from ntgrad.tile.kernel import device_for
+from ntgrad.utils.checkpoint import checkpoint
 from support.devices import DEVICES, missing
 
 HOSTS = ("CPU", "NUMPY")
@@ -166,6 +168,15 @@ NAMED: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], str]] = {
   "nll_loss": (lambda x, i: x[:3].log_softmax().nll_loss(i), "nll_loss"),
   "NLLLoss": (lambda x, i: nn.NLLLoss()(x[:3].log_softmax(), i), r"nn\.NLLLoss"),
   "multi_margin_loss": (lambda x, i: F.multi_margin_loss(x[:3], i), "multi_margin_loss"),
+  "multilabel": (lambda x, i: F.multilabel_margin_loss(x[:3, :3].pad(((0, 0), (0, 7))), i.reshape(3, 1).expand(3, 10)),
+                 "multilabel_margin_loss"),
+  "linear_cross_entropy": (lambda x, i: F.linear_cross_entropy(x[:3], x, i), "linear_cross_entropy"),
+  "offsets": (lambda x, i: F.embedding_bag(i, x, Tensor([0, 2])), "embedding_bag"),
+  "max_unpool1d": (lambda x, i: x[:1, :3].reshape(1, 1, 3).max_unpool1d(i.reshape(1, 1, 3), 2, output_size=(6,)), "max_unpool1d"),
+  "the standard's": (lambda x, i: ntgrad.array_api.take(x, i, axis=0), "take"),
+  "vmap": (lambda x, i: ntgrad.func.vmap(lambda row: row[i])(x), "getitem"),
+  "a captured layer": (lambda x, i: jit(nn.Embedding(10, 10, _weight=x))(i), r"nn\.Embedding"),
+  "checkpoint": (lambda x, i: checkpoint(nn.Embedding(10, 10, _weight=x), i), r"nn\.Embedding"),
   "linalg": (lambda x, i: ntgrad.linalg.norm(x[i]), "getitem"),
 }
 
@@ -212,7 +223,7 @@ def test_the_call_of_the_user_is_named(name: str, how: str) -> None:
 
 
 def test_what_is_known_is_named_too() -> None:
-  x = rows("CPU")
+  x = rows(Device.DEFAULT)
   for call, said in [(lambda: x[:, [2]], "getitem: index 2 on axis 1"), (lambda: x.select(0, 11), "select: index 11"),
                      (lambda: ntgrad.select(x, 0, 11), "select: index 11"), (lambda: x[11], "getitem: index 11"),
                      (lambda: x.take([20]), "take: index 20"),
