@@ -347,12 +347,12 @@ class Base(Valued):
       else: places.append(x)
     t = self if kind is None or kind is self.dtype else self._wrap(graph.cast(self.lazydata, kind))
     here = self.lazydata.device or Device.DEFAULT
-    name = Device.canonicalize(places[-1] if places else None) if places or kind is None else here
+    name = Device._located(places[-1] if places else None) if places or kind is None else here
     if name == here: return t._own() if t is self else t
     return t._wrap(graph.copy(t.lazydata, name))
   def to_(self, device: str | None) -> Self:
     """Move this tensor itself to a device; its views stay where they are. Raises DeviceError for an unknown name."""
-    if Device.canonicalize(device) == self.device: return self
+    if Device._located(device) == self.device: return self
     self._rehome(Alias(self.to(device).lazydata), ())
     return self
 

@@ -46,6 +46,19 @@ def show(name: str) -> None:
   sys.modules[name] = seen
 
 
+class _Absent:
+  """Asked for modules that nobody else finds, last of all: says why one of this package is not there (``import ntgrad.fft``)."""
+  @staticmethod
+  def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+    place, _, last = name.rpartition(".")
+    # what only asks whether there is one (``importlib.util.find_spec``) gets no error
+    if place.partition(".")[0] == "ntgrad" and sys._getframe(2).f_code.co_name == "_find_and_load_unlocked":
+      if why := reason(place, last): raise ModuleNotFoundError(f"No module named {name!r}{why}", name=name)
+
+
+sys.meta_path.append(_Absent)   # type: ignore[arg-type]
+
+
 def attribute(place: str, x: Any, name: str) -> AttributeError:
   """The error for an attribute that an object, or a class, does not have."""
   kind = x if isinstance(x, type) else type(x)

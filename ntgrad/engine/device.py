@@ -172,7 +172,11 @@ class _Device:
   def DEFAULT(self, name: str | None) -> None: self.assigned = None if name is None else there(canonical(name))
 
   def canonicalize(self, name: str | None) -> str:
-    """The canonical name; None means the default. Raises DeviceError for a device that the machine has not."""
+    """The canonical name; None means the default. Raises DeviceError for a name that no device has."""
+    return self.DEFAULT if name is None else canonical(name)
+
+  def _located(self, name: str | None) -> str:
+    """The same, of a device that the machine has. Raises DeviceError."""
     return self.DEFAULT if name is None else there(canonical(name))
 
   def get_available_devices(self) -> list[str]:
@@ -184,17 +188,17 @@ class _Device:
 
     Raises DeviceError for a device that the machine has not.
     """
-    d = get_device(self.canonicalize(name))
+    d = get_device(self._located(name))
     return Memory(d.allocated, d.peak, d.pooled, d.memory)
 
   def reset_peak(self, name: str | None = None) -> None:
     """Start measuring ``memory(name).peak`` anew, from what is in use now. Raises DeviceError."""
-    get_device(self.canonicalize(name)).reset_peak()
+    get_device(self._located(name)).reset_peak()
 
   def synchronize(self, name: str | None = None) -> None:
     """Wait for everything launched on a device (None: the default one). Raises DeviceError, also for what went wrong in it, and
     DeviceAssertError for a ``tl.device_assert`` that did not hold."""
-    device = get_device(self.canonicalize(name))
+    device = get_device(self._located(name))
     try: device.synchronize()
     except NtgradError as e:
       blame_caller(e, LATE)

@@ -206,7 +206,7 @@ class Module(ModuleBase):
       if isinstance(a, DType) or (isinstance(a, str) and _is_dtype(a)): dtype = a
       elif isinstance(a, str): device = a
       else: raise ArgumentError(f"nn.{type(self).__name__}.to: {shown(a)} is neither a device nor a dtype")
-    where = None if device is None else Device.canonicalize(device)
+    where = None if device is None else Device._located(device)
     kind = None if dtype is None else dtypes.of(dtype)
     if kind is not None and kind.kind != "f": raise DTypeError(f"nn.{type(self).__name__}.to: {kind.name} is no float dtype")
     for p in tensors(self).values():

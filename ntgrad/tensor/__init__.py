@@ -101,7 +101,7 @@ class Tensor(Protocols, Writing, Selecting, Sampling, Attention, Losses, Linalg,
     self, data: Any = None, device: str | None = None, dtype: DType | str | None = None, requires_grad: bool | None = None
   ):
     d = dtype if dtype is None or isinstance(dtype, DType) else dtypes.of(dtype)
-    node = node_of(data, None if device is None else Device.canonicalize(device), d)
+    node = node_of(data, None if device is None else Device._located(device), d)
     state = 0
     if isinstance(data, Tensor) and data._state > 0:
       if requires_grad is None and mode.grad:
@@ -135,7 +135,7 @@ class Tensor(Protocols, Writing, Selecting, Sampling, Attention, Losses, Linalg,
     and CaptureError while a jit records.
     """
     from ntgrad.engine import interchange
-    name = None if device is None else Device.canonicalize(device)
+    name = None if device is None else Device._located(device)
     if isinstance(x, Tensor):
       if name is None or name == x.device: return x.detach().clone() if copy else x.detach()
       if copy is False: raise InterchangeError(f"from_dlpack: a Tensor on {x.device} for {name}, with copy=False")

@@ -167,7 +167,7 @@ class Creation(Movement):
   @classmethod
   def _made(cls, node: UOp, device: str | None, requires_grad: bool | None) -> Self:
     if device is not None:
-      name = Device.canonicalize(device)
+      name = Device._located(device)
       if node.device is None and name != Device.DEFAULT: node = graph.copy(node, name)
     t = cls._from_node(node)
     if requires_grad is not None: t.requires_grad = requires_grad
@@ -210,7 +210,7 @@ class Creation(Movement):
     """Memory of a shape that is not initialised, of the default float (float32) unless told otherwise. Raises ArgumentError."""
     d = dtypes.of(dtype, dtypes.default_float)
     s = new_shape("empty", shape, size)
-    return cls._made(graph.buffer(Buffer(Device.canonicalize(device), s, d)), None, requires_grad)
+    return cls._made(graph.buffer(Buffer(Device._located(device), s, d)), None, requires_grad)
 
   @classmethod
   def arange(cls, start: float, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: str | None = None,

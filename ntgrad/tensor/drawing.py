@@ -116,7 +116,7 @@ class Drawing(Sorting, Random, Numeric):
     d = number_dtype("geometric", dtype, dtypes.default_int)
     s = new_shape("geometric", shape)
     if p == 1: return cls.full(s, 1, dtype=d, device=device)
-    log = graph.log(cls._left(s, Device.canonicalize(device), d, generator))
+    log = graph.log(cls._left(s, Device._located(device), d, generator))
     failures = graph.floor(graph.mul(log, 1 / math.log1p(-p)))
     # the greatest that every dtype's float has below its greatest int
     most = float(dtypes.max(d)) * (1 - 2.0 ** -20) if d.kind in "iu" else math.inf
@@ -157,7 +157,7 @@ class Drawing(Sorting, Random, Numeric):
     if n and d.kind in "iu" and n - 1 > dtypes.max(d):
       raise ArgumentError(f"randperm: {n - 1} does not fit {d.name}, which holds up to {dtypes.max(d)}")
     if not n: return cls._from_node(graph.const(0, d, s))
-    keys = cls._from_node(bits(s, Device.canonicalize(device), generator))
+    keys = cls._from_node(bits(s, Device._located(device), generator))
     return cls._from_node(graph.cast(keys.argsort(0).lazydata, d))
 
   # ---- distributions that a tensor gives

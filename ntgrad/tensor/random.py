@@ -169,7 +169,7 @@ class Random(Creation):
   def _random(cls, name: str, shape: Any, device: str | None, dtype: Any, size: Any = None) -> tuple[tuple[int, ...], str, DType]:
     d = dtypes.of(dtype, dtypes.default_float)
     if d.kind != "f": raise DTypeError(f"{name}: {d.name}; it gives floats (randint gives ints)")
-    return new_shape(name, shape, size), Device.canonicalize(device), d
+    return new_shape(name, shape, size), Device._located(device), d
 
   @classmethod
   def rand(cls, *shape: Any, size: Any = None, generator: Generator | None = None, device: str | None = None, dtype: Any = None,
@@ -252,7 +252,7 @@ class Random(Creation):
     if not whole or not dtypes.min(d) <= low < high <= dtypes.max(d) + 1:
       raise ArgumentError(f"randint: low {shown(low)}, high {shown(high)} for {d.name}; ints with low < high, within the dtype")
     s = new_shape("randint", shape, size)
-    r, span = bits(s, Device.canonicalize(device), generator), high - low
+    r, span = bits(s, Device._located(device), generator), high - low
     if span < 2 ** 32: r = graph.shr(graph.mul(graph.shr(r, 32), span), 32)
     elif span < 2 ** 64: r = graph.scalar(BinaryOps.MOD, r, span)
     wide = dtypes.uint64 if d is dtypes.uint64 else dtypes.int64

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import pickle
 import re
@@ -85,6 +86,15 @@ def test_a_public_module_shows_its_own_names_alone(name: str) -> None:
   values = {k: getattr(module, k) for k in module.__all__}
   others = [k for k, v in values.items() if inspect.ismodule(v) and not v.__name__.startswith("ntgrad.")]
   assert others == ["math"] * (name == "ntgrad.tile.language")   # Triton's ``tl.math``
+
+
+def test_a_missing_module_says_why() -> None:
+  for name, said in (("ntgrad.distributed", "one process"), ("ntgrad.fft", "complex"), ("ntgrad.nn.parallel", "one process"),
+                     ("ntgrad.utils.tensorboard", "the script's own"), ("ntgrad.nn.utils.rnn", "padded tensors")):
+    with pytest.raises(ModuleNotFoundError, match=f"No module named '{name}': .*{said}") as e: exec(f"import {name} as x", {})
+    assert e.value.name == name and importlib.util.find_spec(name) is None
+  for name in ("ntgrad.nothing", "nothing_of_this_name"):
+    with pytest.raises(ModuleNotFoundError, match=f"No module named '{name}'$"): exec(f"import {name}", {})
 
 
 def test_public_modules_are_modules() -> None:

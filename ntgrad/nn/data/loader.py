@@ -66,7 +66,7 @@ class DataLoader:
     if batch_size is not None and batch_size < 1: raise ArgumentError(f"DataLoader: batch_size {batch_size}; it takes 1 or more")
     drawn = seed_of("DataLoader", generator, seed)
     self.dataset, self.num_workers, self.collate_fn, self.pin_memory = dataset, num_workers, collate_fn, pin_memory
-    self.prefetch_factor, self.device = prefetch_factor, None if device is None else Device.canonicalize(device)
+    self.prefetch_factor, self.device = prefetch_factor, None if device is None else Device._located(device)
     self.iterable = isinstance(dataset, IterableDataset)
     self._check_dataset(bool(shuffle) or sampler is not None or batch_sampler is not None)
     if sampler is not None and shuffle: raise ArgumentError("DataLoader: a sampler says the order; leave shuffle out")

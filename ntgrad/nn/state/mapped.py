@@ -65,7 +65,7 @@ class Unread(Storage):
 
 def tensor_of(source: Callable[[], Bytes], dtype: DType, shape: tuple[int, ...], device: str | None) -> Tensor:
   """A tensor of the bytes that ``source`` gives, on ``device``; they are asked for when its memory is."""
-  name = Device.canonicalize(device)
+  name = Device._located(device)
   get_device(name)   # refuses one that the machine has not
   nbytes = math.prod(shape) * dtype.itemsize
   # a jit that records has to see what comes from the host
