@@ -107,7 +107,8 @@ def best() -> str:
     if config.debug >= 1: print(f"ntgrad: {reason}", file=sys.stderr)
   from ntgrad.backends.opencl.device import available
   found, reason = available()
-  if not found and in_handler(): raise DeviceError(f"{reason} (in a signal's handler: what it has interrupted may be importing it)")
+  if not found and in_handler():
+    raise DeviceError(f"{reason} (in a signal's handler: what it has interrupted may be importing it)")
   if not found: print(f"ntgrad: {reason}; using the slow numpy backend", file=sys.stderr)
   return "CPU" if found else "NUMPY"
 

@@ -12,7 +12,7 @@ from ntgrad.checks import checked, of_kind
 from ntgrad.codegen.dtype import DType, dtypes, held, to_narrow
 from ntgrad.codegen.errors import ArgumentError, DTypeError, OutOfMemoryError, ShapeError, shown
 from ntgrad.codegen.uop import UOp
-from ntgrad.core import MAX_DIMS, MAX_SIZE, Base, real_number, shape_of, whole_number
+from ntgrad.core import MAX_SIZE, Base, real_number, shape_of, whole_number
 from ntgrad.engine.bounds import known_class, within
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import Device
