@@ -53,6 +53,12 @@ def test_what_comes_again_is_written_once(tmp_path: Path) -> None:
   assert got == {"a": row, "b": [row, row]} and got["a"] is got["b"][0] is got["b"][1]
 
 
+def test_ranges_and_slices(tmp_path: Path) -> None:
+  """As Python 2's names have them too."""
+  made = Raw(b"](c__builtin__\nxrange\nK\x02K\x05K\x02\x87Rcbuiltins\nslice\nNK\x02\x86Re")
+  assert torch_load(write(tmp_path / "a.pt", made)) == [range(2, 5, 2), slice(None, 2)]
+
+
 def test_many_views(tmp_path: Path) -> None:
   """A tensor for each row of another."""
   got = torch_load(write(tmp_path / "a.pt", [tensor(F, 2 * (i % 12), (2,), (1,)) for i in range(5000)]))

@@ -65,7 +65,7 @@ class _Reader:
       "torch.serialization._get_layout": _layout, "collections.OrderedDict": _ordered, "collections.Counter": _ordered,
       "builtins.set": lambda x=(): set(map(key, _plain(x))), "builtins.frozenset": lambda x=(): frozenset(map(key, _plain(x))),
       "builtins.complex": lambda a, b=0.0: complex(*_numbers(a, b)), "builtins.slice": lambda *x: slice(*_numbers(*x)),
-      "builtins.range": lambda *x: range(*_numbers(*x)),
+      "builtins.range": _range, "builtins.xrange": _range,   # as Python 2 calls it
       "builtins.bytearray": lambda x=b"", *how: _text_bytes(x, *how), "_codecs.encode": _text_bytes}
     known |= {name: Called(name, fn, 1500 if "_rebuild_" in name else 64) for name, fn in functions.items()}
     for n in _ABSENT: known[f"torch.{n}Storage"] = _Absent(n)
@@ -172,6 +172,9 @@ def _numbers(*x: Any) -> tuple[Any, ...]:
   """Numbers, or None, as they are."""
   if not all([n is None or isinstance(n, (int, float)) for n in x]): raise TypeError(f"{shown(x)} where numbers are expected")
   return x
+
+
+def _range(*x: Any) -> range: return range(*_numbers(*x))
 
 
 def _plain(x: Any) -> Any:
