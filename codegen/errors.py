@@ -156,7 +156,13 @@ class _Short(reprlib.Repr):
   def repr_ndarray(self, x: Any, level: int) -> str: return f"an array of {x.dtype} of shape {x.shape}"
 
 
-shown = _Short().repr   # a value for a message, cut short
+_short = _Short()
+
+
+def shown(x: Any) -> str:
+  """A value for a message, cut short."""
+  said = _short.repr(x)
+  return said if len(said) <= 600 else f"{said[:400]}..{said[-100:]}"
 
 
 def few(values: Sequence[Any]) -> str:

@@ -1,5 +1,5 @@
-"""Handlers of signals. Python runs one in the main thread, between any two instructions: what it has interrupted is half done, and
-waits for the handler. A lock that the main thread holds is no hindrance to it, or one for ever."""
+"""Handlers of signals. Python runs one in the main thread, between any two instructions: what it has interrupted is half done,
+and waits for the handler. A lock that the main thread holds is no hindrance to it, or one for ever."""
 from __future__ import annotations
 
 import sys
@@ -33,8 +33,15 @@ def _code(handler: Any) -> CodeType | None:
     found = getattr(handler, "__code__", None)
     if isinstance(found, CodeType) or handler is None: return found
     if isinstance(handler, type): return None
-    handler = getattr(handler, "func", None) or getattr(handler, "__func__", None) or getattr(type(handler), "__call__", None)
+    handler = getattr(handler, "func", None) or getattr(handler, "__func__", None) or type(handler).__dict__.get("__call__")
   return None
+
+
+def keep_handlers() -> None:
+  """Python's handlers again where LLVM, which compiles in this process, has put its own over them for good."""
+  if threading.get_ident() != threading.main_thread().ident: return
+  for s in (_signal.SIGUSR1, _signal.SIGQUIT):
+    if callable(handler := _signal.getsignal(s)): _signal.signal(s, handler)
 
 
 def not_in_handler(lock: Any) -> None:

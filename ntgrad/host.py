@@ -59,11 +59,13 @@ def first_of(name: str, data: Any) -> Any:
   while isinstance(x, (list, tuple)) and x:
     depth, rows, level, x = depth + 1, level, level * len(x), x[0]
     if depth > MAX_DIMS:
-      raise ShapeError(f"{name}: lists more than {MAX_DIMS} deep, or one that has itself; tensors have up to {MAX_DIMS} dimensions")
+      raise ShapeError(f"{name}: lists more than {MAX_DIMS} deep, or one that has itself; "
+                       f"tensors have up to {MAX_DIMS} dimensions")
   if rows > _MANY:
     found = [data]
-    for _ in range(depth - 1): found = list({id(y): y for part in found if isinstance(part, (list, tuple)) for y in part}.values())
+    for _ in range(depth - 1):
+      found = list({id(y): y for part in found if isinstance(part, (list, tuple)) for y in part}.values())
     if rows > 64 * len(found):
-      raise ShapeError(f"{name}: lists that come again and again, {rows} of them if they are written out; make a tensor of a row, "
-                       "and expand it")
+      raise ShapeError(f"{name}: lists that come again and again, {rows} of them if they are written out; make a tensor of "
+                       "a row, and expand it")
   return x

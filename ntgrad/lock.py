@@ -25,12 +25,13 @@ _holders: set[CodeType] = set()   # functions that hold the lock while they call
 
 def holds(fn: F) -> F:
   """A function that holds the lock, which it has entered by ``enter``, while others are called that take it too."""
-  _holders.add(fn.__code__)  # type: ignore[attr-defined]
+  _holders.add(fn.__code__)
   return fn
 
 
 def enter() -> None:
-  """To be called by what takes the lock, before it does. Raises DeviceError in the handler of a signal that has interrupted its holder."""
+  """To be called by what takes the lock, before it does. Raises DeviceError in the handler of a signal that has interrupted its
+  holder."""
   if lock._is_owned() and in_handler(_holders, 3): raise interrupted()  # type: ignore[attr-defined]
 
 
@@ -40,5 +41,5 @@ def alone(fn: F) -> F:
   def call(*args: Any, **kwargs: Any) -> Any:
     if lock._is_owned() and in_handler(_holders, 2): raise interrupted()  # type: ignore[attr-defined]
     with lock: return fn(*args, **kwargs)
-  _holders.add(call.__code__)
+  _holders.add(call.__code__)  # type: ignore[attr-defined]
   return call  # type: ignore[return-value]

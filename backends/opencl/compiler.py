@@ -25,7 +25,7 @@ from ntgrad.backends.opencl.cpuname import missing
 from ntgrad.backends.opencl.declared import WITHOUT_HEADER, declared
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import CompileError, StateError
-from ntgrad.codegen.handlers import not_in_handler
+from ntgrad.codegen.handlers import keep_handlers, not_in_handler
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.records import BYTES, STR, OneOf, Several, Table
 
@@ -270,6 +270,7 @@ class Compiler:
     except self.cl.Error as e:
       log = program.get_build_info(self.device, self.cl.program_build_info.LOG)
       raise self.cl.Error(str(log or e)) from None
+    keep_handlers()
     return program
 
   def load_packed(self, packed: bytes) -> tuple[Any, Path | None]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from ntgrad.codegen.config import config
 from ntgrad.codegen.errors import DeviceError, NtgradError, shown
+from ntgrad.codegen.handlers import in_handler
 from ntgrad.lock import alone
 from ntgrad.origins import blame_caller
 
@@ -145,6 +146,8 @@ def best() -> str:
     if config.debug >= 1: print(f"ntgrad: {reason}", file=sys.stderr)
   from ntgrad.backends.opencl.device import available
   have, reason = available()
+  if not have and in_handler():
+    raise DeviceError(f"{reason} (in a signal's handler: what it has interrupted may be importing it)")
   if not have: print(f"ntgrad: {reason}; using the slow numpy backend", file=sys.stderr)
   return "CPU" if have else "NUMPY"
 

@@ -18,6 +18,7 @@ from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import NtgradError, OverrideError
 from ntgrad.codegen.kernel import Kernel, Param
 from ntgrad.codegen.parts import Parts
+from ntgrad.codegen.paths import usable
 from ntgrad.codegen.size_text import shape_text
 from ntgrad.codegen.sizes import evaluator
 from ntgrad.codegen.tile_source import key_of
@@ -66,7 +67,8 @@ def in_folder(folder: str) -> dict[str, Exported]:
   files stand for the same kernel."""
   assert override_reader.read is not None
   path = Path(folder)
-  if not path.is_dir(): raise OverrideError(f"OVERRIDE={folder}: there is no such folder; python -m ntgrad eject writes one")
+  with usable("OVERRIDE", folder, OverrideError): there = path.is_dir()
+  if not there: raise OverrideError(f"OVERRIDE={folder}: there is no such folder; python -m ntgrad eject writes one")
   files = sorted(path.glob("*.py"))
   now = tuple([(f.name, f.stat().st_mtime_ns, f.stat().st_size) for f in files])
   have = _folders.get(folder)

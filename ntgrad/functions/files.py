@@ -7,7 +7,8 @@ import tempfile
 from typing import Any
 
 from ntgrad.codegen.errors import ArgumentError, shown
-from ntgrad.nn.state import get_state_dict, torch_load, torch_save
+from ntgrad.nn.state import torch_load, torch_save
+from ntgrad.nn.tree import tensors
 from ntgrad.tensor import Tensor
 
 
@@ -32,7 +33,7 @@ def load(f: Any, map_location: Any = None, pickle_module: Any = None, *, weights
   with tempfile.TemporaryDirectory() as folder:
     with open(os.path.join(folder, "saved"), "wb") as copy: shutil.copyfileobj(f, copy)
     out = torch_load(os.path.join(folder, "saved"), map_location)
-    found = list(get_state_dict({"": out}).values())
+    found = [p.value for p in tensors([out]).values()]
     if found: Tensor.realize(*found)   # the file goes
     return out
 

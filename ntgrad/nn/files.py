@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ntgrad.codegen.errors import MissingFileError, NtgradError, StateError
+from ntgrad.codegen.paths import reason, shown_path, usable
 
 _UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.ntgrad-unfinished")
 
@@ -33,14 +34,13 @@ def plain_file(name: str, path: str | os.PathLike[str], new: bool = False) -> Pa
     return found
   except (OSError, ValueError) as e:   # a name that is too long, or has a NUL; a folder that may not be looked into
     if isinstance(e, NtgradError): raise
-    raise MissingFileError(f"{name}: no file can be at {shown_path(path)}: {_reason(e)}") from None
+    raise MissingFileError(f"{name}: no file can be at {shown_path(path)}: {reason(e)}") from None
 
 
 def opened(name: str, path: str | os.PathLike[str]) -> BinaryIO:
   """The plain file at a path, to read. Raises MissingFileError, StateError."""
   found = plain_file(name, path)
-  try: return open(found, "rb")
-  except OSError as e: raise StateError(f"{name}: {shown_path(path)} cannot be read: {_reason(e)}") from None
+  with usable(name, path): return open(found, "rb")
 
 
 def read_file(name: str, path: str | os.PathLike[str]) -> bytes:
@@ -56,7 +56,8 @@ def unpacked(data: Any, how: str, refuse: Callable[[str], NtgradError]) -> bytea
     while at < len(data) and any(data[at:at + 16]):   # several streams, and zeros behind them
       unpacker = _unpacker(how)
       while not unpacker.eof:
-        if at >= len(data) and getattr(unpacker, "needs_input", True): raise refuse(f"its {how} stream is damaged: it ends too early")
+        if at >= len(data) and getattr(unpacker, "needs_input", True):
+          raise refuse(f"its {how} stream is damaged: it ends too early")
         if how == "gzip" or unpacker.needs_input: part, at = data[at:at + 512], at + 512
         else: part = b""   # bzip2 makes a million bytes of one
         out += unpacker.decompress(part, *(() if how == "gzip" else (1 << 20,)))
@@ -77,15 +78,6 @@ def _unpacker(how: str) -> Any:
   return lzma.LZMADecompressor(memlimit=80 << 20)
 
 
-def shown_path(path: Any) -> str:
-  """A path for a message, cut short where it is very long."""
-  said = repr(str(path))
-  return said if len(said) <= 400 else f"{said[:120]}..{said[-60:]} ({len(said) - 2} characters)"
-
-
-def _reason(e: Exception) -> str: return e.strerror or str(e) if isinstance(e, OSError) else str(e)
-
-
 @contextmanager
 def replaced_when_whole(path: Path) -> Iterator[BinaryIO]:
   """A file to write that takes the place of ``path`` when the block ends; if it ends by an error, nothing has changed.
@@ -93,11 +85,10 @@ def replaced_when_whole(path: Path) -> Iterator[BinaryIO]:
   What processes that were killed left unfinished in the folder is removed: the file is locked while its process lives. Raises
   StateError where the folder takes no new file, and OSError where the disk is full.
   """
-  try:
+  with usable("a file to write", path):
     for left in path.parent.iterdir():
       if _UNFINISHED.fullmatch(left.name): _remove_left(left)
     f, temporary = _locked_file(path.parent)
-  except OSError as e: raise StateError(f"{shown_path(path)} cannot be written: {_reason(e)}") from None
   try:
     with f:
       yield f

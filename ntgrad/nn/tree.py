@@ -64,8 +64,8 @@ def walk(root: Any, into_modules: bool = True) -> Iterator[Part]:
     count += 1
     seen.add(id(part.value))
     if count > _MANY and count > 64 * len(seen) or len(above) > _DEEPEST:
-      raise StateError(f"a model in which {len(seen)} lists, dicts and objects hold each other {len(above)} deep and come {count} "
-                       f"times (at {part.path[:60]!r}); name tensors by a path of their own, at most {_DEEPEST} deep")
+      raise StateError(f"a model in which {len(seen)} lists, dicts and objects hold each other {len(above)} deep and come "
+                       f"{count} times (at {part.path[:60]!r}); name tensors by a path of their own, at most {_DEEPEST} deep")
     if part.holder is not None: yield part
     if not into_modules and part.holder is not None and isinstance(part.value, ModuleBase): continue
     inner = [Part(f"{part.path}.{k}" if part.path else k, v, part.value, k) for k, v in parts_of(part.value) if is_part(v)]

@@ -145,6 +145,7 @@ class ClassLosses(Activation, Reduction, Movement):
     The loss of a row whose index is no class is NaN. Raises ShapeError, DTypeError;
     IndexOutOfRangeError where the classes are known (lists, arrays, constants).
     """
+    if not self.ndim: raise ShapeError("sparse_categorical_crossentropy: logits of shape (); they have a dimension of classes")
     u, a, _ = self._rows("sparse_categorical_crossentropy", -1)
     Y = self._target("sparse_categorical_crossentropy", Y, u.shape[a], ignore_index)
     return self._class_loss("sparse_categorical_crossentropy", u, a, Y, ignore_index, label_smoothing, reduction, True)

@@ -25,6 +25,7 @@ from ntgrad.codegen.config import config as settings
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, NtgradError, ShapeError, StateError, did_you_mean, shown
 from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.paths import usable
 from ntgrad.codegen.rewrite import substitute
 from ntgrad.codegen.sizes import evaluator, sizes_of
 from ntgrad.codegen.uop import Ops, UOp
@@ -85,9 +86,10 @@ def build(
   not tell apart.
   """
   folder = Path(output_dir)
-  if folder.exists() and not folder.is_dir():
-    raise StateError(f"build: {str(folder)!r} is a file; give a folder, or the path of a new one")
-  folder.mkdir(parents=True, exist_ok=True)
+  with usable("build", folder):
+    if folder.exists() and not folder.is_dir():
+      raise StateError(f"build: {str(folder)!r} is a file; give a folder, or the path of a new one")
+    folder.mkdir(parents=True, exist_ok=True)
   entries: list[dict[str, Any]] = []
   device, meta = device_of(target), list(meta_parameters or ())
   alike: dict[Any, list[int]] = {}   # configurations, by what calls tell them apart by

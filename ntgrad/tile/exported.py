@@ -10,6 +10,7 @@ from typing import Any, Mapping
 from ntgrad.codegen.errors import MissingFileError, NtgradError, OverrideError
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.opts import Opt
+from ntgrad.codegen.paths import usable
 
 from .kernel import TileKernel
 from .scheduled import inlined, numbered, without_tiles
@@ -77,5 +78,6 @@ def taken(space: Mapping[str, Any], name: str) -> Exported:
 
 def read_file(path: Path) -> Exported:
   """A file that was written by ``python -m ntgrad eject``, as it is now. Raises MissingFileError where there is none."""
-  if not path.is_file(): raise MissingFileError(f"{path}: there is no such file; python -m ntgrad eject writes some")
+  with usable("override", path): there = path.is_file()
+  if not there: raise MissingFileError(f"{path}: there is no such file; python -m ntgrad eject writes some")
   return read(path.read_text(), str(path))

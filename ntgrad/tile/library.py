@@ -17,6 +17,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, DeviceError, NtgradError, ShapeError, StateError
+from ntgrad.codegen.paths import reason, shown_path
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.rewrite import substitute
 from ntgrad.codegen.sizes import evaluator
@@ -207,7 +208,8 @@ class Library:
   def __init__(self, folder: str | os.PathLike[str], device: str | None = None):
     self.folder = Path(folder)
     try: found = json.loads((self.folder / "manifest.json").read_text())
-    except (OSError, ValueError) as e: raise StateError(f"load: {self.folder} is no folder of built kernels ({e})") from None
+    except (OSError, ValueError) as e:
+      raise StateError(f"load: {shown_path(folder)} is no folder of built kernels ({reason(e)})") from None
     have = found.get("format") if isinstance(found, dict) else None
     if have != FORMAT:
       raise StateError(f"load: {self.folder} has format {have!r}; this version reads {FORMAT}: build it again")

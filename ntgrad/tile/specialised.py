@@ -14,6 +14,7 @@ from ntgrad.codegen.errors import NtgradError
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.kernel import EFFECTS, REGIONS, AxisKind, Kernel, inner, walk
 from ntgrad.codegen.listing import UOpList
+from ntgrad.codegen.paths import usable
 from ntgrad.codegen.pipeline import finish, prepare
 from ntgrad.codegen.recent import Recent
 from ntgrad.codegen.rewrite import substitute
@@ -143,7 +144,7 @@ class Specialised:
   def keep(self, spec: ProgramSpec, target: str) -> None:
     """Write the source into ``output_dir``."""
     folder = Path(self.output_dir or ".")
-    folder.mkdir(parents=True, exist_ok=True)
+    with usable(f"{self.name}: output_dir", folder): folder.mkdir(parents=True, exist_ok=True)
     end = {"opencl": "cl", "triton": "py", "numpy": "txt"}.get(target, target)
     (folder / f"{spec.name}_{fingerprint(spec.source.text)[:8]}.{end}").write_text(spec.source.text)
 

@@ -15,6 +15,7 @@ import numpy as np
 from ntgrad.checks import checked
 from ntgrad.codegen.arrangement import Arrangement
 from ntgrad.codegen.errors import ArgumentError
+from ntgrad.codegen.paths import shown_path, usable
 from ntgrad.codegen.sizes import numbers
 
 from .simulate import arranged
@@ -76,9 +77,10 @@ class Picture:
   def save(self, path: str | Path) -> None:
     """Write it to ``path``, as SVG or (with matplotlib) as PNG. Raises ArgumentError for another ending."""
     kind = Path(path).suffix.lower()
-    if kind == ".svg": Path(path).write_text(self.svg, encoding="utf-8")
-    elif kind == ".png": self._png(path)
-    else: raise ArgumentError(f"visualize: pictures are saved as .svg or .png, got {str(path)!r}")
+    if kind not in (".svg", ".png"): raise ArgumentError(f"visualize: pictures are saved as .svg or .png, got {shown_path(path)}")
+    with usable("visualize", path):
+      if kind == ".svg": Path(path).write_text(self.svg, encoding="utf-8")
+      else: self._png(path)
 
   def _png(self, path: str | Path) -> None:
     try:

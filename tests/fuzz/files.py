@@ -1,5 +1,5 @@
-"""Files that are damaged or made to do harm, of every format that is read: each gives an error of ntgrad, or what it holds, within a
-second and within 64 MiB above its size.
+"""Files that are damaged or made to do harm, of every format that is read: each gives an error of ntgrad, or what it holds,
+within a second and within 64 MiB above its size.
 
   python tests/fuzz/files.py [--damaged 2000] [--hostile 500] [--random 500] [--seed S] [--only WORDS] [--keep FOLDER]
 

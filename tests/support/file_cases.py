@@ -18,7 +18,8 @@ from support.torch_pickle import Call, Kept, Name, Raw, in_line, ordered, pickle
 
 X = np.arange(24, dtype=np.float32)
 F = storage("FloatStorage", "0", 24)
-KINDS = ("pt", "packed.pt", "line.pt", "tar.pt", "npz", "packed.npz", "safetensors", "index.json", "gguf", "zip", "tar", "tgz", "txz",
+KINDS = ("pt", "packed.pt", "line.pt", "tar.pt", "npz", "packed.npz", "safetensors", "index.json", "gguf", "zip", "tar", "tgz",
+  "txz",
          "idx", "idx.gz", "cifar", "csv", "ppm", "bmp", "npy", "png")
 
 
@@ -69,18 +70,21 @@ def place(kind: str, folder: Path, data: bytes) -> Path:
 def whole(kind: str) -> bytes:
   """A good file of a kind."""
   a = np.arange(200, dtype=np.float32).reshape(10, 20)
-  value = ordered(("a", tensor(F, 2, (3, 4), (4, 1))), ("b", [1, 2.5, "text", (True, None)]), ("s", Call(Name("torch", "Size"), ((2,),))))
+  value = ordered(("a", tensor(F, 2, (3, 4), (4, 1))), ("b", [1, 2.5, "text", (True, None)]),
+    ("s", Call(Name("torch", "Size"), ((2,),))))
   out = io.BytesIO()
   if kind in ("pt", "packed.pt"): return zipped(value, {"0": X.tobytes()}, compressed=kind != "pt")
   if kind == "line.pt": return in_line(value, {"0": (24, X.tobytes())})
   if kind == "tar.pt": return tarred({"a": Kept("7")}, {1: ("Float", 24, X.tobytes())}, {7: (1, (2, 3), (1, 2), 3)}, [])
   if kind == "npz": np.savez(out, a=a, b=a > 7, c=np.asfortranarray(a))
   elif kind == "packed.npz": np.savez_compressed(out, a=a, b=a > 7)
-  elif kind == "safetensors": return safetensors({"a": {"dtype": "F32", "shape": [10, 20], "data_offsets": [0, 800]}}, a.tobytes())
+  elif kind == "safetensors": return safetensors({"a": {"dtype": "F32", "shape": [10, 20], "data_offsets": [0, 800]}},
+    a.tobytes())
   elif kind == "index.json": return json.dumps({"metadata": {"n": 1}, "weight_map": {"a": "a.safetensors"}}).encode()
   elif kind == "gguf":
     with tempfile.TemporaryDirectory() as folder:
-      return gguf.write(Path(folder) / "a", [("general.name", "text", "x", ""), ("n", "u32", 7, ""), ("l", "list", [1, 2], "i32")],
+      return gguf.write(Path(folder) / "a",
+        [("general.name", "text", "x", ""), ("n", "u32", 7, ""), ("l", "list", [1, 2], "i32")],
                         {"a": ("F32", (10, 20), a.tobytes())})
   elif kind in ("zip", "tar", "tgz", "txz"): return archive(kind, {"a.txt": b"one" * 50, "b/c.bin": bytes(range(256))})
   elif kind in ("idx", "idx.gz"):

@@ -30,7 +30,8 @@ class _Count:
   n = 0
   def more(self) -> None:
     self.n += 1
-    if self.n > _MOST: raise ShapeError(f"default_collate: rows of more than {_MOST} columns, or of lists that come again and again")
+    if self.n > _MOST:
+      raise ShapeError(f"default_collate: rows of more than {_MOST} columns, or of lists that come again and again")
 
 
 def collated(rows: Sequence[Any], device: str | None, deep: int = 0, count: _Count | None = None) -> Any:
@@ -74,7 +75,8 @@ def placed(x: Any, device: str | None, deep: int = 0, count: _Count | None = Non
   if deep > _DEEP or not isinstance(x, (Mapping, list, tuple)): return x
   count = count or _Count()
   count.n += len(x)
-  if count.n > 1 << 24: raise ShapeError(f"DataLoader: a batch of more than {count.n} values, or of lists that come again and again")
+  if count.n > 1 << 24:
+    raise ShapeError(f"DataLoader: a batch of more than {count.n} values, or of lists that come again and again")
   if isinstance(x, Mapping): return {k: placed(v, device, deep + 1, count) for k, v in x.items()}
   if isinstance(x, list): return [placed(v, device, deep + 1, count) for v in x]
   if isinstance(x, tuple):

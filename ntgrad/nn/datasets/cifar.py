@@ -10,8 +10,8 @@ import numpy as np
 
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, shown
+from ntgrad.codegen.paths import shown_path
 from ntgrad.nn.datasets.digits import Images, folder_of, listing
-from ntgrad.nn.files import shown_path
 from ntgrad.nn.state.mapped import Mapped, Refuse
 from ntgrad.nn.state.pickles import Built, Called, load
 

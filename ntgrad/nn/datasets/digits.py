@@ -12,7 +12,8 @@ import numpy as np
 
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, shown
-from ntgrad.nn.files import read_file, shown_path, unpacked
+from ntgrad.codegen.paths import shown_path
+from ntgrad.nn.files import read_file, unpacked
 
 _IDX_TYPES = {code: np.dtype(name) for code, name in ((8, "u1"), (9, "i1"), (11, ">i2"), (12, ">i4"), (13, ">f4"), (14, ">f8"))}
 
@@ -35,7 +36,7 @@ def load_idx(path: str | os.PathLike[str]) -> np.ndarray:
   Raises MissingFileError (a FileNotFoundError), and ArgumentError for a file that is not a whole IDX file.
   """
   def refuse(why: str) -> ArgumentError: return ArgumentError(f"load_idx: {shown_path(path)} is not a whole IDX file: {why}")
-  data = read_file("load_idx", path)
+  data: bytes | bytearray = read_file("load_idx", path)
   if data[:2] == b"\x1f\x8b": data = unpacked(data, "gzip", refuse)
   if len(data) < 4 or data[0] or data[1] or data[2] not in _IDX_TYPES:
     start = data[:4].hex(" ") or "nothing"

@@ -12,10 +12,11 @@ import numpy as np
 
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, NtgradError, shown
+from ntgrad.codegen.paths import shown_path
 from ntgrad.nn.data import Dataset
 from ntgrad.nn.data.sets import row_of
 from ntgrad.nn.datasets.digits import folder_of, listing
-from ntgrad.nn.files import plain_file, read_file, shown_path
+from ntgrad.nn.files import plain_file, read_file
 from ntgrad.nn.state.npz import array_header
 
 Array = np.ndarray[Any, Any]
@@ -87,7 +88,8 @@ def _npy(data: bytes, refuse: Refuse) -> Array:
   shape, columns, _, dtype, begin = array_header(data, "it", refuse)  # type: ignore[arg-type]
   if dtype != np.uint8 or len(shape) not in (2, 3) or 0 in shape:
     raise refuse(f"it is {dtype} {shown(shape)}, expected uint8 (channels, height, width)")
-  if len(data) - begin != math.prod(shape): raise refuse(f"it has {len(data) - begin} bytes, shape {shape} takes {math.prod(shape)}")
+  if len(data) - begin != math.prod(shape):
+    raise refuse(f"it has {len(data) - begin} bytes, shape {shape} takes {math.prod(shape)}")
   a = np.frombuffer(data, np.uint8, offset=begin).reshape(shape, order="F" if columns else "C").copy()
   return a if a.ndim == 3 else a[None]
 
@@ -143,7 +145,8 @@ def _by_pillow(path: Path, refuse: Refuse) -> Array:
     raise ArgumentError(f"image_folder: {str(path)!r} takes the package pillow to read; pip install pillow, or keep pictures as "
                         f"{', '.join(_OWN)}") from None
   try:
-    with Image.open(plain_file("image_folder", path)) as picture:
+    # others have readers that run programs
+    with Image.open(plain_file("image_folder", path), formats=("PNG", "JPEG", "GIF", "WEBP", "TIFF")) as picture:
       width, height = picture.size
       if width * height * 3 > (40 << 20) + 256 * path.stat().st_size:
         raise refuse(f"it has {width} × {height} pixels, too many for {path.stat().st_size} bytes")

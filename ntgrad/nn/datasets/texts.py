@@ -11,7 +11,8 @@ import numpy as np
 
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, shown
-from ntgrad.nn.files import read_file, shown_path
+from ntgrad.codegen.paths import shown_path
+from ntgrad.nn.files import read_file
 
 
 @checked

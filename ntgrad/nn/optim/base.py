@@ -393,7 +393,8 @@ class Optimizer:
       raise StateError(f"{name}: {shown(state_dict)}; expected a dict with 'state' and 'param_groups'")
     groups, states = state_dict["param_groups"], state_dict["state"]
     if not isinstance(states, Mapping) or not isinstance(groups, (list, tuple)) or not all([_is_group(g) for g in groups]):
-      raise StateError(f"{name}: groups {shown(groups)}, state {shown(states)}; expected a list of dicts with 'params', and a dict")
+      raise StateError(f"{name}: groups {shown(groups)}, state {shown(states)}; "
+                       "expected a list of dicts with 'params', and a dict")
     sizes, theirs = [len(g.params) for g in self.param_groups], [len(g["params"]) for g in groups]
     if sizes != theirs: raise StateError(f"{name}: groups of {theirs} parameters for an optimizer that has {sizes}")
     order = [i for g in groups for i in g["params"]]
@@ -447,4 +448,5 @@ class Optimizer:
 
 def _is_group(g: Any) -> bool:
   """Whether a loaded value is a group of a state dict: options, and its parameters by number or name."""
-  return isinstance(g, Mapping) and isinstance(g.get("params"), (list, tuple)) and all([isinstance(i, (int, str)) for i in g["params"]])
+  params = g.get("params") if isinstance(g, Mapping) else None
+  return isinstance(params, (list, tuple)) and all([isinstance(i, (int, str)) for i in params])

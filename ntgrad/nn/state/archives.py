@@ -12,7 +12,8 @@ import numpy as np
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import DTypeError, StateError, shown
-from ntgrad.nn.files import shown_path, unpacked
+from ntgrad.codegen.paths import shown_path
+from ntgrad.nn.files import unpacked
 from ntgrad.nn.state.mapped import SMALL, Bytes, Mapped, Refuse, tensor_of
 from ntgrad.tensor import Tensor
 
@@ -34,9 +35,9 @@ def tar_extract(fn: Path | Tensor, device: str | None = None) -> dict[str, Tenso
   """The files in a tar archive, by name: each a uint8 tensor (bytes,) on ``device`` (None: the default one).
 
   ``fn`` is a path, or a uint8 tensor (n,) that holds an archive. Of a file that is not compressed a member is read when it is
-  first used; of gzip, bzip2 and xz all is read now, at most 32 MiB and 24 bytes for each of the file's. Folders and links are left out. Raises
-  MissingFileError, StateError for what is no whole archive, has a name twice or one that leads out of its folder, DTypeError for a
-  tensor of another dtype.
+  first used; of gzip, bzip2 and xz all is read now, at most 32 MiB and 24 bytes for each of the file's. Folders and links are
+  left out. Raises MissingFileError, StateError for what is no whole archive, has a name twice or one that leads out of its
+  folder, DTypeError for a tensor of another dtype.
   """
   data, refuse = _opened("tar_extract", fn, "tar archive")
   return {name: _bytes_tensor(source, device) for name, source in tar_members(data, refuse).items()}
@@ -94,7 +95,8 @@ _PACKED = {b"\x1f\x8b": "gzip", b"BZ": "bzip2", b"\xfd7": "xz"}
 
 def tar_members(data: Mapped | Bytes, refuse: Refuse) -> dict[str, Source]:
   """The files of a tar archive, by name; the archive may be compressed."""
-  if (packed := _PACKED.get(data[:2].tobytes())) is not None: data = np.frombuffer(unpacked(data[:].data, packed, refuse), np.uint8)
+  if (packed := _PACKED.get(data[:2].tobytes())) is not None:
+    data = np.frombuffer(unpacked(data[:].data, packed, refuse), np.uint8)
   whole, at = data[:].data, 0
   found: dict[str, Source] = {}
   name, size = None, None   # what headers in front of a member's say of it
@@ -147,7 +149,8 @@ def _attributes(text: bytes, refuse: Refuse) -> dict[bytes, bytes]:
     digits = text[at:at + 12].split(b" ")[0]
     n = _number(digits, refuse)
     k, is_one, value = text[at + len(digits) + 1:at + n].partition(b"=")
-    if n <= len(digits) or not is_one or value[-1:] != b"\n" or len(text) < at + n: raise refuse("a member's attributes are damaged")
+    if n <= len(digits) or not is_one or value[-1:] != b"\n" or len(text) < at + n:
+      raise refuse("a member's attributes are damaged")
     out[k], at = value[:-1], at + n
   return out
 
@@ -177,12 +180,13 @@ def zip_members(data: Mapped | Bytes, refuse: Refuse) -> dict[str, Member]:
   out: dict[str, Member] = {}
   places: list[tuple[int, int]] = []
   while at < end:
-    if at + _ENTRY.size > end or whole[at:at + 4] != b"PK\1\2": raise refuse(f"its directory is damaged at byte {at}")
+    if at + _ENTRY.size > end or whole[at:at + 4].tobytes() != b"PK\1\2": raise refuse(f"its directory is damaged at byte {at}")
     _, _, _, flags, method, _, _, crc, packed, n, length, more, comment, disk, _, _, begin = _ENTRY.unpack_from(whole, at)
     raw = whole[at + _ENTRY.size:at + _ENTRY.size + length].tobytes()
     at += _ENTRY.size + length + more + comment
     if at > end: raise refuse(f"its directory is damaged at byte {at}")
-    if _LARGE in (n, packed, begin): n, packed, begin = _large(whole[at - more - comment:at - comment], [n, packed, begin], refuse)
+    if _LARGE in (n, packed, begin):
+      n, packed, begin = _large(whole[at - more - comment:at - comment], [n, packed, begin], refuse)
     count += 1
     try: name = _plain_name(raw.decode("utf-8" if flags & 0x800 else "cp437"), refuse)
     except UnicodeDecodeError: raise refuse(f"a member has the name {shown(raw)}, which is not UTF-8") from None
@@ -226,11 +230,11 @@ def _directory(whole: memoryview, refuse: Refuse) -> tuple[int, int, int, int]:
   if at < 0: raise refuse("it has no directory at its end")
   disk, first, here, entries, size, begin = struct.unpack_from("<4H2I", tail, at + 4)
   at += len(whole) - len(tail)
-  if at >= 20 and whole[at - 20:at - 16] == b"PK\6\7":
+  if at >= 20 and whole[at - 20:at - 16].tobytes() == b"PK\6\7":
     found = int.from_bytes(whole[at - 12:at - 4], "little")
-    if found > at - 76 or whole[found:found + 4] != b"PK\6\6":
+    if found > at - 76 or whole[found:found + 4].tobytes() != b"PK\6\6":
       found = at - 76   # something stands before the archive
-      if found < 0 or whole[found:found + 4] != b"PK\6\6": raise refuse("its directory of large archives is damaged")
+      if found < 0 or whole[found:found + 4].tobytes() != b"PK\6\6": raise refuse("its directory of large archives is damaged")
     disk, first, here, entries, size, begin = struct.unpack_from("<2I4Q", whole, found + 16)
     at = found
   shift = at - size - begin
@@ -261,7 +265,8 @@ def member_bytes(data: Mapped | Bytes, name: str, m: Member, refuse: Refuse, mos
     except zlib.error as e: raise refuse(f"{shown(name)}: {e}") from None
     if len(out) != m.size: raise refuse(f"{shown(name)} unpacks to {len(out)} bytes or more, it says {m.size}")
     found = np.frombuffer(out, np.uint8)
-  if m.crc is not None and zlib.crc32(found) != m.crc: raise refuse(f"the bytes of {shown(name)} are others than were written")
+  if m.crc is not None and zlib.crc32(found.data) != m.crc:
+    raise refuse(f"the bytes of {shown(name)} are others than were written")
   return found
 
 

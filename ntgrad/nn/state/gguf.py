@@ -18,8 +18,8 @@ import numpy as np
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import StateError, shown
+from ntgrad.codegen.paths import shown_path
 from ntgrad.core import MAX_DIMS
-from ntgrad.nn.files import shown_path
 from ntgrad.nn.state.mapped import Bytes, Mapped, Refuse, checked_shape, tensor_of
 from ntgrad.nn.state.pickles import ROOM
 from ntgrad.nn.state.quantised import QUANTISED, unpacked
@@ -112,7 +112,8 @@ def _check_places(entries: list[_Entry], start: int, size: int, metadata: dict[s
   for e in sorted(entries, key=lambda e: (e.begin, e.nbytes)):
     if e.name in names: raise refuse(f"the tensor {shown(e.name)} stands twice in it")
     names.add(e.name)
-    if e.begin % alignment: raise refuse(f"{shown(e.name)} begins at byte {e.begin} of the data, which is no multiple of {alignment}")
+    if e.begin % alignment:
+      raise refuse(f"{shown(e.name)} begins at byte {e.begin} of the data, which is no multiple of {alignment}")
     if start + e.begin + e.nbytes > size:
       raise refuse(f"{shown(e.name)} takes bytes {e.begin} to {e.begin + e.nbytes} of its {max(size - start, 0)} bytes of data "
                    "(the file may be truncated)")
@@ -129,7 +130,8 @@ class _Cursor:
   def take(self, n: int) -> None:
     """Charge n bytes of memory that values take."""
     self.room -= n
-    if self.room < 0: raise self.refuse(f"its values take more than {ROOM[0] >> 20} MiB and {ROOM[1]} bytes for each of the file's")
+    if self.room < 0:
+      raise self.refuse(f"its values take more than {ROOM[0] >> 20} MiB and {ROOM[1]} bytes for each of the file's")
 
   def bytes(self, n: int, what: str) -> bytes:
     """The next n bytes."""

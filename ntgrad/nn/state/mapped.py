@@ -12,11 +12,12 @@ import numpy as np
 from ntgrad import graph
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import StateError, few
+from ntgrad.codegen.paths import shown_path
 from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.core import MAX_DIMS, MAX_SIZE
 from ntgrad.engine.buffer import LARGE, Buffer, Storage, watchers
 from ntgrad.engine.device import Device, get_device
-from ntgrad.nn.files import opened, shown_path
+from ntgrad.nn.files import opened
 from ntgrad.tensor import Tensor
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -40,7 +41,8 @@ class Mapped:
   def __len__(self) -> int: return self.size
   def __getitem__(self, part: slice) -> Bytes:
     if self.map is not None and self.map.size() < self.size:   # reading beyond its end would end the process
-      raise StateError(f"{self.name}: {shown_path(self.path)} had {self.size} bytes when it was opened and has fewer now; load it again")
+      raise StateError(f"{self.name}: {shown_path(self.path)} had {self.size} bytes when it was opened and has fewer now; "
+                       "load it again")
     return self.all[part]
 
 
@@ -104,7 +106,8 @@ def checked_shape(shape: tuple[int, ...], dtype: DType, what: str, refuse: Refus
   """The bytes that a shape takes. Raises what ``refuse`` makes for one that no tensor has, zeros among its sizes or not."""
   if len(shape) > MAX_DIMS or max(shape, default=0) > MAX_SIZE \
      or math.prod([d for d in shape if d]) * dtype.itemsize > MAX_SIZE:
-    raise refuse(f"{what} has a shape of {len(shape)} dimensions, {few(shape)}; a tensor has up to {MAX_DIMS} and {MAX_SIZE} bytes")
+    raise refuse(f"{what} has a shape of {len(shape)} dimensions, {few(shape)}; "
+                 f"a tensor has up to {MAX_DIMS} and {MAX_SIZE} bytes")
   return math.prod(shape) * dtype.itemsize
 
 

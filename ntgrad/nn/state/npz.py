@@ -11,7 +11,8 @@ import numpy as np
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import NtgradError, StateError, shown
-from ntgrad.nn.files import plain_file, replaced_when_whole, shown_path
+from ntgrad.codegen.paths import shown_path
+from ntgrad.nn.files import plain_file, replaced_when_whole
 from ntgrad.nn.state.archives import Member, first_bytes, member_bytes, zip_members
 from ntgrad.nn.state.mapped import Bytes, Mapped, Refuse, checked_bools, checked_shape, host_bytes, tensor_of
 from ntgrad.tensor import Tensor

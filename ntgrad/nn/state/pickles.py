@@ -234,8 +234,8 @@ class _Machine:
     if not isinstance(module, str) or not isinstance(name, str): raise TypeError(f"a name {shown(module)}, {shown(name)}")
     full = f"{_NAMES.get(module, module)}.{name}"
     if full not in self.known:
-      raise self.refuse(f"it holds an object of {full[:200]}, and only tensors and plain values are loaded: nothing in it is run; "
-                        "save a state dict in its place")
+      raise self.refuse(f"it holds an object of {full[:200]}, and only tensors and plain values are loaded: nothing in it is "
+                        "run; save a state dict in its place")
     self.stack.append(self.known[full])
   def stack_global(self) -> None:
     name, module = self.pop(), self.pop()
@@ -267,7 +267,7 @@ class _Machine:
   def line_string(self) -> None:
     said = self.line().strip()
     if len(said) < 2 or said[:1] not in (b"'", b'"') or said[:1] != said[-1:]: raise ValueError("text without quotes")
-    self.push(codecs.escape_decode(said[1:-1])[0].decode("latin-1"))  # type: ignore[attr-defined]
+    self.push(codecs.escape_decode(said[1:-1])[0].decode("latin-1"))
 
   def measure(self, root: Any, most: int) -> None:
     """Refuse a value that has itself, is deep, or has more than ``most`` parts where what it holds twice counts twice."""

@@ -19,8 +19,9 @@ from ntgrad.buffer_names import remember
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import MissingFileError, StateError, shown
+from ntgrad.codegen.paths import shown_path
 from ntgrad.core import MAX_SIZE
-from ntgrad.nn.files import plain_file, replaced_when_whole, shown_path
+from ntgrad.nn.files import plain_file, replaced_when_whole
 from ntgrad.nn.state.mapped import Bytes, Mapped, Refuse, checked_bools, checked_shape, host_bytes, tensor_of
 from ntgrad.tensor import Tensor
 
@@ -104,7 +105,8 @@ def safe_load(path: str | os.PathLike[str], device: str | None = None) -> dict[s
   shards = {file: _tensors(at.parent / file, device) for file in dict.fromkeys(where.values())}
   for name, file in where.items():
     if name not in shards[file]:
-      raise StateError(f"safe_load: {shown_path(at)} says that {shown(name)} is in {file!r}, which has {_few(list(shards[file]))}")
+      raise StateError(f"safe_load: {shown_path(at)} says that {shown(name)} is in {file!r}, "
+                       f"which has {_few(list(shards[file]))}")
   return {name: shards[file][name] for name, file in where.items()}
 
 
@@ -154,7 +156,8 @@ def _index(path: Path) -> tuple[dict[str, str], dict[str, str]]:
   if not isinstance(where, dict): raise refuse("it has no weight_map, an object of file names by tensor")
   for name, file in where.items():
     # files come from strangers: nothing outside the folder is read
-    if not isinstance(file, str) or "\0" in file or len(file) > 255 or file != os.path.basename(file) or not file.endswith(".safetensors"):
+    if not isinstance(file, str) or "\0" in file or len(file) > 255 or file != os.path.basename(file) \
+       or not file.endswith(".safetensors"):
       raise refuse(f"{shown(name)} is in {shown(file)}, expected the name of a .safetensors file of the same folder")
     if not (path.parent / file).exists():
       raise MissingFileError(f"safe_load: {shown_path(path)} says that {shown(name)} is in {file!r}, which is not there")
@@ -230,6 +233,6 @@ def _entry(name: str, spec: Any, start: int, whole: int, refuse: Refuse) -> _Ent
   begin, end = offsets
   if begin > end or end > size:
     raise refuse(f"{shown(name)} takes bytes {begin} to {end} of its {size} bytes of data (the file may be truncated)")
-  if end - begin != (need := checked_shape(shape, dtype, shown(name), refuse)):
+  if end - begin != (need := checked_shape(tuple(shape), dtype, shown(name), refuse)):
     raise refuse(f"{shown(name)} takes {end - begin} bytes, shape {shown(tuple(shape))} of {dtype.name} takes {need}")
   return _Entry(name, dtype, tuple(shape), start + begin, start + end)

@@ -15,10 +15,10 @@ import numpy as np
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, StateError, shown
+from ntgrad.codegen.paths import shown_path
 from ntgrad.codegen.uop import MOVEMENT, Ops
 from ntgrad.core import MAX_DIMS
 from ntgrad.graph import shrink
-from ntgrad.nn.files import shown_path
 from ntgrad.nn.state.archives import is_zip, member_bytes, tar_members, zip_members
 from ntgrad.nn.state.mapped import Bytes, Mapped, Refuse, checked_bools, checked_shape, tensor_of
 from ntgrad.nn.state.pickles import ROOM, Called, Loaded, key, load, pairs
@@ -65,13 +65,14 @@ class _Reader:
       "torch.serialization._get_layout": _layout, "collections.OrderedDict": _ordered, "collections.Counter": _ordered,
       "builtins.set": lambda x=(): set(map(key, _plain(x))), "builtins.frozenset": lambda x=(): frozenset(map(key, _plain(x))),
       "builtins.complex": lambda a, b=0.0: complex(*_numbers(a, b)), "builtins.slice": lambda *x: slice(*_numbers(*x)),
-      "builtins.range": lambda *x: range(*_numbers(*x)),
+      "builtins.range": _range, "builtins.xrange": _range,   # as Python 2 calls it
       "builtins.bytearray": lambda x=b"", *how: _text_bytes(x, *how), "_codecs.encode": _text_bytes}
     known |= {name: Called(name, fn, 1500 if "_rebuild_" in name else 64) for name, fn in functions.items()}
     for n in _ABSENT: known[f"torch.{n}Storage"] = _Absent(n)
     self.known = known
 
-  def load(self, data: memoryview, at: int = 0, persistent: Callable[[Any], Any] | None = None, size: int | None = None) -> Loaded:
+  def load(self, data: memoryview, at: int = 0, persistent: Callable[[Any], Any] | None = None,
+           size: int | None = None) -> Loaded:
     """The value of the pickle at a place, and where it ends."""
     return load(data, self.known, persistent or self.persistent, self.refuse, at, size)
 
@@ -90,7 +91,8 @@ class _Reader:
       raise self.refuse(f"the storage {shown(key)} has {shown(numel)} elements of {shown(kind)}")
     new = _Storage(key, numel * (kind.dtype.itemsize if kind.dtype else 1), kind.dtype)
     found = self.storages.setdefault(key, new)
-    if (found.nbytes, found.dtype) != (new.nbytes, new.dtype): raise self.refuse(f"the storage {shown(key)} is described in two ways")
+    if (found.nbytes, found.dtype) != (new.nbytes, new.dtype):
+      raise self.refuse(f"the storage {shown(key)} is described in two ways")
     return found
 
   # ---- what pickles call
@@ -172,6 +174,9 @@ def _numbers(*x: Any) -> tuple[Any, ...]:
   return x
 
 
+def _range(*x: Any) -> range: return range(*_numbers(*x))
+
+
 def _plain(x: Any) -> Any:
   if not isinstance(x, (list, tuple, set, frozenset)): raise TypeError(f"{type(x).__name__} is no list")
   return x
@@ -188,8 +193,8 @@ def _text_bytes(x: Any, encoding: Any = "latin1") -> bytes:
 
 
 def _view(flat: Tensor, begin: int, end: int, size: Sequence[int], strides: Sequence[int]) -> Tensor:
-  """Elements of a tensor of one dimension at offset, size and strides: a view of it; where windows overlap they are looked up when
-  they are used."""
+  """Elements of a tensor of one dimension at offset, size and strides: a view of it; where windows overlap they are looked up
+  when they are used."""
   size = tuple(int(n) for n in size)
   dense, want = [], 1
   for n in reversed(size):
@@ -272,12 +277,12 @@ def _pickles(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
   if not isinstance(keys, list) or not _are_text(*keys) or sorted(dry.storages) != sorted(keys):
     raise refuse(f"its storages are {shown(keys)}, its tensors are of {shown(sorted(dry.storages))}")
   places: dict[str, int] = {}
-  for key in keys:
-    s = dry.storages[key]
+  for name in keys:
+    s = dry.storages[name]
     numel = int.from_bytes(data[at:at + 8].tobytes(), "big" if reader.swapped else "little")
     if numel * (s.dtype.itemsize if s.dtype else 1) != s.nbytes or at + 8 + s.nbytes > len(data):
-      raise refuse(f"the storage {shown(key)} of {s.nbytes} bytes is not whole")
-    places[key] = at + 8
+      raise refuse(f"the storage {shown(name)} of {s.nbytes} bytes is not whole")
+    places[name] = at + 8
     at += 8 + s.nbytes
 
   def persistent(pid: Any) -> _Storage:
@@ -304,12 +309,12 @@ def _tar(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
   count, at = reader.load(part.data)
   for _ in range(_count(count, refuse)):
     said, at = reader.load(part.data, at)
-    key, _, kind = _three(said, refuse)
-    s = reader.storage(str(key), kind, int.from_bytes(part[at:at + 8].tobytes(), "little"))
+    name, _, kind = _three(said, refuse)
+    s = reader.storage(str(name), kind, int.from_bytes(part[at:at + 8].tobytes(), "little"))
     s.read = _slice(part, at + 8, s.nbytes)
     at += 8 + s.nbytes
-    if at > len(part): raise refuse(f"the storage {shown(key)} of {s.nbytes} bytes is not whole")
-    kept[key] = s, 0
+    if at > len(part): raise refuse(f"the storage {shown(name)} of {s.nbytes} bytes is not whole")
+    kept[name] = s, 0
   views = reader.load(part.data, at).value
   for view in views if isinstance(views, list) else []:
     if not isinstance(view, tuple) or len(view) != 4 or not _named(view[0]) or not _named(view[1]) or view[1] not in kept \
@@ -321,14 +326,14 @@ def _tar(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
   count, at = reader.load(part.data)
   for _ in range(_count(count, refuse)):
     said, at = reader.load(part.data, at)
-    key, storage, _ = _three(said, refuse)
+    name, storage, _ = _three(said, refuse)
     ndim = int.from_bytes(part[at:at + 4].tobytes(), "little")
     numbers = part[at + 8:at + 8 + 8 * (2 * ndim + 1)] if ndim <= MAX_DIMS else part[:0]
-    if storage not in kept or len(numbers) != 8 * (2 * ndim + 1): raise refuse(f"the tensor {shown(key)} is not whole")
+    if storage not in kept or len(numbers) != 8 * (2 * ndim + 1): raise refuse(f"the tensor {shown(name)} is not whole")
     at += 8 + len(numbers)
     sizes = np.frombuffer(numbers.tobytes(), "<i8").tolist()
     s, begin = kept[storage]
-    tensors[str(key)] = reader.tensor(s, sizes[-1] + begin, tuple(sizes[:ndim]), tuple(sizes[ndim:-1]))
+    tensors[str(name)] = reader.tensor(s, sizes[-1] + begin, tuple(sizes[:ndim]), tuple(sizes[ndim:-1]))
 
   def persistent(pid: Any) -> Any:
     if isinstance(pid, tuple) and pid: return pid[0]

@@ -13,7 +13,8 @@ import numpy as np
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType
 from ntgrad.codegen.errors import StateError, shown
-from ntgrad.nn.files import plain_file, replaced_when_whole, shown_path
+from ntgrad.codegen.paths import shown_path
+from ntgrad.nn.files import plain_file, replaced_when_whole
 from ntgrad.nn.state.mapped import host_bytes
 from ntgrad.nn.state.torch_files import DTYPES, STORAGES
 from ntgrad.tensor import Tensor
