@@ -217,20 +217,12 @@ class Reads:
     """Something is read that cannot be compared."""
     self.unknown[f"{text} cannot be compared at later calls", *where] = None
 
-  def add(self, other: Reads) -> None:
-    """What other code reads, too."""
-    for key, p in other._places.items():
-      mine = self._places[("other", id(other), key)] = Place(p.get, p.text, p.where)
-      mine.hold(p.now(), None)
-    self._holders.append(other)
-    self.unknown.update(other.unknown)
-
   # ---- comparing
   def settle(self) -> None:
     """What is there now counts from here on. Places that have another value than when they were noted were changed by the code
     itself, which goes to ``unknown``."""
     for key, p in list(self._places.items()):
-      if p.used and (key[0] == "other" or not p.differs()): continue
+      if p.used and not p.differs(): continue
       del self._places[key]
       if p.used and p.kept and key[0] not in ("whole", "array", "flag"):
         self.unknown[f"{p.text} is changed by the function itself, and not by replays", *p.where] = None
@@ -248,7 +240,6 @@ class Reads:
     self._items, self._attributes, self._cells, self._absent, self._modules, self._rest = kinds
     for key, p in self._places.items():
       p.hold(value := p.now(), died)
-      while key[0] == "other": key = key[2]
       there = value is not ABSENT
       if key[0] == "module": Stamped.watch(p.get.owner())
       if key[0] in ("module", "flag"): self._modules.append(p)
@@ -316,7 +307,10 @@ class _Strong:
 class _Item:
   __slots__ = ("container", "key")
   def __init__(self, container: Any, key: Any): self.container, self.key = container, key
-  def __call__(self) -> Any: return self.container[self.key]
+  def __call__(self) -> Any:
+    c = self.container
+    # a dict that makes what it has not is not to make it
+    return dict.get(c, self.key, ABSENT) if isinstance(c, dict) else c[self.key]
 
 
 class _Names:

@@ -11,7 +11,7 @@ import sys
 import time
 import types
 import warnings
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -609,6 +609,16 @@ def test_reading_large_models_is_one_comparison() -> None:
   del model
   gc.collect()
   assert not reads.hold() and "gone" in reads.why and Stamped.changes == before
+
+
+def test_looking_makes_nothing() -> None:
+  table: dict[str, float] = defaultdict(float, scale=2.0)
+  j = ntgrad.jit(lambda x: x * table["scale"])
+  for _ in range(3): j(Tensor(X))
+  del table["scale"]
+  reads = j._last.reads   # type: ignore[attr-defined, union-attr]
+  assert not reads.hold() and "scale" not in table
+  np.testing.assert_array_equal(j(Tensor(X)).numpy(), X * 0)
 
 
 def test_names_come_out_as_written() -> None:
