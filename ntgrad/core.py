@@ -52,16 +52,6 @@ class _Mode:
 
 mode = _Mode()
 
-
-class behaving:
-  """``with behaving(True): ..``: as in training inside; outside it is as if nobody had said so."""
-  __slots__ = ("value", "before")
-
-  def __init__(self, value: bool) -> None: self.value = value
-  def __enter__(self) -> None: self.before = _training.set(self.value)
-  def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-    _training.reset(self.before)
-
 _MOVE: dict[Ops, Callable[[UOp, Any], UOp]] = {
   Ops.RESHAPE: graph.reshape, Ops.PERMUTE: graph.permute, Ops.EXPAND: graph.expand, Ops.SHRINK: graph.shrink,
   Ops.FLIP: graph.flip, Ops.TILE: graph.tile, Ops.DETACH: lambda u, _: graph.detach(u)}

@@ -1,4 +1,4 @@
-"""Whether results need gradients, by PyTorch's names; ``no_grad`` is in ``core``."""
+"""Whether results need gradients, by PyTorch's names, and how layers behave in a block; ``no_grad`` is in ``core``."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from ntgrad.checks import checked
-from ntgrad.core import mode as current, no_grad
+from ntgrad.core import _training, mode as current, no_grad
 
 
 class enable_grad(ContextDecorator):
@@ -50,6 +50,16 @@ def inference_mode(mode: bool | Callable[..., Any] = True) -> Any:
 def is_grad_enabled() -> bool:
   """Whether results may require gradients, in this thread."""
   return current.grad
+
+
+class behaving:
+  """``with behaving(True): ..``: as in training inside; outside it is as if nobody had said so."""
+  __slots__ = ("value", "before")
+
+  def __init__(self, value: bool) -> None: self.value = value
+  def __enter__(self) -> None: self.before = _training.set(self.value)
+  def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    _training.reset(self.before)
 
 
 __all__ = ["enable_grad", "inference_mode", "is_grad_enabled", "set_grad_enabled"]

@@ -9,7 +9,7 @@ from typing import Any
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
-from ntgrad.core import behaving
+from ntgrad.modes import behaving
 from ntgrad.nn.activations import activation_of
 from ntgrad.nn.common import count, last, leaf, probability, size
 from ntgrad.nn.containers import ModuleList

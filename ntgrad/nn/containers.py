@@ -6,7 +6,8 @@ from typing import Any
 
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, AxisError, shown
-from ntgrad.core import behaving, mode
+from ntgrad.core import mode
+from ntgrad.modes import behaving
 from ntgrad.nn.module import Module
 
 

@@ -22,8 +22,9 @@ from ntgrad.alias import Alias
 from ntgrad.checks import checked
 from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import ArgumentError, AssignError, DTypeError, shown
-from ntgrad.core import behaving, mode as current
+from ntgrad.core import mode as current
 from ntgrad.engine.device import Device
+from ntgrad.modes import behaving
 from ntgrad.nn.tree import ModuleBase, is_buffer, tensors, walk
 from ntgrad.origins import say_once
 from ntgrad.public import attribute

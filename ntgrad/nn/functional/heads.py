@@ -5,7 +5,7 @@ from typing import Any
 
 from ntgrad.checks import Operand, checked
 from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.core import behaving
+from ntgrad.modes import behaving
 from ntgrad.names import text
 from ntgrad.nn.attention import added, attended
 from ntgrad.nn.functional.products import linear
