@@ -56,7 +56,7 @@ class _Absent:
       if why := reason(place, last): raise ModuleNotFoundError(f"No module named {name!r}{why}", name=name)
 
 
-sys.meta_path.append(_Absent) 
+sys.meta_path.append(_Absent)
 
 
 def attribute(place: str, x: Any, name: str) -> AttributeError:
