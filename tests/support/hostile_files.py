@@ -300,7 +300,9 @@ def hostile_files(rng: np.random.Generator, most: int = 10 ** 6) -> Iterator[Cal
   def size() -> int: return int(most // 10 ** rng.integers(2) * rng.uniform(.5, 1))
   good = {"pt": Entry(b"a/data.pkl", b"\x80\2}."), "npz": Entry(b"a.npy", npy(array_header())), "zip": Entry(b"a", b"hello" * 9)}
   for kind, member in good.items():
-    for name, make in zips(n := size(), kind, member).items(): yield partial(_case, name, kind, make, n)
+    for name, make in zips(n := size(), kind, member).items():
+      if kind == "npz" and name in ("absolute", "outside", "outside, far", "backslash"): continue   # names, no paths
+      yield partial(_case, name, kind, make, n)
   for kind, table in (("npz", npys), ("safetensors", tensors), ("index.json", indexes), ("gguf", ggufs), ("tar", tars)):
     for name, make in table(n := size()).items():
       yield partial(_case, name, kind, (lambda make=make: zipped([Entry(b"a.npy", make())])) if kind == "npz" else make, n)

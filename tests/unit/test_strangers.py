@@ -122,6 +122,9 @@ def test_names_in_archives(tmp_path: Path) -> None:
   for name, said in ((b"\0a", "has the name"), (b"", "has the name"), (b"/a", "leads out"), (b"b/../../a", "leads out")):
     (tmp_path / "a").write_bytes(zip_of([Entry(b"x", b"1"), Entry(name, b"2")]))
     with pytest.raises(StateError, match=said): state.zip_extract(tmp_path / "a")
+  names = ["/x", "../x", "a/b", "ä"]   # of arrays: no paths
+  state.npz_save({n: Tensor([1.0]) for n in names}, tmp_path / "a.npz")
+  assert list(state.npz_load(tmp_path / "a.npz")) == names
 
 
 LONG = ("a" * 5000, "a" * 300, "x/" * 3000, "a\0b", "\ud800")

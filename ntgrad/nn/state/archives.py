@@ -79,9 +79,10 @@ def _opened(name: str, fn: Path | Tensor, what: str) -> tuple[Mapped | Bytes, Re
   return Mapped(name, fn), lambda why: StateError(f"{name}: {shown_path(fn)} is not a whole {what}: {why}")
 
 
-def _plain_name(name: str, refuse: Refuse) -> str:
-  """The name of a member, refused where it is none or leads out of the folder that it is unpacked in."""
+def _plain_name(name: str, refuse: Refuse, path: bool = True) -> str:
+  """The name of a member, refused where it is none or, a path, leads out of the folder that it is unpacked in."""
   if not name or "\0" in name: raise refuse(f"a member has the name {shown(name)}")
+  if not path: return name
   if name[0] in "/\\" or ".." in name.replace("\\", "/").split("/"):
     raise refuse(f"{shown(name)} leads out of the archive's folder")
   return name
@@ -171,9 +172,9 @@ def is_zip(data: Mapped | Bytes) -> bool:
   return data[:4].tobytes() in (b"PK\3\4", b"PK\5\6")
 
 
-def zip_members(data: Mapped | Bytes, refuse: Refuse) -> dict[str, Member]:
-  """The files of a zip archive, by name: each lies in it and in no other, and is what its own header says too. Checksums of what
-  is little are compared now."""
+def zip_members(data: Mapped | Bytes, refuse: Refuse, paths: bool = True) -> dict[str, Member]:
+  """The files of a zip archive, by name: each lies in it and in no other, and is what its own header says too. Names are
+  ``paths``, which lead nowhere else, or any. Checksums of what is little are compared now."""
   whole = data[:].data
   at, size, entries, shift = _directory(whole, refuse)
   start, end, count = at, at + size, 0
@@ -188,7 +189,7 @@ def zip_members(data: Mapped | Bytes, refuse: Refuse) -> dict[str, Member]:
     if _LARGE in (n, packed, begin):
       n, packed, begin = _large(whole[at - more - comment:at - comment], [n, packed, begin], refuse)
     count += 1
-    try: name = _plain_name(raw.decode("utf-8" if flags & 0x800 else "cp437"), refuse)
+    try: name = _plain_name(raw.decode("utf-8" if flags & 0x800 else "cp437"), refuse, paths)
     except UnicodeDecodeError: raise refuse(f"a member has the name {shown(raw)}, which is not UTF-8") from None
     begin += shift
     own = _HEADER.unpack_from(whole, begin) if begin + _HEADER.size <= start else (b"",)

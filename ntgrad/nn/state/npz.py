@@ -35,10 +35,11 @@ def npz_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], compre
   to = plain_file("npz_save", path, new=True)
   for name, t in tensors.items():
     if not isinstance(name, str) or not name or "\0" in name or _unwritable(name):
-      raise StateError(f"npz_save: {name!r} cannot be an array's name; use a string")
-    if not isinstance(t, Tensor): raise StateError(f"npz_save: {name!r} is {type(t).__name__}, expected a Tensor")
+      raise StateError(f"npz_save: {shown(name)} cannot be an array's name; use a string")
+    if not isinstance(t, Tensor): raise StateError(f"npz_save: {shown(name)} is {type(t).__name__}, expected a Tensor")
     if t.dtype not in _NUMPY:
-      raise StateError(f"npz_save: {name!r} is {t.dtype.name}, which the format has not; cast it to float32, or use safe_save")
+      raise StateError(f"npz_save: {shown(name)} is {t.dtype.name}, which the format has not; "
+                       "cast it to float32, or use safe_save")
   how = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
   with replaced_when_whole(to) as f, zipfile.ZipFile(f, "w", how, allowZip64=True) as z:
     for name, t in tensors.items():
@@ -68,7 +69,7 @@ def npz_load(path: str | os.PathLike[str], device: str | None = None) -> dict[st
   def refuse(why: str) -> StateError: return StateError(f"npz_load: {shown_path(path)} is not a whole npz file: {why}")
   data = Mapped("npz_load", path)
   out: dict[str, Tensor] = {}
-  for member, m in zip_members(data, refuse).items():
+  for member, m in zip_members(data, refuse, paths=False).items():
     name = member.removesuffix(".npy")
     if name == member: raise refuse(f"{shown(member)} is no array; its members end with .npy")
     out[name] = _array(data, member, m, refuse, device)

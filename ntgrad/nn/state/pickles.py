@@ -129,6 +129,11 @@ class _Machine:
     self.at += n
     return self.data[self.at - n:self.at]
 
+  def byte(self) -> int:
+    """The next byte as a number."""
+    self.at += 1
+    return self.data[self.at - 1]
+
   def number(self, n: int, signed: bool = False) -> int:
     """The next n bytes as a number."""
     return int.from_bytes(self.part(n), "little", signed=signed)
@@ -315,22 +320,22 @@ def _name_of(op: int) -> str:
 
 # what an instruction does, and the bytes that it takes; those whose size is known later charge it themselves
 _STEPS: dict[int, tuple[Callable[[_Machine], Any], int]] = {
-  # a place on the stack is 8 bytes, which go into what is made of it; what leaves nothing is charged so that it cannot go on
-  ord("N"): (lambda m: m.stack.append(None), 8), 0x88: (lambda m: m.stack.append(True), 8),
-  0x89: (lambda m: m.stack.append(False), 8), ord("]"): (lambda m: m.push([]), 24), ord(")"): (lambda m: m.stack.append(()), 8),
+  # a place on the stack is 8 bytes, which go into what is made of it; what leaves little is charged so that it cannot go on
+  ord("N"): (lambda m: m.stack.append(None), 16), 0x88: (lambda m: m.stack.append(True), 16),
+  0x89: (lambda m: m.stack.append(False), 16), ord("]"): (lambda m: m.push([]), 24), ord(")"): (lambda m: m.stack.append(()), 16),
   ord("}"): (lambda m: m.push({}), 24), 0x8f: (lambda m: m.push(set()), 24), ord("("): (_Machine.mark, 48),
   ord("0"): (_Machine.pop_any, 48), ord("1"): (lambda m: m.marked(), 48), ord("2"): (lambda m: m.stack.append(m.top()), 24),
   0x80: (lambda m: m.part(1), 48), 0x95: (lambda m: m.part(8), 48),
   # values
   ord("I"): (_Machine.line_int, 8), ord("L"): (_Machine.line_long, 8), ord("S"): (_Machine.line_string, 16),
   ord("F"): (lambda m: m.push(float(m.line())), 8), ord("V"): (lambda m: m.push(str(m.line(), "raw-unicode-escape")), 16),
-  ord("J"): (lambda m: m.push(m.number(4, True)), 8), ord("K"): (lambda m: m.stack.append(m.number(1)), 8),
-  ord("M"): (lambda m: m.push(m.number(2)), 8), 0x8a: (lambda m: m.push(m.number(m.number(1), True)), 8),
+  ord("J"): (lambda m: m.push(m.number(4, True)), 8), ord("K"): (lambda m: m.stack.append(m.byte()), 8),
+  ord("M"): (lambda m: m.push(m.number(2)), 8), 0x8a: (lambda m: m.push(m.number(m.byte(), True)), 8),
   0x8b: (lambda m: m.push(m.number(m.number(4), True)), 8), ord("G"): (lambda m: m.push(struct.unpack(">d", m.part(8))[0]), 8),
   ord("T"): (lambda m: m.push(str(m.part(m.number(4)), "latin-1")), 16),
-  ord("U"): (lambda m: m.push(str(m.part(m.number(1)), "latin-1")), 16), ord("X"): (lambda m: m.push(m.text(m.number(4))), 16),
-  0x8c: (lambda m: m.push(m.text(m.number(1))), 16), 0x8d: (lambda m: m.push(m.text(m.number(8))), 16),
-  ord("B"): (lambda m: m.push(bytes(m.part(m.number(4)))), 16), ord("C"): (lambda m: m.push(bytes(m.part(m.number(1)))), 16),
+  ord("U"): (lambda m: m.push(str(m.part(m.byte()), "latin-1")), 16), ord("X"): (lambda m: m.push(m.text(m.number(4))), 16),
+  0x8c: (lambda m: m.push(m.text(m.byte())), 16), 0x8d: (lambda m: m.push(m.text(m.number(8))), 16),
+  ord("B"): (lambda m: m.push(bytes(m.part(m.number(4)))), 16), ord("C"): (lambda m: m.push(bytes(m.part(m.byte()))), 16),
   0x8e: (lambda m: m.push(bytes(m.part(m.number(8)))), 16), 0x96: (lambda m: m.push(bytearray(m.part(m.number(8)))), 16),
   # what holds others
   ord("a"): (_Machine.append, 1), ord("e"): (_Machine.appends, 1), ord("l"): (lambda m: m.stack.append(m.marked()), 80),
@@ -338,9 +343,9 @@ _STEPS: dict[int, tuple[Callable[[_Machine], Any], int]] = {
   0x87: (lambda m: m.row(3), 56), ord("d"): (lambda m: m.stack.append(m.marked_pairs()), 80), ord("s"): (_Machine.setitem, 84),
   ord("u"): (_Machine.setitems, 1), 0x90: (_Machine.additems, 1), 0x91: (lambda m: m.stack.append(m.marked_keys()), 240),
   # values that are used again, names, calls
-  ord("p"): (lambda m: m.put(int(m.line())), 9), ord("q"): (lambda m: m.put(m.number(1)), 9),
-  ord("r"): (lambda m: m.put(m.number(4)), 9), 0x94: (lambda m: m.put(len(m.memo)), 9),
-  ord("g"): (lambda m: m.get(int(m.line())), 8), ord("h"): (lambda m: m.get(m.number(1)), 8),
+  ord("p"): (lambda m: m.put(int(m.line())), 9), ord("q"): (lambda m: m.put(m.byte()), 9),
+  ord("r"): (lambda m: m.put(m.number(4)), 9), 0x94: (lambda m: m.memo.append(m.top()), 16),
+  ord("g"): (lambda m: m.get(int(m.line())), 8), ord("h"): (lambda m: m.get(m.byte()), 8),
   ord("j"): (lambda m: m.get(m.number(4)), 8), ord("c"): (_Machine.line_global, 8), 0x93: (_Machine.stack_global, 8),
   ord("R"): (_Machine.reduce, 8), ord("b"): (_Machine.build, 16),
   ord("P"): (lambda m: m.stack.append(m.persistent(str(m.line(), "utf-8"))), 64),

@@ -47,16 +47,17 @@ def safe_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metad
   to = plain_file("safe_save", path, new=True)
   for name, t in tensors.items():
     if not isinstance(name, str) or name == "__metadata__":
-      raise StateError(f"safe_save: {name!r} cannot be a tensor's name; use a string other than '__metadata__'")
+      raise StateError(f"safe_save: {shown(name)} cannot be a tensor's name; use a string other than '__metadata__'")
     if not isinstance(t, Tensor):
-      raise StateError(f"safe_save: {name!r} is {type(t).__name__}, expected a Tensor")
+      raise StateError(f"safe_save: {shown(name)} is {type(t).__name__}, expected a Tensor")
     if t.dtype not in _SAFE_NAMES:
-      raise StateError(f"safe_save: {name!r} is {t.dtype}, the format has only {', '.join(d.name for d in _SAFE_NAMES)}")
+      raise StateError(f"safe_save: {shown(name)} is {t.dtype}, the format has only {', '.join(d.name for d in _SAFE_NAMES)}")
   header: dict[str, Any] = {}
   if metadata is not None:
     bad = [k for k, v in metadata.items() if not (isinstance(k, str) and isinstance(v, str))]
     if bad:
-      raise StateError(f"safe_save: metadata {bad[0]!r} is not a string with a string value; use json.dumps for other values")
+      raise StateError(f"safe_save: metadata {shown(bad[0])} is not a string with a string value; "
+                       "use json.dumps for other values")
     header["__metadata__"] = dict(metadata)
   # widest elements first: every tensor then starts at a multiple of its item size without holes, which the format forbids
   remember(tensors)
