@@ -50,17 +50,17 @@ def host_view(u: UOp) -> np.ndarray[Any, Any]:
 # ---- nested lists
 MAX_DIMS = 64      # as arrays of numpy have
 _MANY = 1 << 22    # lists in lists that are not counted
+_DEEP = 1000       # how deep is said
 
 
 def first_of(name: str, data: Any) -> Any:
   """The first element of nested lists. Raises ShapeError for lists that are too deep, such as one that has itself, and for a few
   that hold each other so often that they are a great many written out."""
   depth, rows, level, x = 0, 1, 1, data
-  while isinstance(x, (list, tuple)) and x:
-    depth, rows, level, x = depth + 1, level, level * len(x), x[0]
-    if depth > MAX_DIMS:
-      raise ShapeError(f"{name}: lists more than {MAX_DIMS} deep, or one that has itself; "
-                       f"tensors have up to {MAX_DIMS} dimensions")
+  while isinstance(x, (list, tuple)) and x and depth < _DEEP: depth, rows, level, x = depth + 1, level, level * len(x), x[0]
+  if depth > MAX_DIMS:
+    deep = f"{depth} deep" if depth < _DEEP else f"{_DEEP} deep or more, or one that has itself"
+    raise ShapeError(f"{name}: lists {deep}; tensors have up to {MAX_DIMS} dimensions")
   if rows > _MANY:
     found = [data]
     for _ in range(depth - 1):
