@@ -198,6 +198,9 @@ class TileKernel(Signature):
     self.__name__, self.__doc__ = name, application.__doc__
     self.tuned = any(s.meta for s in self.symbols.values())
     self.identity = fingerprint(name, source_text(application))
+    self.reads = reads_of(application)
+    self.reads.begin()   # the first call has nothing to compare, the second one does
+    self.reads.said(name)
 
   def forget(self) -> None:
     """See :meth:`Signature.forget`."""
@@ -232,7 +235,7 @@ class TileKernel(Signature):
                   numbers_only: bool = False) -> tuple[Specialised, Sizes, Form | None] | None:
     """The kernel for arguments, and what a launch gives for its run-time sizes; None where there are no programs. ``device``
     (default: the default one) is where it is to run, ``buffers`` gives the tuner the arguments' memory."""
-    if self.reads is not None and not self.reads.hold(): self.read_otherwise()
+    if self.reads is not None and (self._specialised or self._families) and not self.reads.hold(): self.read_otherwise()
     full = self.placed(taken)
     numbers, given = self.again(given)
     for i, x in zip(self.given, arguments):
@@ -383,7 +386,6 @@ class TileKernel(Signature):
       raise
     if reads is not None:
       reads.settle()
-      reads.said(self.name)
       self.reads = reads
     if not any(p.written for p in parameters):
       raise ApplicationError(f"{self.name}: the application stores nothing; assign to one of {', '.join(self.names)}")
@@ -413,7 +415,7 @@ class TileKernel(Signature):
   def __call__(self, *args: Any, **given: Any) -> None:
     """Run on tensors (ntgrad's, numpy arrays, or whatever speaks DLPack); compile-time values by name. Outputs are written in
     place."""
-    enter()
+    if lock._is_owned(): enter()   # type: ignore[attr-defined]
     with lock: launch(self, args, given)
 
   # ---- seeing

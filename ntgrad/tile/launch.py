@@ -124,7 +124,7 @@ def taken(kernel: Signature, args: Sequence[Any]) -> list[Any]:
 
 def launch(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> None:
   """Run a kernel on its arguments. To be called with the lock held."""
-  if kernel.reads is not None and not kernel.reads.hold(): kernel.read_otherwise()
+  if kernel.last is not None and kernel.reads is not None and not kernel.reads.hold(): kernel.read_otherwise()
   if given or len(args) != len(kernel.given): args, given = kernel.called(args, given)
   if others and not others.isdisjoint(map(type, args)): return launch_borrowed(kernel, args, given)
   try:   # a call like one before: all arguments are tensors in memory, or numbers

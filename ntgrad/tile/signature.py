@@ -49,7 +49,7 @@ class Signature:
     # the positional arguments of a call
     self.given = [i for i, t in enumerate(tensors) if not (t.constexpr and t.value is not None)]
     self.symbols: dict[str, Symbol] = {s.name: s for t in arranged for s in t.symbols()}
-    self.reads: Reads | None = None               # what its application read from outside, once it was read
+    self.reads: Reads | None = None               # what its application reads from outside
     self._states: list[tuple[Reads, dict[str, Any]]] = []   # what was known while it read otherwise
     self.forget()
 

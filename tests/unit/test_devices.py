@@ -13,8 +13,15 @@ import ntgrad.config
 from ntgrad import Device, Tensor, config, nn
 from ntgrad.backends.opencl.device import available
 from ntgrad.codegen.config import Config
+from ntgrad.engine import device
 from ntgrad.errors import ConfigError, DeviceError
 from support.devices import HAS_CUDA
+
+
+@pytest.fixture(autouse=True)
+def nothing_found(monkeypatch: pytest.MonkeyPatch) -> None:
+  """What tests with devices that are pretended have found is not there."""
+  monkeypatch.setattr(device, "_there", set())
 
 
 @pytest.mark.skipif(HAS_CUDA, reason="the GPU is the default device")

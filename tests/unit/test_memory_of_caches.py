@@ -28,7 +28,7 @@ FINITE = {
   "process.temporary": "", "driver.present": "", "driver.modules": "", "device.import_opencl": "",
   "binaries.folder": "",
   "cache.version": "", "cache._platform_folder": "", "cache.sources": "", "compiler.available": "",
-  "compiler.version": "", "captured._numbers": "",
+  "compiler.version": "", "captured._numbers": "", "public._reasons": "",
 }
 
 
