@@ -8,6 +8,7 @@ docs/coming-from-tinygrad.md.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from functools import cache
 from opcode import opmap
 from types import ModuleType
@@ -59,15 +60,36 @@ class _Absent:
 sys.meta_path.append(_Absent)
 
 
-def attribute(place: str, x: Any, name: str) -> AttributeError:
-  """The error for an attribute that an object, or a class, does not have."""
-  kind = x if isinstance(x, type) else type(x)
-  what = f"type object {kind.__name__!r}" if x is kind else f"{kind.__name__!r} object"
-  return AttributeError(f"{what} has no attribute {name!r}{reason(place, name)}")
+class Absent:
+  """Stands in a class for an attribute that is not there: who asks for it is told why. ``__getattr__`` would tell too, and make
+  every attribute of the class's objects slower to reach."""
+
+  def __init__(self, why: str): self.why = why
+  def __set_name__(self, kind: type, name: str) -> None: self.name = name
+
+  def __get__(self, x: Any, kind: type) -> Any:
+    what = f"type object {kind.__name__!r}" if x is None else f"{kind.__name__!r} object"
+    raise AttributeError(f"{what} has no attribute {self.name!r}: {self.why}")
+
+
+def explain(kind: type, place: str) -> None:
+  """Have a class (``place`` in the tables: ``Tensor``, ``nn.Module``) say why it has not what PyTorch's or tinygrad's has."""
+  for name, why in _reasons().items():
+    where, _, attribute = name.rpartition(".")
+    if where != place or not attribute or hasattr(kind, attribute): continue
+    absent = Absent(why)
+    absent.__set_name__(kind, attribute)
+    setattr(kind, attribute, absent)
+
+
+def present(kind: type, names: Iterable[str]) -> list[str]:
+  """Of the names of a class, or of its objects, those that are there."""
+  absent = {n for k in kind.__mro__ for n, x in k.__dict__.items() if isinstance(x, Absent)}
+  return [n for n in names if n not in absent]
 
 
 def reason(place: str, name: str) -> str:
-  """Why a name is not in a module or class (``Tensor``, ``nn.Module``), behind a colon; "" where nothing is known."""
+  """Why a name is not in a module, behind a colon; "" where nothing is known."""
   if name[:1] == "_": return ""
   whys = _reasons()
   for before in _PLACES.get(place, (place.removeprefix("ntgrad.") + ".",)):
@@ -89,4 +111,4 @@ def _reasons() -> dict[str, str]:
   return out
 
 
-__all__ = ["attribute", "reason", "show"]
+__all__ = ["explain", "present", "reason", "show"]

@@ -26,7 +26,7 @@ from ntgrad.engine.device import Device
 from ntgrad.modes import behaving, mode as current
 from ntgrad.nn.tree import ModuleBase, is_buffer, tensors, walk
 from ntgrad.origins import say_once
-from ntgrad.public import attribute
+from ntgrad.public import explain, present
 from ntgrad.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ class Module(ModuleBase):
   _passing: frozenset[str] = frozenset()          # of ``_buffers`` the ones that are not saved
   _private: ClassVar[frozenset[str]] = frozenset(("_mode", "_begun", "_buffers", "_passing"))   # attributes that are its own
 
-  if not TYPE_CHECKING:
-    def __getattr__(self, name: str) -> Any: raise attribute("nn.Module", self, name)   # says why
+  def __dir__(self) -> list[str]: return present(type(self), super().__dir__())
 
   def __init__(self) -> None:
     """It is as PyTorch's from here on: see the head of ``nn/module.py``."""
@@ -248,6 +247,9 @@ class Module(ModuleBase):
     """Call ``fn`` with every Module in it, inner ones first, and with itself last."""
     for m in list(self.modules())[::-1]: fn(m)
     return self
+
+
+explain(Module, "nn.Module")
 
 
 def _modules_of(root: Module, deep: bool) -> Iterator[tuple[str, Module]]:

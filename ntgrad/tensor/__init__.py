@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from ntgrad import graph, origins
 from ntgrad.checks import checked, flag
@@ -19,7 +19,7 @@ from ntgrad.codegen.uop import MOVEMENT, UOp
 from ntgrad.core import Base
 from ntgrad.engine.device import Device
 from ntgrad.modes import mode, no_grad
-from ntgrad.public import attribute
+from ntgrad.public import explain, present
 from ntgrad.tensor.attention import Attention
 from ntgrad.tensor.convolution import Convolution
 from ntgrad.tensor.copying import Copying
@@ -40,8 +40,7 @@ from ntgrad.tensor.writing import Writing
 
 class _Modes(type):
   """Makes ``Tensor.training`` and ``Tensor.no_grad`` settings of the class."""
-  if not TYPE_CHECKING:
-    def __getattr__(cls, name: str) -> Any: raise attribute("Tensor", cls, name)   # says why
+  def __dir__(cls) -> list[str]: return present(cls, super().__dir__())
 
   @property
   def no_grad(cls) -> type[no_grad]:
@@ -94,8 +93,7 @@ class Tensor(Protocols, Writing, Selecting, Sampling, Attention, Losses, Linalg,
   """
   __slots__ = ()
   train: ClassVar[type[train]] = train
-  if not TYPE_CHECKING:
-    def __getattr__(self, name: str) -> Any: raise attribute("Tensor", self, name)   # says why
+  def __dir__(self) -> list[str]: return present(type(self), super().__dir__())
 
   def __init__(
     self, data: Any = None, device: str | None = None, dtype: DType | str | None = None, requires_grad: bool | None = None
@@ -208,6 +206,7 @@ class Tensor(Protocols, Writing, Selecting, Sampling, Attention, Losses, Linalg,
 
 
 Base._class = Tensor
+explain(Tensor, "Tensor")
 
 
 class _Package(ModuleType):
