@@ -2,6 +2,7 @@
 and waits for the handler. A lock that the main thread holds is no hindrance to it, or one for ever."""
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Collection
@@ -11,6 +12,7 @@ from typing import Any
 
 from ntgrad.codegen.errors import DeviceError
 
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep   # of the package, which codegen/ is installed in
 _signal: Any = import_module("_signal")   # signal's own functions look their arguments up in enums
 
 
@@ -18,11 +20,14 @@ def in_handler(within: Collection[CodeType] = (), above: int = 1) -> bool:
   """Whether this thread is in a handler that has begun after the newest call of ``within``, not counting the ``above`` newest
   frames."""
   if threading.get_ident() != threading.main_thread().ident: return False
-  handlers = {code for s in _signal.valid_signals() if (code := _code(_signal.getsignal(s))) is not None}
+  handlers: set[CodeType] | None = None
   frame: FrameType | None = sys._getframe(above)
   while frame is not None:
-    if frame.f_code in handlers: return True
-    if frame.f_code in within: return False
+    code = frame.f_code
+    if code in within: return False
+    if not code.co_filename.startswith(_HERE):   # a handler is no function of ntgrad: between these there is nothing to look for
+      if handlers is None: handlers = {c for s in _signal.valid_signals() if (c := _code(_signal.getsignal(s))) is not None}
+      if code in handlers: return True
     frame = frame.f_back
   return False
 

@@ -48,6 +48,15 @@ _driver = Driver("OpenCL")
 _leave_core: Callable[[], object] = getattr(os, "sched_yield", lambda: time.sleep(0))
 
 
+def _forget_half(package: str) -> None:
+  """Have an import that failed, or was interrupted, be made anew: Python lets go of the package but not of what it had imported of
+  it, which the next import would not set in the package. Machine code is loaded once."""
+  if package in sys.modules: return
+  for name, module in list(sys.modules.items()):
+    file = getattr(module, "__file__", None) or ""
+    if name.startswith(package + ".") and file.endswith(".py"): del sys.modules[name]
+
+
 @cache
 def import_opencl() -> Any:
   """The pyopencl module. Raises DeviceError where it is not installed or cannot load."""
@@ -61,7 +70,9 @@ def import_opencl() -> Any:
     finally:
       if home is None: del os.environ["XDG_CACHE_HOME"]
       else: os.environ["XDG_CACHE_HOME"] = home
-  except Exception as e:  # a missing ICD loader is an OSError, a broken build an ImportError
+  except BaseException as e:   # a missing ICD loader is an OSError, a broken build an ImportError; Ctrl-C may come, too
+    _forget_half("pyopencl")
+    if not isinstance(e, Exception): raise
     raise DeviceError(f"no OpenCL: importing pyopencl failed ({e}); pip install 'pyopencl[pocl]'") from None
   return pyopencl
 

@@ -22,6 +22,7 @@ from ntgrad.codegen.handlers import in_handler
 from ntgrad.engine import realize
 from ntgrad.errors import CaptureError, DeviceError, NtgradError, OutOfMemoryError, ShapeError, StateError
 from ntgrad.nn.data import DataLoader, default_collate
+from support.devices import missing
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -87,6 +88,7 @@ def test_a_timer_that_computes(tmp_path: Path) -> None:
   (tmp_path / "a.py").write_text("""
 import signal, time
 import numpy as np, ntgrad, ntgrad.tile as tile
+from support.devices import missing
 from ntgrad import Tensor
 said = []
 def app(x, y): y = x * 2.0
@@ -133,6 +135,7 @@ def handler(*_):
   except RuntimeError as e: assert "handler" in str(e), e
 signal.signal(signal.SIGALRM, handler)
 signal.setitimer(signal.ITIMER_REAL, float(sys.argv[1]), 0.05)
+from support.devices import missing
 from ntgrad import Tensor, nn
 model = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
 model(Tensor([[1.0, 2.0, 3.0]])).sum().backward()
@@ -145,6 +148,32 @@ print("done")
     done = subprocess.run([sys.executable, str(tmp_path / "a.py"), start, Tensor([1]).device], capture_output=True, text=True,
                           timeout=120, env=env, check=False)
     assert done.stdout == "done\n" and not done.stderr, done.stderr
+
+
+@pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
+@pytest.mark.parametrize("kind", ["RuntimeError", "KeyboardInterrupt"])
+def test_an_import_that_is_interrupted_is_made_again(kind: str) -> None:
+  """What it has left does not have the next one fail."""
+  code = f"""
+import builtins
+real, left = builtins.__import__, [True]
+def imported(name, *args, **kwargs):
+  found = real(name, *args, **kwargs)
+  if left and name == "pyopencl" and len(args) > 2 and "_monkeypatch" in (args[2] or ()):
+    left.clear()
+    raise {kind}
+  return found
+builtins.__import__ = imported
+from ntgrad.backends.opencl.device import import_opencl
+try: import_opencl()
+except ({kind}, RuntimeError): pass
+assert not left
+from support.devices import missing
+from ntgrad import Tensor
+print(Tensor([1, 2]).sum().item(), Tensor([1]).device)"""
+  env = {**os.environ, "PYTHONPATH": str(ROOT), "DEV": "CPU"}
+  done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=env, check=False)
+  assert done.stdout == "3 CPU\n", done.stderr
 
 
 def test_an_archive_of_ntgrad(tmp_path: Path) -> None:
