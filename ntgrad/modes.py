@@ -2,10 +2,9 @@
 from __future__ import annotations
 
 import functools
-from contextlib import ContextDecorator
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable, ClassVar, Self, TypeVar
 
 from ntgrad.checks import checked
 from ntgrad.codegen.errors import ArgumentError, shown
@@ -51,39 +50,44 @@ class _Said(type):
   def __bool__(cls) -> bool: return not mode.grad
 
 
-class no_grad(metaclass=_Said):
-  """Results made in the block, or in the decorated function, require no gradients: ``with no_grad(): ..`` or ``@no_grad``. A new
-  thread begins with gradients."""
-
+class _Gradients:
+  """Gradients are on, or off, in a block or in a decorated function."""
   __slots__ = ("before",)
+  on: ClassVar[bool]
+  before: list[bool]
 
-  def __new__(cls, fn: Any = None) -> Any: return object.__new__(cls) if fn is None else cls()(fn)
-  def __init__(self, fn: Any = None) -> None: self.before: list[bool] = []
-  def __enter__(self) -> no_grad:
+  def __enter__(self) -> Self:
     self.before.append(mode.grad)
-    mode.grad = False
+    mode.grad = self.on
     return self
   def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
     mode.grad = self.before.pop()
   def __call__(self, fn: F) -> F:
-    if not callable(fn): raise ArgumentError(f"no_grad: {shown(fn)} is no function; decorate one, or use it in a with statement")
+    name = type(self).__name__
+    if not callable(fn): raise ArgumentError(f"{name}: {shown(fn)} is no function; decorate one, or use it in a with statement")
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
-      with no_grad(): return fn(*args, **kwargs)
+      with type(self)(): return fn(*args, **kwargs)
     return call  # type: ignore[return-value]
 
 
-class enable_grad(ContextDecorator):
+class no_grad(_Gradients, metaclass=_Said):
+  """Results made in the block, or in the decorated function, require no gradients: ``with no_grad(): ..`` or ``@no_grad``. A new
+  thread begins with gradients."""
+  __slots__ = ()
+  on = False
+
+  def __new__(cls, fn: Any = None) -> Any: return object.__new__(cls) if fn is None else cls()(fn)
+  def __init__(self, fn: Any = None) -> None: self.before = []
+
+
+class enable_grad(_Gradients):
   """Results made in the block, or in the decorated function, may require gradients, inside ``no_grad`` too."""
+  __slots__ = ()
+  on = True
 
   def __new__(cls, orig_func: Any = None) -> Any: return object.__new__(cls) if orig_func is None else cls()(orig_func)
-  def __init__(self, orig_func: Any = None) -> None: self.before: list[bool] = []
-  def __enter__(self) -> enable_grad:
-    self.before.append(mode.grad)
-    mode.grad = True
-    return self
-  def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-    mode.grad = self.before.pop()
+  def __init__(self, orig_func: Any = None) -> None: self.before = []
 
 
 @checked

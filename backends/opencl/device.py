@@ -49,8 +49,8 @@ _leave_core: Callable[[], object] = getattr(os, "sched_yield", lambda: time.slee
 
 
 def _forget_half(package: str) -> None:
-  """Have an import that failed, or was interrupted, be made anew. Python lets go of the package, but not of what it had imported of
-  it, which the next import would not set in the package. Machine code is loaded once."""
+  """Have an import that failed, or was interrupted, be made anew. Python lets go of the package, but not of its parts, which the
+  next import would then not set in it. Machine code is loaded once."""
   if package in sys.modules: return
   for name, module in list(sys.modules.items()):
     file = getattr(module, "__file__", None) or ""
