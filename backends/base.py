@@ -11,13 +11,13 @@ from typing import Any, Callable, Iterable, Sequence, TypeAlias
 
 import numpy as np
 
-from ntgrad.codegen.bound import Work
-from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.errors import CompileError, DeviceError
+from ntgrad.codegen.choose.bound import Work
 from ntgrad.codegen.index import Size
-from ntgrad.codegen.sizes import evaluator, size_text
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import UOp
+from ntgrad.codegen.index.sizes import evaluator, size_text
+from ntgrad.codegen.ir.dtype import DType
+from ntgrad.codegen.ir.errors import CompileError, DeviceError
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import UOp
 
 Raw: TypeAlias = Any   # an allocation, as its device has it: an array of bytes, an OpenCL buffer, an address
 

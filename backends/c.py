@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from typing import Sequence
 
-from ntgrad.backends.cstyle.helpers import COMMON, FUNCTIONS, Library, Templates, Type, helper
-from ntgrad.backends.cstyle.kernel import CStyleRenderer
-from ntgrad.backends.cstyle.language import KEYWORDS
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import CompileError
-from ntgrad.codegen.sizes import Dim
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.codegen.index.sizes import Dim
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import CompileError
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import Ops, UOp
+
+from .cstyle.helpers import COMMON, FUNCTIONS, Library, Templates, Type, helper
+from .cstyle.kernel import CStyleRenderer
+from .cstyle.language import KEYWORDS
 
 TEMPLATES: Templates = dict(COMMON)
 FLOATS = ("float", "double")

@@ -1,8 +1,8 @@
 """The disk cache: records under a key, safe against damage, against other processes and other users, and against being killed.
 
-Every entry is one file, a record (``codegen/records.py``). It is written in ``.writing`` and moved to its place in one step, so a
-reader sees the whole of it or nothing; an entry that is damaged, or makes no sense, is removed and counts as absent. Where the
-disk cannot be written, nothing is cached.
+Every entry is one file, a record (``codegen/index/records.py``). It is written in ``.writing`` and moved to its place in one
+step, so a reader sees the whole of it or nothing; an entry that is damaged, or makes no sense, is removed and counts as absent.
+Where the disk cannot be written, nothing is cached.
 
 What lies there is loaded and run, so the folder, the folders in it and the entries belong to this user, and nobody else may write
 them; links in it are not followed. Where that is not so of the folder, a private one is used, and that is said.
@@ -24,10 +24,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Iterator, TypeVar
 
-from ntgrad.backends.process import temporary
-from ntgrad.codegen import records
-from ntgrad.codegen.config import config
-from ntgrad.codegen.records import Form, RecordError
+from ntgrad.codegen.index import records
+from ntgrad.codegen.index.records import Form, RecordError
+from ntgrad.codegen.ir.config import config
+
+from .process import temporary
 
 BLOCK = 4096                  # bytes; a file takes whole blocks
 ROOM = 0.75                   # part of the limit that is still used after removing entries

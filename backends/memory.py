@@ -8,9 +8,10 @@ from typing import Callable
 
 import numpy as np
 
-from ntgrad.backends.base import Device, Raw
-from ntgrad.codegen.config import config
-from ntgrad.codegen.errors import OutOfMemoryError
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.errors import OutOfMemoryError
+
+from .base import Device, Raw
 
 reclaimers: list[Callable[[], None]] = []   # called before a pool grows: they free what they hold and do not use
 # called when a device has no memory left: they drop what they could make again

@@ -6,12 +6,13 @@ and the fp8 dtypes are integers of their size.
 """
 from __future__ import annotations
 
-from ntgrad.backends.cstyle.helpers import FUNCTIONS, Library, Source, Type
-from ntgrad.backends.cstyle.kernel import CStyleRenderer
-from ntgrad.backends.cstyle.language import ADD, KEYWORDS, STORED, VALUES, Text
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.sizes import Dim
-from ntgrad.codegen.target import Target
+from ntgrad.codegen.index.sizes import Dim
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.target import Target
+
+from .cstyle.helpers import FUNCTIONS, Library, Source, Type
+from .cstyle.kernel import CStyleRenderer
+from .cstyle.language import ADD, KEYWORDS, STORED, VALUES, Text
 
 # what Metal calls a function of floats; a conversion is a type's name
 NAMES = {**{f: f for f in FUNCTIONS if f != "erf"}, "abs": "fabs", "half_to_float": "float", "float_to_half": "half"}

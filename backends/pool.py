@@ -19,12 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
-from ntgrad.backends import cache
-from ntgrad.backends.process import uninterrupted
-from ntgrad.backends.progress import bar, wanted
-from ntgrad.codegen.config import config
-from ntgrad.codegen.errors import CompileError
-from ntgrad.codegen.handlers import interrupted
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.errors import CompileError
+from ntgrad.codegen.ir.handlers import interrupted
+
+from . import cache
+from .process import uninterrupted
+from .progress import bar, wanted
 
 IDLE = 30.0                   # seconds without a job after which a worker ends
 SLOW = 1.0                    # seconds of building after which a terminal shows how far it is,

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any, Callable
 
-from ntgrad.codegen.errors import DeviceError
+from ntgrad.codegen.ir.errors import DeviceError
 
 _signal: Any = import_module("_signal")   # signal's own functions look their arguments up in enums, which takes ten times as long
 

@@ -1,11 +1,11 @@
-"""Peak rates of devices, from which the bound of a kernel is computed (``codegen/bound.py``).
+"""Peak rates of devices, from which the bound of a kernel is computed (``codegen/choose/bound.py``).
 
 No launch can be faster than its bound, so these are peaks: operations of a core in a clock, times cores, times the clock. A
 "core" of a cloud machine may be half of one, and a GPU's clock falls under load, so products reach 80 % at most.
 """
 from __future__ import annotations
 
-from ntgrad.codegen.target import Rates
+from ntgrad.codegen.ir.target import Rates
 
 # Of one core (an SM) in one clock. A fused multiplication and addition counts as two.
 #

@@ -3,8 +3,7 @@ from __future__ import annotations
 
 from math import prod
 
-from ntgrad.backends.base import KernelSource, ProgramSpec, grid_of
-from ntgrad.codegen.records import (
+from ntgrad.codegen.index.records import (
   COUNTS,
   DIM,
   DTYPE,
@@ -20,7 +19,9 @@ from ntgrad.codegen.records import (
   Sequence,
   Several,
 )
-from ntgrad.codegen.sizes import evaluator
+from ntgrad.codegen.index.sizes import evaluator
+
+from .base import KernelSource, ProgramSpec, grid_of
 
 MOST = 1 << 16   # work-items of a group, and what else no device has more of
 OPTIONS = Sequence(Several(STR, INT))

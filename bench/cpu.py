@@ -34,7 +34,8 @@ from measure import BLOCK, Meter, cores, dropped, load, processor, seconds, sync
 from rows import EXAMPLES, FAST, SLOW, Row, example, module_of, table, training  # noqa: E402
 
 import ntgrad  # noqa: E402
-from ntgrad import Device, Tensor, nn, origins  # noqa: E402
+from ntgrad import Device, Tensor, nn  # noqa: E402
+from ntgrad.graph import origins  # noqa: E402
 
 try:
   import torch as _torch  # type: ignore[import-not-found,unused-ignore]

@@ -144,7 +144,7 @@ def one_cubin(name: str, chip: str) -> dict[str, Any]:
   """A kernel for a GPU that need not be here, with the first choice of block sizes."""
   from ntgrad.backends.cuda import compiler
   from ntgrad.backends.cuda.renderer import TritonRenderer
-  from ntgrad.codegen.config import config
+  from ntgrad.codegen.ir.config import config
   from ntgrad.engine import device as engine
   compiler._triton()
   device: Any = SimpleNamespace(renderer=TritonRenderer(capability=compiler.capability(chip)), name=chip)

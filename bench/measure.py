@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any, Callable, Self
 
 from ntgrad import Device
-from ntgrad.codegen.candidates import refusals
+from ntgrad.codegen.choose.candidates import refusals
 from ntgrad.engine import realize as engine
 from ntgrad.engine.device import get_device
 

@@ -20,12 +20,12 @@ import numpy as np  # noqa: E402
 
 from ntgrad import Tensor  # noqa: E402
 from ntgrad.codegen import pipeline  # noqa: E402
-from ntgrad.codegen.axes import merge_axes, split_axes  # noqa: E402
-from ntgrad.codegen.bound import work_of  # noqa: E402
-from ntgrad.codegen.errors import NtgradError  # noqa: E402
+from ntgrad.codegen.choose.bound import work_of  # noqa: E402
+from ntgrad.codegen.choose.optimize import Choice, Search, after  # noqa: E402
+from ntgrad.codegen.ir.errors import NtgradError  # noqa: E402
 from ntgrad.codegen.kernel import Kernel  # noqa: E402
-from ntgrad.codegen.optimize import Choice, Search, after  # noqa: E402
-from ntgrad.codegen.parts import Parts  # noqa: E402
+from ntgrad.codegen.opts.merged_axes import merge_axes, split_axes  # noqa: E402
+from ntgrad.codegen.passes.parts import Parts  # noqa: E402
 from ntgrad.engine.compile import rendered  # noqa: E402
 from ntgrad.engine.device import get_device  # noqa: E402
 from ntgrad.engine.search import contents  # noqa: E402

@@ -24,10 +24,10 @@ sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != Path(__file__)
 from ntgrad import Device, Tensor, config  # noqa: E402
 from ntgrad.backends.base import Device as Backend  # noqa: E402
 from ntgrad.codegen import index as ix  # noqa: E402
-from ntgrad.codegen.dtype import DType, dtypes  # noqa: E402
 from ntgrad.codegen.index import Dim, Size  # noqa: E402
+from ntgrad.codegen.ir.dtype import DType, dtypes  # noqa: E402
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UnaryOps, UOp  # noqa: E402
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param  # noqa: E402
-from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp  # noqa: E402
 from ntgrad.engine.compile import programs  # noqa: E402
 from ntgrad.engine.device import get_device  # noqa: E402
 

@@ -1,14 +1,14 @@
 """Kernels by hand: Opts one after the other, then the list of UOps."""
 from __future__ import annotations
 
-from .errors import OptError
+from .choose.optimize import optimize
+from .ir.errors import OptError
+from .ir.target import Target
+from .ir.uop import Ops, UOp
 from .kernel import Axis, AxisKind, Kernel, Param, Shape
-from .listing import UOpList
-from .optimize import optimize
+from .kernel.linear import UOpList
 from .opts import Local, Opt, Serial, Unroll, Upcast, Vectorize
 from .pipeline import linearize
-from .target import Target
-from .uop import Ops, UOp
 
 ROUNDS = (AxisKind.GRID, AxisKind.LOCAL, AxisKind.LOOP)   # gone through; axes of other kinds are written out
 

@@ -4,7 +4,7 @@
     --opts, additions--> parts --expand--> expanded --place--> ordered --widths--> linear --floats, dots, sums, wholes--> linear
 
 The last four are for targets with blocks, whose renderers run them before they write. After ``opts`` nothing chooses.
-``VERIFY=1`` checks the form after every pass (``spec.py``), ``SHOW=expand,place`` prints it after these, ``python -m ntgrad
+``VERIFY=1`` checks the form after every pass (``verify/``), ``SHOW=expand,place`` prints it after these, ``python -m ntgrad
 passes`` prints the list.
 """
 from __future__ import annotations
@@ -12,28 +12,28 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Callable
 
-from .additions import limit_additions
-from .blocks import find_dots, keep_blocks, widen_floats
-from .choose import choose, choose_statements
-from .config import config
-from .errors import ConfigError
-from .expand import expand
+from .choose.chooser import choose, choose_statements
+from .explain.printing import form_text
+from .ir.config import config
+from .ir.errors import ConfigError
+from .ir.target import Target
 from .kernel import Kernel
-from .listing import UOpList
-from .parts import Parts
-from .place import place
-from .printing import form_text
-from .scales import lower_scales
-from .scans import lower_scans
-from .scatters import spread_scatters
-from .selections import may_select, select
-from .sorts import lower_sorts
-from .spec_forms import verify_form
-from .statements import cut
-from .target import Target
-from .tiles import cover_tiles, keep_tiles, lower_tiles
-from .wholes import branch_whole
-from .widths import lower_index
+from .kernel.blocks import find_dots, keep_blocks, widen_floats
+from .kernel.linear import UOpList
+from .passes.additions import limit_additions
+from .passes.expand import expand
+from .passes.parts import Parts
+from .passes.place import place
+from .passes.scales import lower_scales
+from .passes.scans import lower_scans
+from .passes.scatters import spread_scatters
+from .passes.selections import may_select, select
+from .passes.sorts import lower_sorts
+from .passes.statements import cut
+from .passes.tiles import cover_tiles, keep_tiles, lower_tiles
+from .passes.wholes import branch_whole
+from .passes.widths import lower_index
+from .verify.forms import verify_form
 
 
 @dataclass(frozen=True)

@@ -4,29 +4,29 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import dtypes, get_default_dtype, set_default_dtype
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import dtypes, get_default_dtype, set_default_dtype
+from ntgrad.compat.public import show
 from ntgrad.engine import override_reader
 from ntgrad.engine.device import Device
-from ntgrad.modes import no_grad
-from ntgrad.public import show
+from ntgrad.graph.modes import no_grad
+from ntgrad.graph.variable import Variable
 from ntgrad.tensor import Tensor
-from ntgrad.variable import Variable
 
 if TYPE_CHECKING:   # what is imported when it is asked for
   from ntgrad import errors as errors, helpers as helpers, nn as nn
   from ntgrad.capture.jit import TinyJit as TinyJit, jit as jit
-  from ntgrad.custom import Function as Function
-  from ntgrad.ejecting import override as override
-  from ntgrad.helpers import Context as Context, GlobalCounters as GlobalCounters, getenv as getenv
-  from ntgrad.modes import (
+  from ntgrad.engine.profile import profile as profile
+  from ntgrad.graph.modes import (
     enable_grad as enable_grad,
     inference_mode as inference_mode,
     is_grad_enabled as is_grad_enabled,
     set_grad_enabled as set_grad_enabled,
   )
-  from ntgrad.profiling import profile as profile
+  from ntgrad.helpers import Context as Context, GlobalCounters as GlobalCounters, getenv as getenv
+  from ntgrad.tensor.custom import Function as Function
   from ntgrad.tensor.random import Generator as Generator, default_generator as default_generator
+  from ntgrad.tile.eject import override as override
 
 from_dlpack = Tensor.from_dlpack
 override_reader.read = lambda path: import_module("ntgrad.tile.exported").read_file(path)
@@ -35,12 +35,13 @@ Tensor._array_api = staticmethod(lambda: import_module("ntgrad.array_api"))
 __version__ = "0.1.0"
 
 _LAZY = {"jit": ("ntgrad.capture.jit", "jit"), "TinyJit": ("ntgrad.capture.jit", "TinyJit"), "nn": ("ntgrad.nn", None),
-         "Function": ("ntgrad.custom", "Function"), "profile": ("ntgrad.profiling", "profile"),
-         "override": ("ntgrad.ejecting", "override"),
+         "Function": ("ntgrad.tensor.custom", "Function"), "profile": ("ntgrad.engine.profile", "profile"),
+         "override": ("ntgrad.tile.eject", "override"),
          "errors": ("ntgrad.errors", None), "helpers": ("ntgrad.helpers", None),
          "Context": ("ntgrad.helpers", "Context"), "GlobalCounters": ("ntgrad.helpers", "GlobalCounters"),
          "getenv": ("ntgrad.helpers", "getenv"),
-         **{name: ("ntgrad.modes", name) for name in ("enable_grad", "inference_mode", "is_grad_enabled", "set_grad_enabled")},
+         **{name: ("ntgrad.graph.modes", name)
+            for name in ("enable_grad", "inference_mode", "is_grad_enabled", "set_grad_enabled")},
          "Generator": ("ntgrad.tensor.random", "Generator"), "default_generator": ("ntgrad.tensor.random", "default_generator")}
 
 
@@ -50,7 +51,7 @@ def __getattr__(name: str) -> Any:
     found = import_module(module) if attribute is None else getattr(import_module(module), attribute)
   else:
     from ntgrad.functions import MISSING, find
-    from ntgrad.namespace import dtype, room
+    from ntgrad.functions.namespace import dtype, room
     found = room(name) or dtype(name) or find(name)   # torch.long is a dtype
     if found is MISSING: raise AttributeError(name)
   return found

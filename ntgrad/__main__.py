@@ -56,7 +56,7 @@ COMMANDS = {"passes": passes, "size": size}
 
 if __name__ == "__main__":
   if sys.argv[1:2] == ["profile"] and len(sys.argv) > 2:
-    from ntgrad.profiling import run
+    from ntgrad.engine.profile import run
     run(sys.argv[2], sys.argv[3:])
   elif sys.argv[1:2] == ["eject"] and len(sys.argv) > 2:
     import argparse
@@ -65,7 +65,7 @@ if __name__ == "__main__":
     parser.add_argument("--kernel", default="*", help="a pattern that names of kernels fit")
     parser.add_argument("-o", default="mine", metavar="FOLDER", help="where the files go")
     given, rest = parser.parse_known_args(sys.argv[2:])
-    from ntgrad.ejecting import eject
+    from ntgrad.tile.eject import eject
     eject(given.script, rest, given.kernel, given.o)
   elif len(sys.argv) == 2 and sys.argv[1] in COMMANDS: COMMANDS[sys.argv[1]]()
   else: sys.exit(f"usage: python -m ntgrad {'|'.join(COMMANDS)}|profile|eject script.py [argument ...]")

@@ -11,12 +11,12 @@ import builtins
 import math
 from typing import Any, Callable, NamedTuple, Sequence
 
-from ntgrad.codegen.dtype import DType, dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, ShapeError
+from ntgrad.codegen.ir.dtype import DType, dtypes, promote
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
+from ntgrad.compat.public import show
 from ntgrad.engine.device import KINDS, Device
 from ntgrad.functions.kinds import broadcast_shapes, finfo as finfo, iinfo as iinfo
-from ntgrad.graph import UINTS
-from ntgrad.public import show
+from ntgrad.graph.nodes import UINTS
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.elementwise import scalar_dtype
 

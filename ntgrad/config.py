@@ -1,4 +1,4 @@
-"""The settings (see ``ntgrad.codegen.config``).
+"""The settings (see ``ntgrad.codegen.ir.config``).
 
 ``ntgrad.config`` is the object ``config``. Importing this module would put the module in its place, so the module
 behaves as the object.
@@ -9,7 +9,7 @@ import sys as _sys
 from types import ModuleType as _ModuleType
 from typing import Any as _Any
 
-from ntgrad.codegen.config import Config, config
+from ntgrad.codegen.ir.config import Config, config
 
 
 class _Settings(_ModuleType):

@@ -10,20 +10,29 @@ from weakref import ref
 
 import numpy as np
 
-from ntgrad import graph, origins
-from ntgrad.alias import Alias, Move, View, onto, repeats, watchers
 from ntgrad.backends.memory import host_room
-from ntgrad.checks import Valued, checked, of_kind, real_number, whole_number
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError, AssignError, AxisError, DTypeError, GradientError, ScalarError, ShapeError, shown
-from ntgrad.codegen.uop import MOVEMENT, Ops, UOp
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import (
+  ArgumentError,
+  AssignError,
+  AxisError,
+  DTypeError,
+  GradientError,
+  ScalarError,
+  ShapeError,
+  shown,
+)
+from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp
 from ntgrad.engine.device import Device, DeviceName, device_name
-from ntgrad.host import MAX_DIMS, host_view, is_host_view
-from ntgrad.modes import mode
-from ntgrad.names import Names, Places, aligned, at, axes_of, axis_of, fit_aligned, given, moved, text
-from ntgrad.stamps import Stamped
-from ntgrad.variable import Bound
+from ntgrad.graph import nodes as graph, origins
+from ntgrad.graph.alias import Alias, Move, View, onto, repeats, watchers
+from ntgrad.graph.checks import Valued, checked, of_kind, real_number, whole_number
+from ntgrad.graph.host import MAX_DIMS, host_view, is_host_view
+from ntgrad.graph.modes import mode
+from ntgrad.graph.names import Names, Places, aligned, at, axes_of, axis_of, fit_aligned, given, moved, text
+from ntgrad.graph.stamps import Stamped
+from ntgrad.graph.variable import Bound
 
 _frame, _internal = sys._getframe, origins.internal
 _user: CodeType | None = None   # the user's code that made a tensor before

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ntgrad.autograd import _listed, functional, grad as gradients
-from ntgrad.checks import Ints, checked
-from ntgrad.codegen.errors import ArgumentError, shown
+from ntgrad.codegen.ir.errors import ArgumentError, shown
+from ntgrad.compat.public import show
 from ntgrad.functions.settings import vmap
-from ntgrad.modes import enable_grad, mode
-from ntgrad.public import show
+from ntgrad.graph.checks import Ints, checked
+from ntgrad.graph.modes import enable_grad, mode
 from ntgrad.tensor import Tensor
 
 Fn = Callable[..., Any]

@@ -13,11 +13,11 @@ from contextlib import AbstractContextManager, ContextDecorator
 from types import TracebackType
 from typing import Any, Callable, TypeVar
 
-from ntgrad.checks import checked
-from ntgrad.codegen.config import Config, config
-from ntgrad.codegen.errors import ArgumentError, ConfigError
+from ntgrad.codegen.ir.config import Config, config
+from ntgrad.codegen.ir.errors import ArgumentError, ConfigError
+from ntgrad.compat.public import show
 from ntgrad.engine.device import Device
-from ntgrad.public import show
+from ntgrad.graph.checks import checked
 
 T = TypeVar("T")
 COLORS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")

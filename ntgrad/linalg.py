@@ -3,12 +3,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ntgrad.checks import Operand, checked
-from ntgrad.codegen.errors import ArgumentError, ShapeError
-from ntgrad.functions.made import function, functions
-from ntgrad.public import show
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
+from ntgrad.compat.public import show
+from ntgrad.graph.checks import Operand, checked
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.linalg import SVD
+from ntgrad.tensor.made import function, functions
 
 _TABLE = functions({
   "A": "det inv slogdet",

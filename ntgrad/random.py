@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ntgrad.checks import flag
+from ntgrad.compat.public import show
 from ntgrad.functions.making import get_rng_state, initial_seed, manual_seed, seed, set_rng_state
-from ntgrad.public import show
+from ntgrad.graph.checks import flag
 from ntgrad.tensor.random import default_generator
 
 

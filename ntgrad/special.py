@@ -3,11 +3,11 @@ from __future__ import annotations
 
 import math
 
-from ntgrad.checks import Operand, checked
-from ntgrad.codegen.errors import ArgumentError
-from ntgrad.functions.made import function, functions
-from ntgrad.public import show
+from ntgrad.codegen.ir.errors import ArgumentError
+from ntgrad.compat.public import show
+from ntgrad.graph.checks import Operand, checked
 from ntgrad.tensor import Tensor
+from ntgrad.tensor.made import function, functions
 
 _TABLE = functions({
   "input": "digamma erf erfc erfinv exp2 expit:sigmoid expm1 gammaln:lgamma log1p psi:digamma sinc",

@@ -56,8 +56,8 @@ def _older_objects_are_not_looked_through() -> None:
 @pytest.fixture
 def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
   """A kernel is printed when it is made, once a process: a test that reads what was printed must not be the second."""
-  from ntgrad.codegen.recent import Recent
-  from ntgrad.engine import compile, plans, report
+  from ntgrad.codegen.ir.recent import Recent
+  from ntgrad.engine import compile, planner as plans, report
   for module, name in ((compile, "_programs"), (plans, "_plans"), (plans, "_sized"), (plans, "_general"), (report, "_known")):
     monkeypatch.setattr(module, name, Recent(64))
   monkeypatch.setattr(compile, "_by_spec", WeakValueDictionary())   # what older tests still hold has an older name
@@ -80,7 +80,7 @@ def _settings_are_given_back() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _what_is_chosen_applies() -> Iterator[None]:
   """A list of Opts that a chooser made and the kernel refuses is a defect, though the user gets another list."""
-  from ntgrad.codegen.candidates import refusals
+  from ntgrad.codegen.choose.candidates import refusals
   refusals.clear()
   yield
   left = list(map(str, refusals))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 

@@ -7,10 +7,11 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Sequence
 
-from ntgrad.backends.cstyle.language import NARROW
-from ntgrad.codegen.dtype import dtypes
 from ntgrad.codegen.index import bounds, linear, vmin
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, memoized
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, memoized
+
+from .language import NARROW
 
 _INLINABLE = frozenset((Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.VECTORIZE, Ops.GEP))
 _WRAPS = frozenset((BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.SHL, UnaryOps.NEG))

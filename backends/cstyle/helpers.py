@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Callable, ClassVar, Mapping
 
-from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.ir.errors import CompileError
 
 
 @dataclass(frozen=True)

@@ -10,34 +10,17 @@ import re
 from collections import Counter
 from typing import Sequence
 
-from ntgrad.backends.base import KernelSource, size_names
-from ntgrad.backends.cstyle.analysis import accumulator, after, analyse, factor
-from ntgrad.backends.cstyle.helpers import FUNCTIONS as BUILTIN, SIGNED, SIZES, Type
-from ntgrad.backends.cstyle.language import (
-  ADD,
-  AND,
-  ATOM,
-  COND,
-  EQUAL,
-  KEYWORDS,
-  LAND,
-  LESS,
-  LOR,
-  MUL,
-  NARROW,
-  OR,
-  SHIFT,
-  UNARY,
-  XOR,
-  Language,
-  Text,
-)
-from ntgrad.codegen.dtype import DType, cast_number, dtypes
-from ntgrad.codegen.errors import CompileError
-from ntgrad.codegen.functions import FUNCTIONS, refusal
 from ntgrad.codegen.index import vmax, vmin
-from ntgrad.codegen.sizes import arguments
-from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, UnaryOps, UOp, step_of
+from ntgrad.codegen.index.sizes import arguments
+from ntgrad.codegen.ir.dtype import DType, cast_number, dtypes
+from ntgrad.codegen.ir.errors import CompileError
+from ntgrad.codegen.ir.functions import FUNCTIONS, refusal
+from ntgrad.codegen.ir.uop import COMPARE, BinaryOps, Ops, UnaryOps, UOp, step_of
+
+from ..base import KernelSource, size_names
+from .analysis import accumulator, after, analyse, factor
+from .helpers import FUNCTIONS as BUILTIN, SIGNED, SIZES, Type
+from .language import ADD, AND, ATOM, COND, EQUAL, KEYWORDS, LAND, LESS, LOR, MUL, NARROW, OR, SHIFT, UNARY, XOR, Language, Text
 
 _INFIX = {
   BinaryOps.ADD: (" + ", ADD),

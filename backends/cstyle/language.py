@@ -6,12 +6,13 @@ from typing import Sequence
 
 import numpy as np
 
-from ntgrad.backends.base import Renderer
-from ntgrad.backends.cstyle.helpers import Library, Source, Type
-from ntgrad.codegen.dtype import DType, dtypes, held
-from ntgrad.codegen.errors import CompileError
-from ntgrad.codegen.sizes import Dim
-from ntgrad.codegen.uop import UOp
+from ntgrad.codegen.index.sizes import Dim
+from ntgrad.codegen.ir.dtype import DType, dtypes, held
+from ntgrad.codegen.ir.errors import CompileError
+from ntgrad.codegen.ir.uop import UOp
+
+from ..base import Renderer
+from .helpers import Library, Source, Type
 
 NARROW = frozenset((dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2))
 # the type of a dtype's values, and of its elements in memory, as Type.base

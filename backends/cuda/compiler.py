@@ -19,12 +19,13 @@ from importlib import metadata
 from types import ModuleType
 from typing import Any, Callable, Sequence, TypeVar
 
-from ntgrad.backends import cache, pool
-from ntgrad.backends.base import KernelSource, ProgramSpec
-from ntgrad.backends.process import temporary
-from ntgrad.codegen import records
-from ntgrad.codegen.errors import CompileError
-from ntgrad.codegen.recent import Recent
+from ntgrad.codegen.index import records
+from ntgrad.codegen.ir.errors import CompileError
+from ntgrad.codegen.ir.recent import Recent
+
+from .. import cache, pool
+from ..base import KernelSource, ProgramSpec
+from ..process import temporary
 
 LOCK = threading.RLock()      # Triton's settings, and its language while the interpreter stands in for it, are global
 os.register_at_fork(after_in_child=LOCK._at_fork_reinit)   # type: ignore[attr-defined]

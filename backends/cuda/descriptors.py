@@ -20,10 +20,10 @@ from itertools import pairwise
 from typing import Mapping, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.blocks import gate_of, loads_zero
 from ntgrad.codegen.index import conjuncts
-from ntgrad.codegen.sizes import Dim, as_sizes, dim_text, size_terms
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp, toposort
+from ntgrad.codegen.index.sizes import Dim, as_sizes, dim_text, size_terms
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
+from ntgrad.codegen.kernel.blocks import gate_of, loads_zero
 
 MARK = "tma"          # the arg of a LOAD or STORE that may go by descriptor
 CAPABILITY = 90       # the first chips that have them

@@ -19,18 +19,19 @@ from typing import Any, Callable, Iterator, Sequence
 
 import numpy as np
 
-from ntgrad.backends import rates
-from ntgrad.backends.base import Device, Graph, Node, Program, ProgramSpec, remade
-from ntgrad.backends.cuda import compiler, driver as nvidia
-from ntgrad.backends.cuda.compiler import Binary
-from ntgrad.backends.cuda.driver import Events, Parameters, Staging, available, call, check
-from ntgrad.backends.cuda.graph import CUDAGraph
-from ntgrad.backends.cuda.renderer import CLOCK, TARGET, TritonRenderer, launch_grid
-from ntgrad.backends.memory import Pooled
-from ntgrad.backends.process import forked
-from ntgrad.codegen.config import config
-from ntgrad.codegen.errors import CompileError, DeviceError, OutOfMemoryError, StateError
-from ntgrad.codegen.handlers import not_in_handler
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.errors import CompileError, DeviceError, OutOfMemoryError, StateError
+from ntgrad.codegen.ir.handlers import not_in_handler
+
+from .. import rates
+from ..base import Device, Graph, Node, Program, ProgramSpec, remade
+from ..memory import Pooled
+from ..process import forked
+from . import compiler, driver as nvidia
+from .compiler import Binary
+from .driver import Events, Parameters, Staging, available, call, check
+from .graph import CUDAGraph
+from .renderer import CLOCK, TARGET, TritonRenderer, launch_grid
 
 _ALIGN = 512                  # sizes are multiples of it, as the allocator's are
 _KEEP = 0.5                   # of the device's memory may lie unused in the pool

@@ -11,10 +11,11 @@ from typing import Any, Callable, Sequence
 
 import numpy as np
 
-from ntgrad.backends.cuda import compiler
-from ntgrad.backends.numpy.memory import Array
-from ntgrad.backends.process import Driver
-from ntgrad.codegen.errors import DeviceError
+from ntgrad.codegen.ir.errors import DeviceError
+
+from ..numpy.memory import Array
+from ..process import Driver
+from . import compiler
 
 OLDEST = 80                            # compute capability that kernels are made for
 RING = 32 << 20                        # bytes of pinned memory that copies pass through

@@ -6,13 +6,14 @@ from typing import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ntgrad.backends.cuda.facts import Facts, triton_type
-from ntgrad.codegen.blocks import FP8, NARROW
-from ntgrad.codegen.dtype import DType, cast_number, dtypes, held
-from ntgrad.codegen.errors import CompileError
-from ntgrad.codegen.functions import FUNCTIONS
 from ntgrad.codegen.index import Size, vmax, vmin
-from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+from ntgrad.codegen.ir.dtype import DType, cast_number, dtypes, held
+from ntgrad.codegen.ir.errors import CompileError
+from ntgrad.codegen.ir.functions import FUNCTIONS
+from ntgrad.codegen.ir.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+from ntgrad.codegen.kernel.blocks import FP8, NARROW
+
+from .facts import Facts, triton_type
 
 # precedences of Python, the tightest first
 ATOM, UNARY, MUL, ADD, SHIFT, AND, XOR, OR, CMP, ANY = range(10)

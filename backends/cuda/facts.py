@@ -10,9 +10,11 @@ from collections import Counter, defaultdict
 from sys import maxsize
 from typing import Callable, Mapping, NamedTuple, Sequence
 
-from ntgrad.backends.base import size_names
-from ntgrad.backends.cuda.descriptors import Box, find_boxes
-from ntgrad.codegen.blocks import (
+from ntgrad.codegen.index import Size
+from ntgrad.codegen.ir.dtype import DType
+from ntgrad.codegen.ir.errors import CompileError
+from ntgrad.codegen.ir.uop import COMPARE, BinaryOps, Ops, UnaryOps, UOp, toposort
+from ntgrad.codegen.kernel.blocks import (
   NARROW,
   accesses_variable,
   accumulator,
@@ -24,10 +26,9 @@ from ntgrad.codegen.blocks import (
   sources,
   terms,
 )
-from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.errors import CompileError
-from ntgrad.codegen.index import Size
-from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, UnaryOps, UOp, toposort
+
+from ..base import size_names
+from .descriptors import Box, find_boxes
 
 # a bit less is another number
 _STEPS = frozenset((UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND, BinaryOps.IDIV, BinaryOps.MOD))

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Sequence, cast
 
-from ntgrad.backends.base import Graph, Node
-from ntgrad.backends.cuda.driver import Parameters, call, check
+from ..base import Graph, Node
+from .driver import Parameters, call, check
 
 if TYPE_CHECKING:
-  from ntgrad.backends.cuda.device import CUDADevice, CUDAProgram
+  from .device import CUDADevice, CUDAProgram
 
 _NAMED = 8   # kernels, in an error
 

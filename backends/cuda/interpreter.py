@@ -16,14 +16,15 @@ from typing import Any, Callable, Iterator, Sequence
 import ml_dtypes
 import numpy as np
 
-from ntgrad.backends.base import Program, ProgramSpec
-from ntgrad.backends.cuda import compiler
-from ntgrad.backends.cuda.descriptors import UNIT
-from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer, launch_grid
-from ntgrad.backends.numpy.device import NumpyDevice
-from ntgrad.backends.numpy.functions import erf
-from ntgrad.backends.numpy.memory import Array
-from ntgrad.codegen.errors import CompileError, VerifyError
+from ntgrad.codegen.ir.errors import CompileError, VerifyError
+
+from ..base import Program, ProgramSpec
+from ..numpy.device import NumpyDevice
+from ..numpy.functions import erf
+from ..numpy.memory import Array
+from . import compiler
+from .descriptors import UNIT
+from .renderer import TARGET, TritonRenderer, launch_grid
 
 try:
   import triton.language as tl

@@ -12,24 +12,25 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import Callable, Mapping, Sequence
 
-from ntgrad.backends.base import KernelSource, ProgramSpec, Renderer, grid_of
-from ntgrad.backends.cuda import helpers
-from ntgrad.backends.cuda.descriptors import CAPABILITY, Box, Layout
-from ntgrad.backends.cuda.expressions import ADD, AND, ANY, ATOM, CMP, MUL, Text, constant, operand, permuted, sizes, zero
-from ntgrad.backends.cuda.facts import triton_type
-from ntgrad.backends.cuda.variables import Variables
-from ntgrad.backends.rates import of_nvidia
 from ntgrad.codegen import index as ix, pipeline
-from ntgrad.codegen.blocks import FP8, accesses_variable, accumulator, gate_of, is_dot, loads_zero
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.estimate import warps_for
-from ntgrad.codegen.functions import FUNCTIONS, identity
+from ntgrad.codegen.choose.estimate import warps_for
 from ntgrad.codegen.index import Size
-from ntgrad.codegen.listing import UOpList
-from ntgrad.codegen.sizes import Dim, arguments, dim_text, sizes_of
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp, step_of
+from ntgrad.codegen.index.sizes import Dim, arguments, dim_text, sizes_of
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.functions import FUNCTIONS, identity
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, step_of
+from ntgrad.codegen.kernel.blocks import FP8, accesses_variable, accumulator, gate_of, is_dot, loads_zero
+from ntgrad.codegen.kernel.linear import UOpList
+
+from ..base import KernelSource, ProgramSpec, Renderer, grid_of
+from ..rates import of_nvidia
+from . import helpers
+from .descriptors import CAPABILITY, Box, Layout
+from .expressions import ADD, AND, ANY, ATOM, CMP, MUL, Text, constant, operand, permuted, sizes, zero
+from .facts import triton_type
+from .variables import Variables
 
 CLOCK = 1.98e9   # of an H100, the greatest
 TARGET = Target("triton", lanes=1, registers=255, cores=132, local_memory=227 << 10, cache=50 << 20, bandwidth=3e12, blocks=True,

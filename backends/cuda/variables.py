@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
-from ntgrad.backends.cuda.expressions import AND, ANY, ATOM, Expressions, Text, permuted, sizes, zero
-from ntgrad.backends.cuda.facts import TAKEN, triton_type
-from ntgrad.codegen.blocks import accesses_variable, gate_of, layout, terms
-from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.codegen.ir.uop import Ops, UOp
+from ntgrad.codegen.kernel.blocks import accesses_variable, gate_of, layout, terms
+
+from .expressions import AND, ANY, ATOM, Expressions, Text, permuted, sizes, zero
+from .facts import TAKEN, triton_type
 
 
 class Variables(Expressions):

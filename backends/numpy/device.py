@@ -8,16 +8,16 @@ from typing import Sequence
 
 import numpy as np
 
-from ntgrad.backends.base import Device, KernelSource, Program, ProgramSpec, Renderer, grid_of
-from ntgrad.backends.memory import from_system, host_room
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.errors import OutOfMemoryError, VerifyError
-from ntgrad.codegen.listing import UOpList
-from ntgrad.codegen.sizes import about, arguments, dim_text, evaluator
-from ntgrad.codegen.spec import verify_linear
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.codegen.index.sizes import about, arguments, dim_text, evaluator
+from ntgrad.codegen.ir.errors import OutOfMemoryError, VerifyError
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import Ops, UOp
+from ntgrad.codegen.kernel.linear import UOpList
+from ntgrad.codegen.verify.linear import verify_linear
 
+from ..base import Device, KernelSource, Program, ProgramSpec, Renderer, grid_of
+from ..memory import from_system, host_room
 from .evaluate import Evaluator
 from .memory import Array
 

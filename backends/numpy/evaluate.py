@@ -12,12 +12,12 @@ from typing import Callable, Iterable, Iterator, Mapping, NamedTuple, NoReturn, 
 
 import numpy as np
 
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import VerifyError
 from ntgrad.codegen.index import Size
-from ntgrad.codegen.listing import UOpList
-from ntgrad.codegen.sizes import evaluator
-from ntgrad.codegen.uop import Ops, UOp, step_of
+from ntgrad.codegen.index.sizes import evaluator
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import VerifyError
+from ntgrad.codegen.ir.uop import Ops, UOp, step_of
+from ntgrad.codegen.kernel.linear import UOpList
 
 from .functions import cast, function
 from .memory import Array, Memory, Tracker

@@ -10,9 +10,9 @@ from typing import Callable
 
 import numpy as np
 
-from ntgrad.codegen.dtype import DType, dtypes, to_narrow
-from ntgrad.codegen.functions import FUNCTIONS
-from ntgrad.codegen.uop import BinaryOps, TernaryOps, UnaryOps
+from ntgrad.codegen.ir.dtype import DType, dtypes, to_narrow
+from ntgrad.codegen.ir.functions import FUNCTIONS
+from ntgrad.codegen.ir.uop import BinaryOps, TernaryOps, UnaryOps
 
 from .memory import Array
 

@@ -2,8 +2,9 @@
 between."""
 from __future__ import annotations
 
-from ntgrad.backends.cstyle.language import NARROW, STORED, VALUES
-from ntgrad.codegen.dtype import DType
+from ntgrad.codegen.ir.dtype import DType
+
+from ..cstyle.language import NARROW, STORED, VALUES
 
 
 def pragmas(d: DType) -> tuple[str, ...]:

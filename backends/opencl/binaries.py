@@ -16,8 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ntgrad.backends.process import temporary
-from ntgrad.codegen.records import STR, TEXT, ZIPPED, Maybe, Sequence, Several, packed, unpacked
+from ntgrad.codegen.index.records import STR, TEXT, ZIPPED, Maybe, Sequence, Several, packed, unpacked
+
+from ..process import temporary
 
 # its source; its binary, or PoCL's files of it, by their paths in PoCL's folder: the first two parts are the program's
 FORM = Several(TEXT, Maybe(ZIPPED), Sequence(Several(STR, ZIPPED)))

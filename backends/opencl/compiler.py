@@ -18,16 +18,17 @@ from pathlib import Path
 from typing import Any, Callable, Iterable, Sequence
 from weakref import WeakValueDictionary
 
-from ntgrad.backends import cache, pool
-from ntgrad.backends.base import ProgramSpec
-from ntgrad.backends.opencl import binaries
-from ntgrad.backends.opencl.cpuname import missing
-from ntgrad.backends.opencl.declared import WITHOUT_HEADER, declared
-from ntgrad.codegen.config import config
-from ntgrad.codegen.errors import CompileError, StateError
-from ntgrad.codegen.handlers import keep_handlers, not_in_handler
-from ntgrad.codegen.recent import Recent
-from ntgrad.codegen.records import BYTES, STR, OneOf, Several, Table
+from ntgrad.codegen.index.records import BYTES, STR, OneOf, Several, Table
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.errors import CompileError, StateError
+from ntgrad.codegen.ir.handlers import keep_handlers, not_in_handler
+from ntgrad.codegen.ir.recent import Recent
+
+from .. import cache, pool
+from ..base import ProgramSpec
+from . import binaries
+from .cpuname import missing
+from .declared import WITHOUT_HEADER, declared
 
 OPTIONS = "-cl-std=CL1.2 -w"
 GROUP = 6                     # kernels in one program at most

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from ntgrad.backends.cstyle.helpers import FUNCTIONS, SIZES
+from ..cstyle.helpers import FUNCTIONS, SIZES
 
 WITHOUT_HEADER = "-D_OPENCL_H_"   # the header's guard: it counts as read
 

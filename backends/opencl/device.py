@@ -21,24 +21,25 @@ from weakref import WeakSet
 
 import numpy as np
 
-from ntgrad.backends import pool, rates
-from ntgrad.backends.base import Graph, Node, Program, ProgramSpec, grid_of
-from ntgrad.backends.memory import Pooled
-from ntgrad.backends.opencl import binaries
-from ntgrad.backends.opencl.compiler import Compiler, is_pocl
-from ntgrad.backends.opencl.cpuname import give_name
-from ntgrad.backends.opencl.direct import CPUGraph, threads_of
-from ntgrad.backends.opencl.program import SMALL_GRID, OpenCLProgram, Part
-from ntgrad.backends.opencl.renderer import OpenCLRenderer, pretended
-from ntgrad.backends.opencl.selftest import Functions
-from ntgrad.backends.opencl.threads import Threads, allocated, works_like_this
-from ntgrad.backends.process import Driver, forked
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import CompileError, DeviceError, OutOfMemoryError
 from ntgrad.codegen.index import Size
-from ntgrad.codegen.recent import Recent
-from ntgrad.codegen.target import Target
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import CompileError, DeviceError, OutOfMemoryError
+from ntgrad.codegen.ir.recent import Recent
+from ntgrad.codegen.ir.target import Target
+
+from .. import pool, rates
+from ..base import Graph, Node, Program, ProgramSpec, grid_of
+from ..memory import Pooled
+from ..process import Driver, forked
+from . import binaries
+from .compiler import Compiler, is_pocl
+from .cpuname import give_name
+from .direct import CPUGraph, threads_of
+from .program import SMALL_GRID, OpenCLProgram, Part
+from .renderer import OpenCLRenderer, pretended
+from .selftest import Functions
+from .threads import Threads, allocated, works_like_this
 
 _KEEP = 0.25                  # of the device's memory may lie unused in the pool
 _MOST_LOCAL = 512 << 10       # bytes of a CPU's local memory that are used

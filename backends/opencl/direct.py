@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Sequence, cast
 
 import numpy as np
 
-from ntgrad.backends.base import Graph, Node
-from ntgrad.backends.opencl.threads import TESTED, WORTH_WAKING, Launch, Record, Threads, spec
+from ..base import Graph, Node
+from .threads import TESTED, WORTH_WAKING, Launch, Record, Threads, spec
 
 if TYPE_CHECKING:
-  from ntgrad.backends.opencl.device import OpenCLDevice
-  from ntgrad.backends.opencl.program import OpenCLProgram
+  from .device import OpenCLDevice
+  from .program import OpenCLProgram
 
 
 class CPUGraph(Graph):

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 
 import numpy as np
 
-from ntgrad.backends.base import Program, ProgramSpec, grid_of, remade
-from ntgrad.backends.opencl import binaries
-from ntgrad.backends.opencl.compiler import Unit
-from ntgrad.backends.opencl.threads import WORTH_WAKING, Launch, Record, Threads, count_locals
-from ntgrad.codegen.bound import bound
-from ntgrad.codegen.errors import CompileError, DeviceError
-from ntgrad.codegen.sizes import evaluator
+from ntgrad.codegen.choose.bound import bound
+from ntgrad.codegen.index.sizes import evaluator
+from ntgrad.codegen.ir.errors import CompileError, DeviceError
+
+from ..base import Program, ProgramSpec, grid_of, remade
+from . import binaries
+from .compiler import Unit
+from .threads import WORTH_WAKING, Launch, Record, Threads, count_locals
 
 if TYPE_CHECKING:
-  from ntgrad.backends.opencl.device import OpenCLDevice
+  from .device import OpenCLDevice
 
 SMALL_GRID = 65535   # PoCL makes other machine code for grids wider than this
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Sequence
 
-from ntgrad.backends.cstyle.helpers import Source
-from ntgrad.backends.cstyle.kernel import CStyleRenderer
-from ntgrad.backends.opencl import atomics, mathlib, prelude  # noqa: F401  (mathlib's helpers are found by name)
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.sizes import Dim
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.codegen.index.sizes import Dim
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import DType
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import Ops, UOp
+
+from ..cstyle.helpers import Source
+from ..cstyle.kernel import CStyleRenderer
+from . import atomics, mathlib, prelude  # noqa: F401  (mathlib's helpers are found by name)
 
 DEFAULT_TARGET = Target("opencl", lanes=8, registers=16, cores=2, long_index=True)   # where nothing says otherwise
 

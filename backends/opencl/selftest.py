@@ -12,11 +12,12 @@ from typing import Any, Callable
 
 import numpy as np
 
-from ntgrad.backends import cache
-from ntgrad.backends.opencl.prelude import LIBRARY, Type, either, registers
-from ntgrad.codegen.config import config
-from ntgrad.codegen.errors import DeviceError
-from ntgrad.codegen.records import COUNTS
+from ntgrad.codegen.index.records import COUNTS
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.errors import DeviceError
+
+from .. import cache
+from .prelude import LIBRARY, Type, either, registers
 
 TABLE = "opencl-functions"
 WIDTHS = (2, 3, 4, 8, 16)

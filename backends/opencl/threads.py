@@ -28,9 +28,10 @@ from typing import Any, Callable
 
 import numpy as np
 
-from ntgrad.backends.base import KernelSource, ProgramSpec
-from ntgrad.backends.memory import host_room
-from ntgrad.codegen.handlers import not_in_handler
+from ntgrad.codegen.ir.handlers import not_in_handler
+
+from ..base import KernelSource, ProgramSpec
+from ..memory import host_room
 
 PIECES = 16          # for each thread a grid is cut into so many pieces: those that end early take more
 PATIENCE = 1 << 14   # pauses (of about 50 ns) that a helper looks for work before it sleeps

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Iterable, Mapping
 
 from .. import index as ix
-from ..errors import OptError
-from ..functions import identity
+from ..index.rewrite import fold, rewrite, substitute
+from ..ir.errors import OptError
+from ..ir.functions import identity
+from ..ir.target import Target
+from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, prod
 from ..kernel import Axis, AxisKind, Kernel
-from ..rewrite import fold, rewrite, substitute
-from ..target import Target
-from ..uop import BinaryOps, Ops, TernaryOps, UOp, prod
 from .base import OnAxis, Opt, Sized
 
 __all__ = [

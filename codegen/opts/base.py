@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from dataclasses import astuple, dataclass, fields, replace
 from typing import Any, ClassVar, Iterable, Iterator
 
-from ..errors import OptError, shown
+from ..ir.errors import OptError, shown
+from ..ir.target import Target
+from ..ir.uop import Ops
 from ..kernel import Axis, AxisKind, Kernel
-from ..target import Target
-from ..uop import Ops
 
 __all__ = ["OPTS", "OnAxis", "Opt", "Opts", "PLAIN", "Sized", "read"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .. import index as ix
-from ..costs import gate_of
-from ..dtype import dtypes
-from ..errors import OptError
+from ..index.rewrite import rewrite
+from ..ir.dtype import dtypes
+from ..ir.errors import OptError
+from ..ir.uop import Ops, UOp, toposort
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel, reads_its_place
-from ..rewrite import rewrite
-from ..uop import Ops, UOp, toposort
+from ..kernel.accesses import gate_of
 from .base import Opt
 
 __all__ = ["CacheRead", "NonTemporal", "TensorDescriptor"]

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Iterator
 
 from .. import index as ix
-from ..errors import OptError
+from ..ir.errors import OptError
+from ..ir.target import Target
+from ..ir.uop import prod
 from ..kernel import Axis, AxisKind, Kernel
-from ..target import Target
-from ..uop import prod
 from .axes import Fuse, in_place_of, split
 from .base import OnAxis, Opt, Opts, Sized
 from .memory import TensorDescriptor

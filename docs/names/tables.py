@@ -1,6 +1,6 @@
 """Writes docs/coming-from-pytorch.md and docs/coming-from-tinygrad.md: each public name there, and what it is here or why not.
 
-    python docs/names/tables.py               # writes both, and ntgrad/absent.py
+    python docs/names/tables.py               # writes both, and ntgrad/compat/absent.py
     python docs/names/tables.py --check       # names of which nothing is known
     python docs/names/tables.py --parameters  # remarks about parameters, as found by looking
 
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
-ABSENT = HERE.parents[1] / "ntgrad" / "absent.py"
+ABSENT = HERE.parents[1] / "ntgrad" / "compat" / "absent.py"
 sys.path.insert(0, str(HERE.parents[1]))
 
 import ntgrad  # noqa: E402

@@ -4,12 +4,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from ntgrad.checks import checked
-from ntgrad.codegen.errors import ArgumentError, GradientError, shown
-from ntgrad.custom import Function
-from ntgrad.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
-from ntgrad.public import show
+from ntgrad.codegen.ir.errors import ArgumentError, GradientError, shown
+from ntgrad.compat.public import show
+from ntgrad.graph.checks import checked
+from ntgrad.graph.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 from ntgrad.tensor import Tensor
+from ntgrad.tensor.custom import Function
 from ntgrad.tensor.gradient import gradient
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ntgrad.checks import checked
-from ntgrad.codegen.errors import ArgumentError, shown
-from ntgrad.custom import Function
-from ntgrad.modes import enable_grad, mode
-from ntgrad.public import show
+from ntgrad.codegen.ir.errors import ArgumentError, shown
+from ntgrad.compat.public import show
+from ntgrad.graph.checks import checked
+from ntgrad.graph.modes import enable_grad, mode
 from ntgrad.tensor import Tensor
+from ntgrad.tensor.custom import Function
 
 from . import _listed, grad
 

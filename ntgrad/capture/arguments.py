@@ -8,9 +8,9 @@ from typing import Any, Callable, Sequence
 
 import numpy as np
 
-from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.errors import CaptureError
-from ntgrad.codegen.nested import fold
+from ntgrad.codegen.ir.dtype import DType
+from ntgrad.codegen.ir.errors import CaptureError
+from ntgrad.codegen.ir.nested import fold
 from ntgrad.core import Base
 
 _LONGEST, _MOST = 1 << 16, 1 << 22   # characters of what a value is called, and values, in what is taken apart

@@ -6,26 +6,26 @@ import functools
 from typing import Any, Callable, NamedTuple, Sequence
 from weakref import ref
 
-from ntgrad import origins
-from ntgrad.alias import Alias, live_aliases, through, waiting
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import CaptureError, NtgradError
-from ntgrad.codegen.recent import Recent
-from ntgrad.codegen.uop import Ops, live_nodes
-from ntgrad.engine import overrides, plans, realize as engine, report
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import CaptureError, NtgradError
+from ntgrad.codegen.ir.recent import Recent
+from ntgrad.codegen.ir.uop import Ops, live_nodes
+from ntgrad.engine import overrides, planner as plans, realize as engine, report
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.capture import Output, Recorder, Shared, Watch, base_of, being_recorded, nothing_known, told_apart
 from ntgrad.engine.device import Device
 from ntgrad.engine.replay import Replay
 from ntgrad.engine.sized_capture import Outline, Sized
 from ntgrad.engine.tracing import Trace, Values, tracing
-from ntgrad.graph import const
-from ntgrad.modes import mode
+from ntgrad.graph import origins
+from ntgrad.graph.alias import Alias, live_aliases, through, waiting
+from ntgrad.graph.modes import mode
+from ntgrad.graph.nodes import const
+from ntgrad.graph.variable import Bound
 from ntgrad.reads import Reads, reads_of
 from ntgrad.tensor import random
-from ntgrad.variable import Bound
 
 from .arguments import VALUES, Pieces, constant, put, take
 from .memory import Given, exact, keeper, made_after, make_own, serials_in_order, sharing, write_back

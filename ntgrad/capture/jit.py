@@ -20,18 +20,18 @@ from weakref import ref
 
 import numpy as np
 
-from ntgrad.checks import checked
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.config import config
-from ntgrad.codegen.errors import ArgumentError, shown
-from ntgrad.codegen.recent import Recent
-from ntgrad.codegen.uop import Ops
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.errors import ArgumentError, shown
+from ntgrad.codegen.ir.recent import Recent
+from ntgrad.codegen.ir.uop import Ops
 from ntgrad.engine.replay import Replay
 from ntgrad.engine.tracing import Values
-from ntgrad.lock import alone, enter, holds, lock
+from ntgrad.graph.checks import checked
+from ntgrad.graph.lock import alone, enter, holds, lock
+from ntgrad.graph.variable import Bound
 from ntgrad.reads import wrappers
 from ntgrad.tensor import Tensor
-from ntgrad.variable import Bound
 
 from .arguments import Pieces
 from .captured import NO_SIZES, RECORDINGS, Capture, Sizes, being_recorded, call_of, pieces_of, signature

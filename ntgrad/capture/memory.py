@@ -7,12 +7,12 @@ from types import FrameType
 from typing import Any
 from weakref import ref
 
-from ntgrad.alias import Alias, View, live_aliases, repeats
-from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.core import Base
 from ntgrad.engine import realize as engine
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.capture import base_of
+from ntgrad.graph.alias import Alias, View, live_aliases, repeats
 
 from .arguments import Pieces
 

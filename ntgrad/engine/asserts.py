@@ -14,8 +14,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import DeviceAssertError, NtgradError
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import DeviceAssertError, NtgradError
 
 from .buffer import Buffer, Storage
 from .device import waited

@@ -11,15 +11,16 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, NamedTuple, Sequence
 
-from ntgrad import graph, origins
-from ntgrad.alias import Alias
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, IndexOutOfRangeError, NtgradError
-from ntgrad.codegen.recent import Recent
-from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, prod
-from ntgrad.engine.asserts import WORD, Check, Checks, make_checks
-from ntgrad.engine.device import default_device
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, IndexOutOfRangeError, NtgradError
+from ntgrad.codegen.ir.recent import Recent
+from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, prod
+from ntgrad.graph import nodes as graph, origins
+from ntgrad.graph.alias import Alias
+
+from .asserts import WORD, Check, Checks, make_checks
+from .device import default_device
 
 Interval = tuple[int, int]
 _DEEP = 48             # nodes beneath each other that are looked at

@@ -8,12 +8,12 @@ from weakref import WeakSet, ref
 
 import numpy as np
 
-from ntgrad.alias import caller, live_aliases, values
-from ntgrad.buffer_names import BufferNames
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import NtgradError, OutOfMemoryError
-from ntgrad.codegen.uop import Ops, UOp, prod
-from ntgrad.origins import blame_caller
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import NtgradError, OutOfMemoryError
+from ntgrad.codegen.ir.uop import Ops, UOp, prod
+from ntgrad.graph.alias import caller, live_aliases, values
+from ntgrad.graph.buffer_names import BufferNames
+from ntgrad.graph.origins import blame_caller
 
 from .device import LATE, get_device, waited
 

@@ -10,12 +10,12 @@ from weakref import ref
 
 import numpy as np
 
-from ntgrad import alias
-from ntgrad.alias import Alias, live_aliases, onto as seen_through, values
 from ntgrad.backends.base import Device
-from ntgrad.codegen.errors import CaptureError
-from ntgrad.codegen.uop import Ops, UOp, toposort
-from ntgrad.variable import Bound
+from ntgrad.codegen.ir.errors import CaptureError
+from ntgrad.codegen.ir.uop import Ops, UOp, toposort
+from ntgrad.graph import alias
+from ntgrad.graph.alias import Alias, live_aliases, onto as seen_through, values
+from ntgrad.graph.variable import Bound
 
 from . import realize as engine
 from .buffer import Buffer, Storage, watchers

@@ -14,20 +14,21 @@ from weakref import WeakValueDictionary
 from ntgrad.backends import cache, pool
 from ntgrad.backends.base import Device, Program, ProgramSpec, Renderer
 from ntgrad.backends.specs import SPEC, check
-from ntgrad.codegen import candidates, pipeline, records
-from ntgrad.codegen.bound import work_of
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import CompileError, NtgradError, OverrideError
-from ntgrad.codegen.index import Dim, count, product
+from ntgrad.codegen import pipeline
+from ntgrad.codegen.choose import candidates
+from ntgrad.codegen.choose.bound import work_of
+from ntgrad.codegen.explain.printing import kernel_name as kernel_name
+from ntgrad.codegen.index import Dim, count, product, records
+from ntgrad.codegen.index.records import CONDITION, RecordError, Several
+from ntgrad.codegen.index.sizes import arguments, evaluator, sizes_of
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import CompileError, NtgradError, OverrideError
+from ntgrad.codegen.ir.recent import Recent
+from ntgrad.codegen.ir.uop import UOp
 from ntgrad.codegen.kernel import AxisKind, Kernel, structure_text
 from ntgrad.codegen.opts import Told
-from ntgrad.codegen.parts import Parts
-from ntgrad.codegen.printing import kernel_name as kernel_name
-from ntgrad.codegen.recent import Recent
-from ntgrad.codegen.records import CONDITION, RecordError, Several
-from ntgrad.codegen.sizes import arguments, evaluator, sizes_of
-from ntgrad.codegen.uop import UOp
+from ntgrad.codegen.passes.parts import Parts
 
 from . import overrides, report
 from .counters import phase

@@ -8,11 +8,11 @@ import sys
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
-from ntgrad.codegen.config import config
-from ntgrad.codegen.errors import DeviceError, NtgradError, shown
-from ntgrad.codegen.handlers import in_handler
-from ntgrad.lock import alone
-from ntgrad.origins import blame_caller
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.errors import DeviceError, NtgradError, shown
+from ntgrad.codegen.ir.handlers import in_handler
+from ntgrad.graph.lock import alone
+from ntgrad.graph.origins import blame_caller
 
 if TYPE_CHECKING:
   from ntgrad.backends.base import Device as Opened

@@ -20,16 +20,18 @@ from typing import Any, Sequence
 
 import numpy as np
 
-from ntgrad import graph
 from ntgrad.backends import memory
 from ntgrad.backends.base import Device as Opened
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import CaptureError, DTypeError, InterchangeError, NoInterfaceError
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp, prod
-from ntgrad.engine.buffer import Adopted, Buffer, Storage, watchers
-from ntgrad.engine.capture import Recorder
-from ntgrad.engine.device import Device, canonical, get_device
-from ntgrad.engine.dlpack import (
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import CaptureError, DTypeError, InterchangeError, NoInterfaceError
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, prod
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.lock import alone, lock
+
+from .buffer import Adopted, Buffer, Storage, watchers
+from .capture import Recorder
+from .device import Device, canonical, get_device
+from .dlpack import (
   COPIED,
   CPU,
   CUDA,
@@ -46,8 +48,7 @@ from ntgrad.engine.dlpack import (
   pointer_of,
   rename,
 )
-from ntgrad.engine.realize import before_writing, rebased
-from ntgrad.lock import alone, lock
+from .realize import before_writing, rebased
 
 ALIGN = {CPU: 64, CUDA: 16}                      # what compiled kernels rely on: memory that lies otherwise is copied
 # dtypes that numpy itself has not

@@ -13,15 +13,15 @@ import numpy as np
 
 from ntgrad.backends.base import Device, Program, ProgramSpec, Raw
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.errors import NtgradError, OverrideError
+from ntgrad.codegen.explain.tile_source import key_of
+from ntgrad.codegen.index.size_text import shape_text
+from ntgrad.codegen.index.sizes import evaluator
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import DType
+from ntgrad.codegen.ir.errors import NtgradError, OverrideError
+from ntgrad.codegen.ir.paths import usable
 from ntgrad.codegen.kernel import Kernel, Param
-from ntgrad.codegen.parts import Parts
-from ntgrad.codegen.paths import usable
-from ntgrad.codegen.size_text import shape_text
-from ntgrad.codegen.sizes import evaluator
-from ntgrad.codegen.tile_source import key_of
+from ntgrad.codegen.passes.parts import Parts
 
 from . import override_reader, report
 from .variants import SizedProgram

@@ -1,4 +1,4 @@
-"""What a schedule is once it can run: steps on slots, and what each slot has. ``plans.py`` finds and makes plans."""
+"""What a schedule is once it can run: steps on slots, and what each slot has. ``planner.py`` finds and makes plans."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
@@ -6,13 +6,13 @@ from typing import Any, Callable, Sequence
 
 from ntgrad.backends.base import Program
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.printing import dtype_name, screen
-from ntgrad.codegen.rewrite import substitute
-from ntgrad.codegen.size_text import shape_text
-from ntgrad.codegen.sizes import evaluator
-from ntgrad.codegen.uop import UOp
-from ntgrad.variable import Bound
+from ntgrad.codegen.explain.printing import dtype_name, screen
+from ntgrad.codegen.index.rewrite import substitute
+from ntgrad.codegen.index.size_text import shape_text
+from ntgrad.codegen.index.sizes import evaluator
+from ntgrad.codegen.ir.dtype import DType
+from ntgrad.codegen.ir.uop import UOp
+from ntgrad.graph.variable import Bound
 
 from . import report
 from .variants import SizedProgram

@@ -14,9 +14,9 @@ from typing import Callable, Collection, Hashable, Iterable
 from ntgrad.backends import cache
 from ntgrad.backends.base import Program, ProgramSpec
 from ntgrad.backends.specs import SPEC, check as check_spec
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.records import COUNT, COUNTS, DTYPE, STR, Maybe, RecordError, Sequence, Several
+from ntgrad.codegen.index.records import COUNT, COUNTS, DTYPE, STR, Maybe, RecordError, Sequence, Several
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import DType
 
 from . import overrides
 from .compile import from_specs

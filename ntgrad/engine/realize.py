@@ -6,22 +6,34 @@ from functools import partial
 from typing import Any, Collection, Iterable, Sequence
 from weakref import ref
 
-from ntgrad import origins
-from ntgrad.alias import Alias, caller, followers, follows, homeless, live_aliases, pending, unplaced, values, waiting, whole
 from ntgrad.backends.process import uninterrupted
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.errors import NtgradError, OutOfMemoryError
-from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, prod
-from ntgrad.engine.bounds import look_through
-from ntgrad.lock import alone
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import DType
+from ntgrad.codegen.ir.errors import NtgradError, OutOfMemoryError
+from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp, prod
+from ntgrad.graph import origins
+from ntgrad.graph.alias import (
+  Alias,
+  caller,
+  followers,
+  follows,
+  homeless,
+  live_aliases,
+  pending,
+  unplaced,
+  values,
+  waiting,
+  whole,
+)
+from ntgrad.graph.lock import alone
 
 from . import asserts, counters, plan_cache, report
+from .bounds import look_through
 from .buffer import LARGE, Buffer, Storage, resolved
 from .counters import phase, taken
 from .device import get_device
 from .plan import Plan, Step
-from .plans import plan_of
+from .planner import plan_of
 
 captures: list[Any] = []     # functions that are told of every step run (ntgrad.jit while it records)
 checks: list[Any] = []       # functions that may refuse a step, asked for all steps of a plan before the first one runs

@@ -7,13 +7,13 @@ from weakref import ref
 
 import numpy as np
 
-from ntgrad.alias import Alias, live_aliases
 from ntgrad.backends.process import uninterrupted
-from ntgrad.codegen.errors import CaptureError
-from ntgrad.codegen.recent import Recent
-from ntgrad.codegen.uop import Ops
+from ntgrad.codegen.ir.errors import CaptureError
+from ntgrad.codegen.ir.recent import Recent
+from ntgrad.codegen.ir.uop import Ops
+from ntgrad.graph.alias import Alias, live_aliases
 
-from . import asserts, counters, graphs, memory, plans, realize as engine, report
+from . import asserts, counters, graphs, memory, planner as plans, realize as engine, report
 from .buffer import LARGE, Buffer, Storage
 from .capture import Copy, Output, Recorder, onto, storage_of
 from .device import get_device

@@ -17,25 +17,25 @@ from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Callable, Hashable, Protocol
 
-from ntgrad import origins
 from ntgrad.backends.base import Device, KernelSource, ProgramSpec
-from ntgrad.buffer_names import BufferNames
-from ntgrad.codegen.access import accesses
-from ntgrad.codegen.blocks import block_shapes
-from ntgrad.codegen.bound import Bound, Work, bound
-from ntgrad.codegen.config import config
-from ntgrad.codegen.errors import ExportError
+from ntgrad.codegen.choose.bound import Bound, Work, bound
+from ntgrad.codegen.explain.arrangements import accesses
+from ntgrad.codegen.explain.printing import body_lines, dtype_name, form_text
+from ntgrad.codegen.explain.tile_source import tile_source
 from ntgrad.codegen.index import Dim, conjuncts, count
+from ntgrad.codegen.index.size_text import COMPARISONS, condition_text, text_of
+from ntgrad.codegen.index.sizes import dim_text, evaluator
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.errors import ExportError
+from ntgrad.codegen.ir.recent import Recent
+from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel import Kernel
-from ntgrad.codegen.listing import UOpList
-from ntgrad.codegen.parts import Parts
-from ntgrad.codegen.printing import body_lines, dtype_name, form_text
-from ntgrad.codegen.recent import Recent
-from ntgrad.codegen.size_text import COMPARISONS, condition_text, text_of
-from ntgrad.codegen.sizes import dim_text, evaluator
-from ntgrad.codegen.tile_source import tile_source
-from ntgrad.codegen.uop import Ops, UOp
-from ntgrad.lock import lock
+from ntgrad.codegen.kernel.blocks import block_shapes
+from ntgrad.codegen.kernel.linear import UOpList
+from ntgrad.codegen.passes.parts import Parts
+from ntgrad.graph import origins
+from ntgrad.graph.buffer_names import BufferNames
+from ntgrad.graph.lock import lock
 
 if TYPE_CHECKING:
   from .plan import Step

@@ -17,17 +17,17 @@ import numpy as np
 from ntgrad.backends import cache
 from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.backends.progress import bar
-from ntgrad.codegen import records
-from ntgrad.codegen.choose import choose
-from ntgrad.codegen.config import config
-from ntgrad.codegen.errors import NtgradError
-from ntgrad.codegen.estimate import estimate
+from ntgrad.codegen.choose.chooser import choose
+from ntgrad.codegen.choose.estimate import estimate
+from ntgrad.codegen.index import records
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.errors import NtgradError
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import Ops, prod
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.opts import OPTS, PLAIN, Opts, Sized, read
-from ntgrad.codegen.parts import Mark, Parts
-from ntgrad.codegen.statements import chooses
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import Ops, prod
+from ntgrad.codegen.passes.parts import Mark, Parts
+from ntgrad.codegen.passes.statements import chooses
 
 from .buffer import Buffer
 from .trials import Bench, Memory, ready

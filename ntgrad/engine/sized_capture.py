@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
-from ntgrad.codegen.recent import Recent
-from ntgrad.codegen.sizes import dim_text, evaluator
-from ntgrad.codegen.uop import UOp
-from ntgrad.variable import Bound
+from ntgrad.codegen.index.sizes import dim_text, evaluator
+from ntgrad.codegen.ir.recent import Recent
+from ntgrad.codegen.ir.uop import UOp
+from ntgrad.graph.variable import Bound
 
-from .plans import number_buffer
+from .planner import number_buffer
 from .tracing import Trace, Values
 
 KNOWN = 256   # values of the variables that a capture has its numbers for

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any, Callable, Hashable, Mapping, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.rewrite import substitute
-from ntgrad.codegen.scatters import worth_sorting
-from ntgrad.codegen.sizes import evaluator, sizes_of
-from ntgrad.codegen.uop import Ops, UOp
-from ntgrad.codegen.view import Shape
-from ntgrad.variable import Bound, Derived
+from ntgrad.codegen.index.rewrite import substitute
+from ntgrad.codegen.index.sizes import evaluator, sizes_of
+from ntgrad.codegen.index.view import Shape
+from ntgrad.codegen.ir.dtype import DType
+from ntgrad.codegen.ir.uop import Ops, UOp
+from ntgrad.codegen.passes.scatters import worth_sorting
+from ntgrad.graph.variable import Bound, Derived
 
 from .buffer import Buffer, Storage
 from .device import get_device

@@ -4,12 +4,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any, Iterator, Sequence
 
-from ntgrad import variable
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.rewrite import substitute
-from ntgrad.codegen.sizes import evaluator, sizes_of
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp
-from ntgrad.variable import Bound, Derived
+from ntgrad.codegen.index.rewrite import substitute
+from ntgrad.codegen.index.sizes import evaluator, sizes_of
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
+from ntgrad.graph import variable
+from ntgrad.graph.variable import Bound, Derived
 
 Values = tuple[int, ...]
 # not a < b: b <= a

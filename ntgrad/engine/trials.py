@@ -15,8 +15,8 @@ import numpy as np
 from ntgrad.backends import pool
 from ntgrad.backends.base import Device, Program
 from ntgrad.backends.process import uninterrupted
-from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.errors import ArgumentError, NtgradError
+from ntgrad.codegen.ir.dtype import DType
+from ntgrad.codegen.ir.errors import ArgumentError, NtgradError
 
 REPEATS = 5                   # launches of each candidate,
 TRIAL = 0.5                   # as far as these seconds go

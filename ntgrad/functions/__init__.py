@@ -29,7 +29,8 @@ MISSING: Any = object()
 
 def find(name: str) -> Any:
   """What PyTorch has under this name; MISSING where it is not here."""
-  from .made import function, functions, method
+  from ntgrad.tensor.made import function, functions, method
+
   from .table import FUNCTIONAL, TABLE
   if name in _FILE_OF: return getattr(import_module(f"{__name__}.{_FILE_OF[name]}"), name)
   if name in FUNCTIONAL: return getattr(import_module("ntgrad.nn.functional"), name)

@@ -6,10 +6,10 @@ from typing import Any
 
 import ml_dtypes
 
-from ntgrad.checks import Ints, checked, whole_number
-from ntgrad.codegen.dtype import DType, can_cast as _can_cast, dtypes, promote, promote_tensors
-from ntgrad.codegen.errors import ArgumentError, DTypeError, shown
+from ntgrad.codegen.ir.dtype import DType, can_cast as _can_cast, dtypes, promote, promote_tensors
+from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, shown
 from ntgrad.engine.device import Device, DeviceName, canonical
+from ntgrad.graph.checks import Ints, checked, whole_number
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.elementwise import broadcast_shape, scalar_dtype
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ntgrad.checks import checked, operand, real_number
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import ArgumentError
+from ntgrad.graph.checks import checked, operand, real_number
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.creation import bits_of
 from ntgrad.tensor.random import Generator, default_generator

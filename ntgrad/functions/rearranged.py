@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ntgrad.checks import Operand, checked, operand
-from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
+from ntgrad.graph.checks import Operand, checked, operand
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.elementwise import broadcast_shape
 

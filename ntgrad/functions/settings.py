@@ -7,11 +7,11 @@ from typing import Any, Callable, Sequence
 
 import numpy as np
 
-from ntgrad.checks import checked
-from ntgrad.codegen.config import config
-from ntgrad.codegen.errors import ArgumentError, shown
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.errors import ArgumentError, shown
 from ntgrad.engine.device import Device
-from ntgrad.modes import mode as current
+from ntgrad.graph.checks import checked
+from ntgrad.graph.modes import mode as current
 from ntgrad.tensor import Tensor
 
 from .kinds import device as _device

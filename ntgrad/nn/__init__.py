@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ntgrad.public import show
+from ntgrad.compat.public import show
 
 if TYPE_CHECKING:
-  from ntgrad.custom import checkpoint as checkpoint
-  from ntgrad.nn import (
+  from ntgrad.tensor.custom import checkpoint as checkpoint
+
+  from . import (
     data as data,
     datasets as datasets,
     functional as functional,
@@ -22,21 +23,21 @@ if TYPE_CHECKING:
     state as state,
     utils as utils,
   )
-  from ntgrad.nn.activations import *
-  from ntgrad.nn.adaptive import *
-  from ntgrad.nn.attention import *
-  from ntgrad.nn.containers import *
-  from ntgrad.nn.convolution import *
-  from ntgrad.nn.dropout import *
-  from ntgrad.nn.embedding import *
-  from ntgrad.nn.linear import *
-  from ntgrad.nn.losses import *
-  from ntgrad.nn.module import *
-  from ntgrad.nn.moving import *
-  from ntgrad.nn.norms import *
-  from ntgrad.nn.pooling import *
-  from ntgrad.nn.recurrent import *
-  from ntgrad.nn.tree import *
+  from .activations import *
+  from .adaptive import *
+  from .attention import *
+  from .containers import *
+  from .convolution import *
+  from .dropout import *
+  from .embedding import *
+  from .linear import *
+  from .losses import *
+  from .module import *
+  from .moving import *
+  from .norms import *
+  from .pooling import *
+  from .recurrent import *
+  from .tree import *
 
 _NAMES = {   # by file
   "activations":
@@ -77,7 +78,7 @@ __all__ = [*_FILE_OF, *_FILES, "checkpoint"]  # noqa: PLE0604
 
 def __getattr__(name: str) -> Any:
   from importlib import import_module
-  if name == "checkpoint": found = import_module("ntgrad.custom").checkpoint
+  if name == "checkpoint": found = import_module("ntgrad.tensor.custom").checkpoint
   elif name in _FILES: found = import_module(f"ntgrad.nn.{name}")
   elif name in _FILE_OF: found = getattr(import_module(f"ntgrad.nn.{_FILE_OF[name]}"), name)
   else: raise AttributeError(name)

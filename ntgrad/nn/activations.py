@@ -9,13 +9,14 @@ from dataclasses import dataclass, fields
 from functools import wraps
 from typing import Any, Callable, ClassVar, TypeVar, dataclass_transform
 
-from ntgrad.checks import checked
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
 from ntgrad.core import axis_of
-from ntgrad.nn.common import implicit_dim, size
-from ntgrad.nn.module import Module, forward_of
+from ntgrad.graph.checks import checked
 from ntgrad.tensor import Tensor
+
+from .common import implicit_dim, size
+from .module import Module, forward_of
 
 C = TypeVar("C", bound=type)
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ntgrad.checks import checked, of_kind
-from ntgrad.codegen.errors import ArgumentError, ShapeError
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
 from ntgrad.core import real_number
-from ntgrad.nn.common import last, size
-from ntgrad.nn.containers import ModuleList, Sequential
-from ntgrad.nn.linear import Linear
-from ntgrad.nn.module import Module, placed
+from ntgrad.graph.checks import checked, of_kind
 from ntgrad.tensor import Tensor
+
+from .common import last, size
+from .containers import ModuleList, Sequential
+from .linear import Linear
+from .module import Module, placed
 
 
 class ASMoutput(NamedTuple):

@@ -6,19 +6,20 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ntgrad.checks import checked
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
-from ntgrad.modes import behaving
-from ntgrad.nn.activations import activation_of
-from ntgrad.nn.common import count, last, leaf, probability, size
-from ntgrad.nn.containers import ModuleList
-from ntgrad.nn.dropout import Dropout
-from ntgrad.nn.init import xavier_uniform_
-from ntgrad.nn.linear import Linear
-from ntgrad.nn.module import Module, placed
-from ntgrad.nn.norms import LayerNorm
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
+from ntgrad.graph.checks import checked
+from ntgrad.graph.modes import behaving
 from ntgrad.tensor import Tensor
+
+from .activations import activation_of
+from .common import count, last, leaf, probability, size
+from .containers import ModuleList
+from .dropout import Dropout
+from .init import xavier_uniform_
+from .linear import Linear
+from .module import Module, placed
+from .norms import LayerNorm
 
 
 def _xavier(rows: int, columns: int) -> Tensor:

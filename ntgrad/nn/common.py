@@ -4,9 +4,9 @@ from __future__ import annotations
 import math
 from typing import Any, Callable
 
-from ntgrad.checks import Ints, no_flag
-from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
 from ntgrad.core import MAX_SIZE, real_number
+from ntgrad.graph.checks import Ints, no_flag
 from ntgrad.tensor import Tensor
 
 

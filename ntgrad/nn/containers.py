@@ -4,10 +4,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ntgrad.checks import checked
-from ntgrad.codegen.errors import ArgumentError, AxisError, MissingKeyError, shown
-from ntgrad.modes import behaving, mode
-from ntgrad.nn.module import Module
+from ntgrad.codegen.ir.errors import ArgumentError, AxisError, MissingKeyError, shown
+from ntgrad.graph.checks import checked
+from ntgrad.graph.modes import behaving, mode
+
+from .module import Module
 
 
 @checked

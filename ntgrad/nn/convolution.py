@@ -3,11 +3,12 @@ from __future__ import annotations
 
 import math
 
-from ntgrad.checks import Ints, checked
-from ntgrad.codegen.errors import ArgumentError, ShapeError
-from ntgrad.nn.common import batched_or_not, ints, leaf, size
-from ntgrad.nn.module import Module, placed
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
+from ntgrad.graph.checks import Ints, checked
 from ntgrad.tensor import Tensor
+
+from .common import batched_or_not, ints, leaf, size
+from .module import Module, placed
 
 _MODES = ("zeros", "reflect", "replicate", "circular")
 

@@ -1,11 +1,12 @@
 """Dropout: layers that drop elements or channels at random in training."""
 from __future__ import annotations
 
-from ntgrad.codegen.errors import ShapeError
-from ntgrad.nn.activations import layer
-from ntgrad.nn.common import probability
-from ntgrad.nn.module import Module
+from ntgrad.codegen.ir.errors import ShapeError
 from ntgrad.tensor import Tensor
+
+from .activations import layer
+from .common import probability
+from .module import Module
 
 
 class _Dropout(Module):

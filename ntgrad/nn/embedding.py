@@ -4,13 +4,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ntgrad.checks import checked, one_width
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.modes import no_grad
-from ntgrad.nn.common import size
-from ntgrad.nn.module import Module, placed
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.graph.checks import checked, one_width
+from ntgrad.graph.modes import no_grad
 from ntgrad.tensor import Tensor
+
+from .common import size
+from .module import Module, placed
 
 
 def looked_up(index: Tensor, weight: Tensor, padding_idx: int | None, max_norm: float | None, norm_type: float,

@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ntgrad.codegen.errors import MissingFileError, NtgradError, StateError
-from ntgrad.codegen.paths import reason, shown_path, usable
+from ntgrad.codegen.ir.errors import MissingFileError, NtgradError, StateError
+from ntgrad.codegen.ir.paths import reason, shown_path, usable
 
 _UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.ntgrad-unfinished")
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.checks import checked, of_kind
-from ntgrad.codegen.errors import ArgumentError, ShapeError
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
+from ntgrad.compat.public import show
 from ntgrad.core import real_number
-from ntgrad.modes import no_grad
-from ntgrad.public import show
+from ntgrad.graph.checks import checked, of_kind
+from ntgrad.graph.modes import no_grad
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.random import Generator
 

@@ -3,11 +3,12 @@ from __future__ import annotations
 
 import math
 
-from ntgrad.checks import checked, one_width
-from ntgrad.codegen.errors import ShapeError
-from ntgrad.nn.common import last, leaf, size
-from ntgrad.nn.module import Module, placed
+from ntgrad.codegen.ir.errors import ShapeError
+from ntgrad.graph.checks import checked, one_width
 from ntgrad.tensor import Tensor
+
+from .common import last, leaf, size
+from .module import Module, placed
 
 
 @checked

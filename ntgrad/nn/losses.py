@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from ntgrad.checks import checked
-from ntgrad.codegen.errors import ArgumentError
-from ntgrad.nn.activations import layer
-from ntgrad.nn.module import Module
+from ntgrad.codegen.ir.errors import ArgumentError
+from ntgrad.graph.checks import checked
 from ntgrad.tensor import Tensor
+
+from .activations import layer
+from .module import Module
 
 
 class _Calls(Module):
@@ -138,7 +139,7 @@ class CTCLoss(_Calls):
   def __call__(self, log_probs: Tensor, targets: Any, input_lengths: Any, target_lengths: Any) -> Tensor:
     """The loss, of targets (n, most labels) or all labels in a row, and lengths (n,). Raises ShapeError, DTypeError,
     ArgumentError."""
-    from ntgrad.nn.functional import ctc_loss
+    from .functional import ctc_loss
     return ctc_loss(log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity)
 
 

@@ -17,20 +17,21 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, Self, TypeVar
 
-from ntgrad import graph
-from ntgrad.alias import Alias
-from ntgrad.checks import checked
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError, AssignError, DTypeError, MissingNameError, shown
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, AssignError, DTypeError, MissingNameError, shown
+from ntgrad.compat.public import explain, present
 from ntgrad.engine.device import Device
-from ntgrad.modes import behaving, mode as current
-from ntgrad.nn.tree import ModuleBase, is_buffer, tensors, walk
-from ntgrad.origins import say_once
-from ntgrad.public import explain, present
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.alias import Alias
+from ntgrad.graph.checks import checked
+from ntgrad.graph.modes import behaving, mode as current
+from ntgrad.graph.origins import say_once
 from ntgrad.tensor import Tensor
 
+from .tree import ModuleBase, is_buffer, tensors, walk
+
 if TYPE_CHECKING:
-  from ntgrad.nn.state.loading import Unmatched
+  from .state.loading import Unmatched
 
 C = TypeVar("C", bound=type)
 
@@ -188,13 +189,13 @@ class Module(ModuleBase):
   # ---- state
   def state_dict(self) -> dict[str, Tensor]:
     """Every tensor under its path, as ``nn.state.get_state_dict`` has them, but for buffers that are not persistent."""
-    from ntgrad.nn.state import get_state_dict
+    from .state import get_state_dict
     gone = {p.path for p in walk(self) if isinstance(p.holder, Module) and p.key in p.holder._passing}
     return {k: t for k, t in get_state_dict(self).items() if k not in gone}
   def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Unmatched:
     """Assign tensors by name; gives ``missing_keys`` and ``unexpected_keys``. See ``nn.state.load_state_dict``. Raises
     StateError, then nothing has been assigned."""
-    from ntgrad.nn.state import load_state_dict
+    from .state import load_state_dict
     return load_state_dict(self.state_dict(), state_dict, strict)
 
   # ---- changing all of it

@@ -4,12 +4,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from ntgrad.checks import Ints, checked
-from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
-from ntgrad.nn.activations import layer
-from ntgrad.nn.common import batched_or_not, size
-from ntgrad.nn.module import Module
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
+from ntgrad.graph.checks import Ints, checked
 from ntgrad.tensor import Tensor
+
+from .activations import layer
+from .common import batched_or_not, size
+from .module import Module
 
 
 @layer

@@ -4,12 +4,13 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from ntgrad.checks import Ints, checked, flag, one_width
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, ShapeError
-from ntgrad.nn.common import count, size, spatial, untrained
-from ntgrad.nn.module import Module, placed
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
+from ntgrad.graph.checks import Ints, checked, flag, one_width
 from ntgrad.tensor import Tensor
+
+from .common import count, size, spatial, untrained
+from .module import Module, placed
 
 _RUNNING = "it normalises by the running statistics, which stay as they are"
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from ntgrad.checks import Ints, checked
-from ntgrad.codegen.errors import ArgumentError, shown
-from ntgrad.nn.common import batched_or_not, count, ints
-from ntgrad.nn.module import Module
+from ntgrad.codegen.ir.errors import ArgumentError, shown
+from ntgrad.graph.checks import Ints, checked
 from ntgrad.tensor import Tensor
+
+from .common import batched_or_not, count, ints
+from .module import Module
 
 Scale = float | Sequence[float] | None
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from ntgrad.checks import checked, one_width
-from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
-from ntgrad.nn.common import count, last, leaf, probability, size
-from ntgrad.nn.module import Module, placed
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
+from ntgrad.graph.checks import checked, one_width
 from ntgrad.tensor import Tensor
+
+from .common import count, last, leaf, probability, size
+from .module import Module, placed
 
 State = tuple[Tensor, ...]   # (h,), of an LSTM (h, c)
 

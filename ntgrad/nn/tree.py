@@ -4,9 +4,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
-from ntgrad.checks import checked
-from ntgrad.codegen.errors import StateError
-from ntgrad.stamps import Stamped
+from ntgrad.codegen.ir.errors import StateError
+from ntgrad.graph.checks import checked
+from ntgrad.graph.stamps import Stamped
 from ntgrad.tensor import Tensor
 
 

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from ntgrad.core import Base
-from ntgrad.origins import is_internal
-from ntgrad.stamps import Stamped
+from ntgrad.graph.origins import is_internal
+from ntgrad.graph.stamps import Stamped
 
 from .instructions import Frame, Inner, Instructions
 from .objects import MANY, NO_OBJECTS, UNKNOWN, Bound, Const, Leaf, Packed, Super, Value, wrappers

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ntgrad.core import Base
-from ntgrad.stamps import Stamped
+from ntgrad.graph.stamps import Stamped
 
 from .places import ABSENT, CONTAINERS, Place, Reads, Where, class_attribute, is_library, is_users, plain
 

@@ -26,11 +26,11 @@ from weakref import ref
 
 import numpy as np
 
-from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.errors import shown
+from ntgrad.codegen.ir.dtype import DType
+from ntgrad.codegen.ir.errors import shown
 from ntgrad.core import Base
-from ntgrad.origins import is_internal, say_once
-from ntgrad.stamps import Stamped
+from ntgrad.graph.origins import is_internal, say_once
+from ntgrad.graph.stamps import Stamped
 
 MOST = 4096          # elements of a container that is compared as a whole, and bytes of an array
 NAMED = 3            # places that one message names

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any, Iterable, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.errors import NtgradError, VerifyError
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import Ops, UOp, toposort
-from ntgrad.origins import blame, of, worth_naming
+from ntgrad.codegen.ir.errors import NtgradError, VerifyError
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import Ops, UOp, toposort
+from ntgrad.graph.origins import blame, of, worth_naming
 
 from .groups import Group
 from .layout import with_layouts

@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.rewrite import rewrite
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
+from ntgrad.codegen.index.rewrite import rewrite
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
 
 Body = tuple[UOp, ...]
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.config import config
-from ntgrad.codegen.products import Work, worth_copying
-from ntgrad.codegen.rewrite import rewrite, substitute
-from ntgrad.codegen.roles import LINE
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, toposort
+from ntgrad.codegen.choose.products import Work, worth_copying
+from ntgrad.codegen.choose.roles import LINE
+from ntgrad.codegen.index.rewrite import rewrite, substitute
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp, toposort
 
 from .layout import LAST, Access, Body, Product, place_of, products
 from .rows import LEAST, aligned, alone, padded, row

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.codegen.ir.uop import Ops, UOp
 
 from .writes import Idx, made_by
 

@@ -5,19 +5,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ntgrad.buffer_names import BufferNames
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ExportError
+from ntgrad.codegen.explain.printing import dtype_name, kernel_name, screen
+from ntgrad.codegen.explain.tile_source import tile_source
+from ntgrad.codegen.index.rewrite import rewrite
+from ntgrad.codegen.index.size_text import shape_text
+from ntgrad.codegen.index.view import pull
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import ExportError
+from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, repeated, toposort
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.opts import Opts
-from ntgrad.codegen.printing import dtype_name, kernel_name, screen
-from ntgrad.codegen.rewrite import rewrite
-from ntgrad.codegen.size_text import shape_text
-from ntgrad.codegen.tile_source import tile_source
-from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, repeated, toposort
-from ntgrad.codegen.view import pull
-from ntgrad.origins import Origin, lines, worth_naming
+from ntgrad.graph.buffer_names import BufferNames
+from ntgrad.graph.origins import Origin, lines, worth_naming
 
 from .chosen import read_chosen
 from .factors import copy_factors

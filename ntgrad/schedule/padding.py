@@ -7,8 +7,8 @@ other factor.
 from __future__ import annotations
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.rewrite import rewrite
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
+from ntgrad.codegen.index.rewrite import rewrite
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
 
 from .writes import stand_in
 

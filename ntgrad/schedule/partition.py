@@ -13,11 +13,11 @@ from functools import cached_property
 from itertools import islice
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.functions import FUNCTIONS
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UOp, toposort
-from ntgrad.codegen.view import pull
+from ntgrad.codegen.index.view import pull
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.functions import FUNCTIONS
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UOp, toposort
 
 from .groups import FAR, LEAVES, MAX_ALU, MAX_PARAMS, Group, Groups, nearest, whole
 from .prepare import is_contraction, size_of

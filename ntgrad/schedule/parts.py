@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Iterable, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.uop import Ops, UOp, prod
-from ntgrad.codegen.view import Shape
+from ntgrad.codegen.index.view import Shape
+from ntgrad.codegen.ir.uop import Ops, UOp, prod
 
 from .writes import Idx
 

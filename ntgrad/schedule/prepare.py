@@ -3,17 +3,17 @@ from __future__ import annotations
 
 from typing import Iterator, Sequence
 
-from ntgrad import graph
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.costs import flat_index, steps_of
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.estimate import power_of_two, sum_parts
-from ntgrad.codegen.functions import identity
-from ntgrad.codegen.products import Work, parts_of
-from ntgrad.codegen.rewrite import rewrite
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UOp
-from ntgrad.codegen.view import pull
+from ntgrad.codegen.choose.estimate import power_of_two, sum_parts
+from ntgrad.codegen.choose.products import Work, parts_of
+from ntgrad.codegen.index.rewrite import rewrite
+from ntgrad.codegen.index.view import pull
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.functions import identity
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UOp
+from ntgrad.codegen.kernel.accesses import flat_index, steps_of
+from ntgrad.graph import nodes as graph
 
 from .runs import in_runs
 from .scan import moved, split_scan

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.config import config
+from ntgrad.codegen.choose.roles import LINE, is_masked
+from ntgrad.codegen.index.rewrite import rewrite
+from ntgrad.codegen.index.view import Shape, strides_of
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UOp
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.opts.axes import gated, where
-from ntgrad.codegen.rewrite import rewrite
-from ntgrad.codegen.roles import LINE, is_masked
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp
-from ntgrad.codegen.view import Shape, strides_of
 
 from .layout import FIXED, Access, Product, accesses, buffers, products
 

@@ -14,12 +14,12 @@ counts.
 from __future__ import annotations
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.elementwise import const
-from ntgrad.codegen.rewrite import substitute
-from ntgrad.codegen.scatters import part_of, worth_sorting
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp
+from ntgrad.codegen.index.rewrite import substitute
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.elementwise import const
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UOp
+from ntgrad.codegen.passes.scatters import part_of, worth_sorting
 
 from .sort import in_parts, moved, split_sort
 

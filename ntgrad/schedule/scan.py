@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import math
 
-from ntgrad import graph
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.functions import identity
-from ntgrad.codegen.scans import NARROWEST, Scan
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.codegen.ir.functions import identity
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import Ops, UOp
+from ntgrad.codegen.passes.scans import NARROWEST, Scan
+from ntgrad.graph import nodes as graph
 
 from .groups import Group
 from .writes import Idx

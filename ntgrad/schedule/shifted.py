@@ -16,13 +16,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ntgrad import graph
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.functions import identity
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UnaryOps, UOp, toposort
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.functions import identity
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UnaryOps, UOp, toposort
+from ntgrad.graph import nodes as graph
 
 BENEATH = 64          # nodes between a shift and the statistic that it is made of
 LITTLE = 0.5          # of the cache: what takes no more is read again from there

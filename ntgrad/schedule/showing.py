@@ -1,10 +1,10 @@
 """A schedule as text: each kernel as the short body that a person would have written in the tile language."""
 from __future__ import annotations
 
-from ntgrad.buffer_names import BufferNames
-from ntgrad.codegen.errors import ExportError
-from ntgrad.codegen.printing import index_form, kernel_name
-from ntgrad.codegen.tile_source import short_source
+from ntgrad.codegen.explain.printing import index_form, kernel_name
+from ntgrad.codegen.explain.tile_source import short_source
+from ntgrad.codegen.ir.errors import ExportError
+from ntgrad.graph.buffer_names import BufferNames
 
 from .lower import ScheduleItem, names_of
 

@@ -5,13 +5,13 @@
 """
 from __future__ import annotations
 
-from ntgrad import graph
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ShapeError
-from ntgrad.codegen.sorts import BLOCK, Sorted
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import ShapeError
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import Ops, UOp
+from ntgrad.codegen.passes.sorts import BLOCK, Sorted
+from ntgrad.graph import nodes as graph
 
 from .groups import Group
 from .scan import cut, is_first, moved, with_zeros

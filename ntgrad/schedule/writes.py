@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
 
-from ntgrad.alias import written
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.elementwise import make
-from ntgrad.codegen.uop import MOVEMENT, Ops, UOp, toposort
-from ntgrad.codegen.view import pull
+from ntgrad.codegen.index.view import pull
+from ntgrad.codegen.ir.elementwise import make
+from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp, toposort
+from ntgrad.graph.alias import written
 
 Sink = tuple[UOp, UOp | None]   # a value that is asked for, and the BUFFER that it is to be written to
 EFFECTS = (Ops.ASSIGN, Ops.SCATTER, Ops.LAUNCH)

@@ -11,31 +11,32 @@ from collections.abc import Sequence
 from types import ModuleType, TracebackType
 from typing import Any, ClassVar
 
-from ntgrad import graph, origins
-from ntgrad.checks import checked, flag
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import InterchangeError
-from ntgrad.codegen.uop import MOVEMENT, UOp
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import InterchangeError
+from ntgrad.codegen.ir.uop import MOVEMENT, UOp
+from ntgrad.compat.public import explain, present
 from ntgrad.core import Base
 from ntgrad.engine.device import Device
-from ntgrad.modes import mode, no_grad
-from ntgrad.public import explain, present
-from ntgrad.tensor.attention import Attention
-from ntgrad.tensor.convolution import Convolution
-from ntgrad.tensor.copying import Copying
-from ntgrad.tensor.creation import node_of
-from ntgrad.tensor.elementwise import Casts
-from ntgrad.tensor.linalg import Linalg
-from ntgrad.tensor.losses import Losses
-from ntgrad.tensor.normalising import Normalising
-from ntgrad.tensor.pooling import Pooling
-from ntgrad.tensor.products import Products
-from ntgrad.tensor.protocols import Protocols
-from ntgrad.tensor.resampling import Resampling
-from ntgrad.tensor.sampling import Sampling
-from ntgrad.tensor.selecting import Selecting
-from ntgrad.tensor.windows import Windows
-from ntgrad.tensor.writing import Writing
+from ntgrad.graph import nodes as graph, origins
+from ntgrad.graph.checks import checked, flag
+from ntgrad.graph.modes import mode, no_grad
+
+from .attention import Attention
+from .convolution import Convolution
+from .copying import Copying
+from .creation import node_of
+from .elementwise import Casts
+from .linalg import Linalg
+from .losses import Losses
+from .normalising import Normalising
+from .pooling import Pooling
+from .products import Products
+from .protocols import Protocols
+from .resampling import Resampling
+from .sampling import Sampling
+from .selecting import Selecting
+from .windows import Windows
+from .writing import Writing
 
 
 class _Modes(type):
@@ -195,13 +196,13 @@ class Tensor(Protocols, Writing, Selecting, Sampling, Attention, Losses, Linalg,
 
     Raises GradientError where there is no graph to a leaf, or the tensor has several elements and no gradient is given.
     """
-    from ntgrad.tensor.gradient import backward
+    from .gradient import backward
     backward(self, gradient, [inputs] if isinstance(inputs, Tensor) else inputs, create_graph)
     return self
 
   def gradient(self, *targets: Tensor, gradient: Tensor | None = None) -> list[Tensor]:
     """The gradients of this tensor with respect to the targets; nothing is stored. Raises GradientError."""
-    from ntgrad.tensor.gradient import gradient as find
+    from .gradient import gradient as find
     return find(self, targets, gradient)
 
 

@@ -5,13 +5,14 @@ import math
 from functools import wraps
 from typing import Any, Callable, Self, TypeVar
 
-from ntgrad import graph
-from ntgrad.checks import checked
-from ntgrad.codegen.dtype import as_float, dtypes
-from ntgrad.codegen.errors import ArgumentError, shown
-from ntgrad.codegen.uop import BinaryOps, UnaryOps
+from ntgrad.codegen.ir.dtype import as_float, dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, shown
+from ntgrad.codegen.ir.uop import BinaryOps, UnaryOps
 from ntgrad.core import Base, real_number
-from ntgrad.tensor.elementwise import Elementwise
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.checks import checked
+
+from .elementwise import Elementwise
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
-from ntgrad import graph
-from ntgrad.checks import Operand, checked, one_width
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, ShapeError
-from ntgrad.codegen.uop import BinaryOps
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
+from ntgrad.codegen.ir.uop import BinaryOps
 from ntgrad.core import real_number
-from ntgrad.names import fit, merged, text
-from ntgrad.tensor.drawing import Drawing
-from ntgrad.tensor.functional import Functional
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.checks import Operand, checked, one_width
+from ntgrad.graph.names import fit, merged, text
+
+from .drawing import Drawing
+from .functional import Functional
 
 _NAME = "scaled_dot_product_attention"
 

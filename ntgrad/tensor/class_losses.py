@@ -11,18 +11,19 @@ from typing import Any, Self
 
 import numpy as np
 
-from ntgrad import graph
-from ntgrad.checks import Operand, checked, of_kind, operand
-from ntgrad.codegen.dtype import as_float
-from ntgrad.codegen.errors import ArgumentError, ShapeError
-from ntgrad.codegen.uop import UOp
+from ntgrad.codegen.ir.dtype import as_float
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
+from ntgrad.codegen.ir.uop import UOp
 from ntgrad.core import Base, real_number
 from ntgrad.engine.bounds import known_class, no_class, within
-from ntgrad.names import fit_aligned, merged, text
-from ntgrad.tensor.activation import Activation
-from ntgrad.tensor.elementwise import common_device
-from ntgrad.tensor.movement import Movement
-from ntgrad.tensor.reduction import Reduction
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.checks import Operand, checked, of_kind, operand
+from ntgrad.graph.names import fit_aligned, merged, text
+
+from .activation import Activation
+from .elementwise import common_device
+from .movement import Movement
+from .reduction import Reduction
 
 
 def _of_class(chosen: UOp, u: UOp, axis: int) -> UOp:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from typing import Any, Collection, Mapping, NamedTuple, Sequence
 
-from ntgrad import graph
-from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
-from ntgrad.codegen.uop import UOp
-from ntgrad.names import ordinal, text
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
+from ntgrad.codegen.ir.uop import UOp
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.names import ordinal, text
 
 Labels = Sequence[str]
 _EXACT = 6      # as many tensors are multiplied in the best order; of more the pair is next that makes the least of its factors

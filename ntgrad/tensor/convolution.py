@@ -8,14 +8,15 @@ from __future__ import annotations
 import math
 from typing import Any, Self, Sequence
 
-from ntgrad import graph
-from ntgrad.checks import Ints, Operand, checked, one_width
-from ntgrad.codegen.errors import ArgumentError, ShapeError
-from ntgrad.codegen.uop import UOp
-from ntgrad.names import Places, text
-from ntgrad.tensor.elementwise import Elementwise
-from ntgrad.tensor.functional import _product, names_of_product
-from ntgrad.tensor.movement import Movement
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
+from ntgrad.codegen.ir.uop import UOp
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.checks import Ints, Operand, checked, one_width
+from ntgrad.graph.names import Places, text
+
+from .elementwise import Elementwise
+from .functional import _product, names_of_product
+from .movement import Movement
 
 Pair = tuple[int, int]
 Padding = int | Sequence[int | Sequence[int]]

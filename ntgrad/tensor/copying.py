@@ -13,15 +13,15 @@ from weakref import ref
 
 import numpy as np
 
-from ntgrad import graph
-from ntgrad.alias import Alias, Bits, View, beyond, onto, repeats, shown_of, through, watchers, whole
-from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.errors import ArgumentError, CaptureError, GradientError, InterchangeError, shown
-from ntgrad.codegen.uop import Ops
+from ntgrad.codegen.ir.dtype import DType
+from ntgrad.codegen.ir.errors import ArgumentError, CaptureError, GradientError, InterchangeError, shown
+from ntgrad.codegen.ir.uop import Ops
 from ntgrad.core import Base
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import Device
-from ntgrad.names import Names
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.alias import Alias, Bits, View, beyond, onto, repeats, shown_of, through, watchers, whole
+from ntgrad.graph.names import Names
 
 
 class Copying(Base):

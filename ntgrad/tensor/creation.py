@@ -6,20 +6,21 @@ from typing import Any, Self, Sequence
 
 import numpy as np
 
-from ntgrad import graph
 from ntgrad.backends.memory import host_room
-from ntgrad.checks import checked, of_kind
-from ntgrad.codegen.dtype import DType, dtypes, held, to_narrow
-from ntgrad.codegen.errors import ArgumentError, DTypeError, OutOfMemoryError, ShapeError, shown
-from ntgrad.codegen.uop import UOp
+from ntgrad.codegen.ir.dtype import DType, dtypes, held, to_narrow
+from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, OutOfMemoryError, ShapeError, shown
+from ntgrad.codegen.ir.uop import UOp
 from ntgrad.core import MAX_SIZE, Base, real_number, shape_of, whole_number
 from ntgrad.engine.bounds import known_class, within
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import Device
-from ntgrad.host import first_of
-from ntgrad.several import Several
-from ntgrad.tensor.elementwise import cut_to_int, scalar_node
-from ntgrad.tensor.movement import Movement
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.checks import checked, of_kind
+from ntgrad.graph.host import first_of
+from ntgrad.graph.several import Several
+
+from .elementwise import cut_to_int, scalar_node
+from .movement import Movement
 
 
 def _counted(r: range) -> np.ndarray[Any, Any]:

@@ -4,19 +4,20 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
-from ntgrad import graph
-from ntgrad.checks import Operand, checked, flag, of_kind
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError, ShapeError
-from ntgrad.codegen.uop import UOp
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
+from ntgrad.codegen.ir.uop import UOp
 from ntgrad.core import real_number, whole_number
 from ntgrad.engine.device import Device
-from ntgrad.formulas import polynomial
-from ntgrad.modes import mode
-from ntgrad.tensor.creation import new_shape, number_dtype
-from ntgrad.tensor.numeric import Numeric
-from ntgrad.tensor.random import Generator, Random, bits, fraction
-from ntgrad.tensor.sorting import Sorting
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.checks import Operand, checked, flag, of_kind
+from ntgrad.graph.formulas import polynomial
+from ntgrad.graph.modes import mode
+
+from .creation import new_shape, number_dtype
+from .numeric import Numeric
+from .random import Generator, Random, bits, fraction
+from .sorting import Sorting
 
 _ALPHA = 1.7580993408473766   # -selu(-inf): the scale of selu times its alpha
 

@@ -11,14 +11,14 @@ from typing import Any, Callable, Self
 
 import numpy as np
 
-from ntgrad import graph
-from ntgrad.checks import checked, foreign, operand
-from ntgrad.codegen.dtype import DType, as_float, can_cast, dtypes, promote, promote_tensors
-from ntgrad.codegen.errors import ArgumentError, DeviceError, DTypeError, ShapeError, shown
-from ntgrad.codegen.functions import FUNCTIONS, refusal
-from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
+from ntgrad.codegen.ir.dtype import DType, as_float, can_cast, dtypes, promote, promote_tensors
+from ntgrad.codegen.ir.errors import ArgumentError, DeviceError, DTypeError, ShapeError, shown
+from ntgrad.codegen.ir.functions import FUNCTIONS, refusal
+from ntgrad.codegen.ir.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base
-from ntgrad.names import aligned, fit_aligned, shape_text, text
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.checks import checked, foreign, operand
+from ntgrad.graph.names import aligned, fit_aligned, shape_text, text
 
 _SCALARS = (bool, int, float)
 _NUMBERS = (bool, int, float, np.number, np.bool_)

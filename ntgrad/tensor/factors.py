@@ -13,15 +13,16 @@ from typing import Any, Callable, Collection, Mapping, Sequence
 import ml_dtypes
 import numpy as np
 
-from ntgrad import graph
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import GradientError
-from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import GradientError
+from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.core import Base
 from ntgrad.engine.buffer import Buffer, resolved
-from ntgrad.modes import mode
-from ntgrad.tensor import factor_kernels as kernels
-from ntgrad.tensor.ruled import Rule, by_rule, ruled
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.modes import mode
+
+from . import factor_kernels as kernels
+from .ruled import Rule, by_rule, ruled
 
 
 # ---- values with a rule

@@ -3,14 +3,15 @@ from __future__ import annotations
 
 from typing import Any, Callable, Self, Sequence
 
-from ntgrad import graph
-from ntgrad.checks import Operand, checked, mixed, one_width
-from ntgrad.codegen.dtype import DType, dtypes, promote
-from ntgrad.codegen.errors import ShapeError
-from ntgrad.codegen.uop import UOp
-from ntgrad.names import Names, Places, fit, merged, text
-from ntgrad.tensor.elementwise import Elementwise, broadcast_shape, common_device, common_dtype
-from ntgrad.tensor.movement import Movement
+from ntgrad.codegen.ir.dtype import DType, dtypes, promote
+from ntgrad.codegen.ir.errors import ShapeError
+from ntgrad.codegen.ir.uop import UOp
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.checks import Operand, checked, mixed, one_width
+from ntgrad.graph.names import Names, Places, fit, merged, text
+
+from .elementwise import Elementwise, broadcast_shape, common_device, common_dtype
+from .movement import Movement
 
 
 def _product(name: str, a: UOp, b: UOp, dtype: DType | None = None) -> tuple[UOp, UOp, DType]:

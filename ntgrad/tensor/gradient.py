@@ -10,18 +10,18 @@ import functools
 import math
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
-from ntgrad import graph, origins
-from ntgrad.alias import onto, values
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.elementwise import product, quotient, select
-from ntgrad.codegen.errors import GradientError
-from ntgrad.codegen.functions import FUNCTIONS
-from ntgrad.codegen.uop import MOVEMENT, BinaryOps, Ops, UOp
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.elementwise import product, quotient, select
+from ntgrad.codegen.ir.errors import GradientError
+from ntgrad.codegen.ir.functions import FUNCTIONS
+from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UOp
 from ntgrad.core import Base, Leaf
 from ntgrad.engine.buffer import overwritten
 from ntgrad.engine.realize import walk as computed_walk
-from ntgrad.formulas import SLOPES
-from ntgrad.lock import alone
+from ntgrad.graph import nodes as graph, origins
+from ntgrad.graph.alias import onto, values
+from ntgrad.graph.formulas import SLOPES
+from ntgrad.graph.lock import alone
 
 Pairs = Sequence[tuple[UOp, UOp]]
 Need = set[UOp]  # sources outside it lead to no target: their gradients need not be built
@@ -264,8 +264,8 @@ def sources_of(u: UOp) -> tuple[UOp, ...]:
 
 
 def _call_of(u: UOp) -> Any:
-  """The call that has a node's gradient (of ``ntgrad/custom.py`` or ``ntgrad/tile/function.py``), and which of its outputs the
-  node is; None for most nodes."""
+  """The call that has a node's gradient (of ``ntgrad/tensor/custom.py`` or ``ntgrad/tile/function.py``), and which of its outputs
+  the node is; None for most nodes."""
   return u.arg if u.op is Ops.CUSTOM else u.note if isinstance(u.note, graph.Result) else None
 
 

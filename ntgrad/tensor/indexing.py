@@ -12,11 +12,8 @@ from typing import Any, Self, Sequence
 
 import numpy as np
 
-from ntgrad import graph
-from ntgrad.alias import Move
-from ntgrad.checks import Operand, checked, foreign, of_kind
-from ntgrad.codegen.dtype import can_cast, dtypes
-from ntgrad.codegen.errors import (
+from ntgrad.codegen.ir.dtype import can_cast, dtypes
+from ntgrad.codegen.ir.errors import (
   ArgumentError,
   CaptureError,
   DTypeError,
@@ -26,13 +23,17 @@ from ntgrad.codegen.errors import (
   ShapeError,
   shown,
 )
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.core import MAX_DIMS, Base
 from ntgrad.engine.bounds import outside, within
-from ntgrad.host import first_of
-from ntgrad.names import Names, merged, text
-from ntgrad.tensor.elementwise import Elementwise, broadcast_shape, common_device
-from ntgrad.tensor.movement import Movement
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.alias import Move
+from ntgrad.graph.checks import Operand, checked, foreign, of_kind
+from ntgrad.graph.host import first_of
+from ntgrad.graph.names import Names, merged, text
+
+from .elementwise import Elementwise, broadcast_shape, common_device
+from .movement import Movement
 
 
 def host_index(name: str, index: Any, size: int, axis: int, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:

@@ -11,16 +11,17 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple, Self, Sequence
 
-from ntgrad import graph
-from ntgrad.checks import Operand, checked
-from ntgrad.codegen.dtype import DType, as_float, promote
-from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
+from ntgrad.codegen.ir.dtype import DType, as_float, promote
+from ntgrad.codegen.ir.errors import ArgumentError, AxisError, ShapeError, shown
 from ntgrad.core import axes_of, whole_number
-from ntgrad.names import text
-from ntgrad.tensor.creation import Creation
-from ntgrad.tensor.elementwise import broadcast_shape, by_squaring, common_device
-from ntgrad.tensor.functional import Functional
-from ntgrad.tensor.reduction import Axis, Reduction
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.checks import Operand, checked
+from ntgrad.graph.names import text
+
+from .creation import Creation
+from .elementwise import broadcast_shape, by_squaring, common_device
+from .functional import Functional
+from .reduction import Axis, Reduction
 
 
 class LeastSquares(NamedTuple):
@@ -344,7 +345,7 @@ class Linalg(Functional, Reduction, Creation):
 
 def _factors() -> Any:
   """factors.py, which is made of tensors itself."""
-  from ntgrad.tensor import factors
+  from . import factors
   return factors
 
 

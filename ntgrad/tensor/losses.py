@@ -9,15 +9,16 @@ import math
 from collections.abc import Callable
 from typing import Any, Self
 
-from ntgrad import graph
-from ntgrad.checks import Operand, checked
-from ntgrad.codegen.dtype import DType, promote
-from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
+from ntgrad.codegen.ir.dtype import DType, promote
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
 from ntgrad.core import Base, real_number
 from ntgrad.engine.bounds import floats_within
-from ntgrad.names import text
-from ntgrad.tensor.class_losses import ClassLosses
-from ntgrad.tensor.elementwise import broadcast_shape
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.checks import Operand, checked
+from ntgrad.graph.names import text
+
+from .class_losses import ClassLosses
+from .elementwise import broadcast_shape
 
 
 def _positive(name: str, what: str, value: Any, zero: bool = False) -> Any:

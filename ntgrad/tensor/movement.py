@@ -8,15 +8,16 @@ from __future__ import annotations
 import math
 from typing import Any, Self, Sequence
 
-from ntgrad import graph
-from ntgrad.checks import Ints, Operand, checked, operand
-from ntgrad.codegen.dtype import dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
-from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.codegen.ir.dtype import dtypes, promote
+from ntgrad.codegen.ir.errors import ArgumentError, AxisError, ShapeError, shown
+from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.core import Base, axes_of, axis_of, shape_of, whole_number
-from ntgrad.names import Places, aligned, fit, text
-from ntgrad.several import Several
-from ntgrad.tensor.elementwise import broadcast_shape, common_device, scalar_node
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.checks import Ints, Operand, checked, operand
+from ntgrad.graph.names import Places, aligned, fit, text
+from ntgrad.graph.several import Several
+
+from .elementwise import broadcast_shape, common_device, scalar_node
 
 Dims = int | str | Sequence[int | str]
 

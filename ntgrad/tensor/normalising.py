@@ -4,15 +4,16 @@ from __future__ import annotations
 import math
 from typing import Any, Self, Sequence
 
-from ntgrad import graph
-from ntgrad.checks import Operand, checked, one_width
-from ntgrad.codegen.errors import ArgumentError, ShapeError
-from ntgrad.codegen.uop import UnaryOps
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
+from ntgrad.codegen.ir.uop import UnaryOps
 from ntgrad.core import real_number
-from ntgrad.modes import no_grad
-from ntgrad.names import text
-from ntgrad.tensor.movement import Movement
-from ntgrad.tensor.reduction import Reduction
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.checks import Operand, checked, one_width
+from ntgrad.graph.modes import no_grad
+from ntgrad.graph.names import text
+
+from .movement import Movement
+from .reduction import Reduction
 
 
 @checked

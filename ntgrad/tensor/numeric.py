@@ -6,26 +6,20 @@ from typing import Any, Self
 
 import numpy as np
 
-from ntgrad import formulas, graph, origins
-from ntgrad.alias import Bits
-from ntgrad.checks import Operand, checked, one_width, operand
-from ntgrad.codegen.dtype import DType, as_float, dtypes
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
-from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.codegen.ir.dtype import DType, as_float, dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.core import Base
-from ntgrad.modes import mode
-from ntgrad.names import Names, aligned, fit_aligned
-from ntgrad.tensor.activation import Activation
-from ntgrad.tensor.creation import Creation
-from ntgrad.tensor.elementwise import (
-  Elementwise,
-  broadcast_shape,
-  common_device,
-  common_dtype,
-  scalar_dtype,
-  scalar_node,
-)
-from ntgrad.tensor.reduction import Reduction
+from ntgrad.graph import formulas, nodes as graph, origins
+from ntgrad.graph.alias import Bits
+from ntgrad.graph.checks import Operand, checked, one_width, operand
+from ntgrad.graph.modes import mode
+from ntgrad.graph.names import Names, aligned, fit_aligned
+
+from .activation import Activation
+from .creation import Creation
+from .elementwise import Elementwise, broadcast_shape, common_device, common_dtype, scalar_dtype, scalar_node
+from .reduction import Reduction
 
 
 def _sloped(name: str, value: UOp, *made_from: UOp) -> UOp:

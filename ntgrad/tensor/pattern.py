@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Mapping, NamedTuple
 
-from ntgrad.codegen.errors import ArgumentError, ShapeError
-from ntgrad.names import text
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
+from ntgrad.graph.names import text
 
 Groups = list[list[str]]        # the names that make each dimension; none: a dimension of 1
 _DOTS, _JOINED = "...", "(...)"  # as many dimensions as there are; all of them as a part of one, on the right

@@ -8,18 +8,19 @@ from __future__ import annotations
 import math
 from typing import Any, Self, Sequence
 
-from ntgrad import graph
-from ntgrad.checks import Ints, Operand, checked, of_kind
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, ShapeError
-from ntgrad.codegen.uop import BinaryOps, UOp
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
+from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import real_number
-from ntgrad.names import text
-from ntgrad.tensor.convolution import Padding, Pair, must_fit, numbers, paddings
-from ntgrad.tensor.creation import Creation
-from ntgrad.tensor.movement import pad_value
-from ntgrad.tensor.reduction import Reduction, reaches
-from ntgrad.tensor.scattering import Scattering
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.checks import Ints, Operand, checked, of_kind
+from ntgrad.graph.names import text
+
+from .convolution import Padding, Pair, must_fit, numbers, paddings
+from .creation import Creation
+from .movement import pad_value
+from .reduction import Reduction, reaches
+from .scattering import Scattering
 
 
 def greatest(t: UOp, axes: Sequence[int]) -> UOp:

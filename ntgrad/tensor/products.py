@@ -7,21 +7,22 @@ from typing import Any, Self, Sequence
 
 import numpy as np
 
-from ntgrad import graph
-from ntgrad.checks import Operand, checked
-from ntgrad.codegen.dtype import as_float, dtypes, promote, sum_dtype
-from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
-from ntgrad.codegen.uop import BinaryOps
+from ntgrad.codegen.ir.dtype import as_float, dtypes, promote, sum_dtype
+from ntgrad.codegen.ir.errors import ArgumentError, AxisError, ShapeError, shown
+from ntgrad.codegen.ir.uop import BinaryOps
 from ntgrad.core import axis_of
-from ntgrad.names import text
-from ntgrad.tensor import contraction
-from ntgrad.tensor.creation import Creation
-from ntgrad.tensor.elementwise import broadcast_shape, common_device, common_dtype
-from ntgrad.tensor.functional import Functional, names_of_product, unwidened
-from ntgrad.tensor.indexing import Indexing
-from ntgrad.tensor.movement import several
-from ntgrad.tensor.pattern import Pattern
-from ntgrad.tensor.reduction import Reduction, fits_int32
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.checks import Operand, checked
+from ntgrad.graph.names import text
+
+from . import contraction
+from .creation import Creation
+from .elementwise import broadcast_shape, common_device, common_dtype
+from .functional import Functional, names_of_product, unwidened
+from .indexing import Indexing
+from .movement import several
+from .pattern import Pattern
+from .reduction import Reduction, fits_int32
 
 
 def _takes(name: str, tensors: Sequence[Any], dims: Sequence[int], fit: str) -> None:

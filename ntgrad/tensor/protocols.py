@@ -6,12 +6,13 @@ from typing import Any, ClassVar, Iterator, Self
 
 import numpy as np
 
-from ntgrad.checks import checked
-from ntgrad.codegen.errors import ArgumentError, NtgradError, ScalarError, ShapeError
-from ntgrad.host import host_view, is_host_view
-from ntgrad.names import text
-from ntgrad.tensor.indexing import Indexing
-from ntgrad.tensor.reduction import Reduction
+from ntgrad.codegen.ir.errors import ArgumentError, NtgradError, ScalarError, ShapeError
+from ntgrad.graph.checks import checked
+from ntgrad.graph.host import host_view, is_host_view
+from ntgrad.graph.names import text
+
+from .indexing import Indexing
+from .reduction import Reduction
 
 WHOLE = 1 << 20            # elements up to which values are copied to be printed
 ROWS, COLUMNS = 20, 20     # of a table in a notebook

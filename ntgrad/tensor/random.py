@@ -12,16 +12,17 @@ from typing import Any, Self
 
 import numpy as np
 
-from ntgrad import graph
-from ntgrad.checks import checked, of_kind
-from ntgrad.codegen.dtype import DType, dtypes, held
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
-from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
+from ntgrad.codegen.ir.dtype import DType, dtypes, held
+from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
+from ntgrad.codegen.ir.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base, real_number
 from ntgrad.engine.buffer import Buffer, watchers
 from ntgrad.engine.device import Device
-from ntgrad.lock import alone
-from ntgrad.tensor.creation import Creation, new_shape, node_of
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.checks import checked, of_kind
+from ntgrad.graph.lock import alone
+
+from .creation import Creation, new_shape, node_of
 
 
 @checked

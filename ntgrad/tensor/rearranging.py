@@ -7,15 +7,16 @@ from typing import Any, Self, Sequence
 
 import numpy as np
 
-from ntgrad import graph
-from ntgrad.checks import Ints, checked, of_kind
-from ntgrad.codegen.dtype import dtypes, sum_dtype
-from ntgrad.codegen.errors import ArgumentError, AxisError, ShapeError, shown
-from ntgrad.codegen.uop import BinaryOps
+from ntgrad.codegen.ir.dtype import dtypes, sum_dtype
+from ntgrad.codegen.ir.errors import ArgumentError, AxisError, ShapeError, shown
+from ntgrad.codegen.ir.uop import BinaryOps
 from ntgrad.core import axis_of, shape_of, whole_number
-from ntgrad.tensor.creation import new_shape
-from ntgrad.tensor.indexing import Indexing
-from ntgrad.tensor.movement import several
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.checks import Ints, checked, of_kind
+
+from .creation import new_shape
+from .indexing import Indexing
+from .movement import several
 
 _MOST_PIECES = 4096   # of a dimension that has fewer elements
 

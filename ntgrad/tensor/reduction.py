@@ -9,17 +9,18 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Self, Sequence, Union, overload
 
-from ntgrad import graph
-from ntgrad.checks import checked, flag
-from ntgrad.codegen.dtype import DType, as_float, dtypes, sum_dtype
-from ntgrad.codegen.errors import ArgumentError, shown
-from ntgrad.codegen.uop import BinaryOps, UOp
+from ntgrad.codegen.ir.dtype import DType, as_float, dtypes, sum_dtype
+from ntgrad.codegen.ir.errors import ArgumentError, shown
+from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import Base, real_number
 from ntgrad.engine.bounds import bounds
-from ntgrad.names import without
-from ntgrad.tensor.elementwise import Elementwise
-from ntgrad.tensor.sorting import Picked, at_places
-from ntgrad.variable import real
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.checks import checked, flag
+from ntgrad.graph.names import without
+from ntgrad.graph.variable import real
+
+from .elementwise import Elementwise
+from .sorting import Picked, at_places
 
 Axis = Union[int, str, Sequence[int | str], None]
 

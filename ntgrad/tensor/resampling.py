@@ -13,16 +13,17 @@ from typing import Any, Callable, NamedTuple, Self, Sequence
 
 import numpy as np
 
-from ntgrad import graph
-from ntgrad.checks import Ints, checked
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.codegen.uop import UOp
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.codegen.ir.uop import UOp
 from ntgrad.core import MAX_SIZE, Base
-from ntgrad.names import text
-from ntgrad.tensor.convolution import each, numbers
-from ntgrad.tensor.pooling import first_of, greatest
-from ntgrad.variable import Bound, real
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.checks import Ints, checked
+from ntgrad.graph.names import text
+from ntgrad.graph.variable import Bound, real
+
+from .convolution import each, numbers
+from .pooling import first_of, greatest
 
 _LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3}
 _MODES = "nearest", "nearest-exact", *_LINEAR, "bicubic", "area"

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any, Callable, Collection, Mapping, Sequence
 from weakref import ref
 
-from ntgrad import graph
-from ntgrad.codegen.uop import UOp
+from ntgrad.codegen.ir.uop import UOp
 from ntgrad.core import Base
-from ntgrad.modes import mode
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.modes import mode
 
 # (gradients of the outputs, None where nothing depends on one; inputs; outputs) -> gradients of the inputs, None for none
 Rule = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Sequence[Any]]

@@ -5,17 +5,18 @@ import itertools
 import math
 from typing import Any, Self, Sequence
 
-from ntgrad import graph
-from ntgrad.checks import Ints, Operand, checked, of_kind
-from ntgrad.codegen.dtype import dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
+from ntgrad.codegen.ir.dtype import dtypes, promote
+from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.core import whole_number
-from ntgrad.names import text
-from ntgrad.tensor.convolution import numbers
-from ntgrad.tensor.creation import new_shape
-from ntgrad.tensor.indexing import Indexing
-from ntgrad.tensor.numeric import Numeric
-from ntgrad.tensor.random import Random
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.checks import Ints, Operand, checked, of_kind
+from ntgrad.graph.names import text
+
+from .convolution import numbers
+from .creation import new_shape
+from .indexing import Indexing
+from .numeric import Numeric
+from .random import Random
 
 _CUBIC = -0.75   # the parameter a of cubic convolution (https://doi.org/10.1109/TASSP.1981.1163711), as PyTorch has it
 

@@ -10,17 +10,18 @@ from typing import Any, Callable, Self, Sequence
 
 import numpy as np
 
-from ntgrad import graph
-from ntgrad.checks import Operand, checked, of_kind
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
-from ntgrad.codegen.uop import BinaryOps, UOp
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
+from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import Base, whole_number
-from ntgrad.names import Names, merged
-from ntgrad.tensor.elementwise import broadcast_shape, common_device
-from ntgrad.tensor.indexing import Indexing, added, joined_index
-from ntgrad.tensor.ruled import ruled
-from ntgrad.tensor.sorting import at_places, bits_of, places_of
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.checks import Operand, checked, of_kind
+from ntgrad.graph.names import Names, merged
+
+from .elementwise import broadcast_shape, common_device
+from .indexing import Indexing, added, joined_index
+from .ruled import ruled
+from .sorting import at_places, bits_of, places_of
 
 _REDUCE = ("sum", "prod", "mean", "amax", "amin")
 

@@ -10,19 +10,20 @@ from typing import Any, NamedTuple, Self, Sequence
 
 import numpy as np
 
-from ntgrad import graph
-from ntgrad.checks import Operand, checked, flag, no_flag, of_kind, paired
-from ntgrad.codegen.dtype import as_float, dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
-from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
+from ntgrad.codegen.ir.dtype import as_float, dtypes, promote
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
+from ntgrad.codegen.ir.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base, whole_number
-from ntgrad.names import without
-from ntgrad.tensor.creation import Creation, new_shape
-from ntgrad.tensor.elementwise import common_device, common_dtype
-from ntgrad.tensor.indexing import added, host_values
-from ntgrad.tensor.rearranging import Rearranging
-from ntgrad.tensor.reduction import Reduction, combined
-from ntgrad.tensor.sorting import Picked, Sorting, at_places
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.checks import Operand, checked, flag, no_flag, of_kind, paired
+from ntgrad.graph.names import without
+
+from .creation import Creation, new_shape
+from .elementwise import common_device, common_dtype
+from .indexing import added, host_values
+from .rearranging import Rearranging
+from .reduction import Reduction, combined
+from .sorting import Picked, Sorting, at_places
 
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 _WAYS = 16  # elements that a search compares with at once

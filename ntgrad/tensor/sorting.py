@@ -8,14 +8,15 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple, Self
 
-from ntgrad import graph
-from ntgrad.checks import checked, flag, paired
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, ShapeError
-from ntgrad.codegen.uop import UOp
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
+from ntgrad.codegen.ir.uop import UOp
 from ntgrad.core import whole_number
-from ntgrad.several import Several
-from ntgrad.tensor.elementwise import Elementwise
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.checks import checked, flag, paired
+from ntgrad.graph.several import Several
+
+from .elementwise import Elementwise
 
 _PLACES = 32      # bits of a key's place in its row, where fewer do not make both together a uint32
 # bits that float32's of a smaller float need at most, from the top: sign, exponent, and its fraction

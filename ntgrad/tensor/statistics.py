@@ -4,17 +4,18 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple, Self
 
-from ntgrad import graph
-from ntgrad.checks import Operand, checked, of_kind, paired
-from ntgrad.codegen.dtype import DType, as_float, dtypes
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.codegen.uop import BinaryOps
-from ntgrad.several import Several
-from ntgrad.tensor.functional import Functional
-from ntgrad.tensor.indexing import Indexing
-from ntgrad.tensor.numeric import Numeric
-from ntgrad.tensor.reduction import Axis, reaches, scanned
-from ntgrad.tensor.sorting import Picked
+from ntgrad.codegen.ir.dtype import DType, as_float, dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.codegen.ir.uop import BinaryOps
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.checks import Operand, checked, of_kind, paired
+from ntgrad.graph.several import Several
+
+from .functional import Functional
+from .indexing import Indexing
+from .numeric import Numeric
+from .reduction import Axis, reaches, scanned
+from .sorting import Picked
 
 _CHUNK = 32   # logcumsumexp: elements of a row that are looked at together
 

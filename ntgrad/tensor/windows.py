@@ -6,10 +6,10 @@ from typing import Any, Callable, Self
 
 import numpy as np
 
-from ntgrad.checks import checked
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, DTypeError
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, DTypeError
 from ntgrad.core import Base, real_number
+from ntgrad.graph.checks import checked
 
 _MOST = 1 << 24   # numbers of a window
 

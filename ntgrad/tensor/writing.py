@@ -4,9 +4,10 @@ from __future__ import annotations
 from functools import wraps
 from typing import Any, Callable, Self
 
-from ntgrad.checks import checked
 from ntgrad.core import Base
-from ntgrad.tensor.statistics import Statistics
+from ntgrad.graph.checks import checked
+
+from .statistics import Statistics
 
 
 def _written(name: str) -> Callable[..., Any]:

@@ -1,12 +1,12 @@
 """The tile language: kernels as an arrangement (how the parameters are tiled) and an application (what one program does with its
 tiles).
 
-``tensor.py`` and ``ntgrad/symbol.py`` have the symbolic tensors and their meta-operations; ``interpret.py`` reads applications,
-``block.py`` and ``trace.py`` build the kernel meanwhile, ``language.py`` is what applications call; ``kernel.py`` specialises and
-``launch.py`` runs.
+``tensor.py`` and ``ntgrad/graph/symbol.py`` have the symbolic tensors and their meta-operations; ``interpret.py`` reads
+applications, ``block.py`` and ``trace.py`` build the kernel meanwhile, ``language.py`` is what applications call;
+``kernel.py`` specialises and ``launch.py`` runs.
 """
-from ntgrad.codegen.dtype import dtypes as _dtypes
-from ntgrad.symbol import Symbol, block_size, cdiv
+from ntgrad.codegen.ir.dtype import dtypes as _dtypes
+from ntgrad.graph.symbol import Symbol, block_size, cdiv
 
 from . import language
 from .apply import apply

@@ -3,14 +3,14 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-from ntgrad.checks import checked
-from ntgrad.codegen.arrangement import Arrangement
-from ntgrad.codegen.config import config
-from ntgrad.codegen.errors import ApplicationError
-from ntgrad.codegen.sizes import numbers
+from ntgrad.codegen.index.sizes import numbers
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.errors import ApplicationError
+from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.core import Base as Tensor
 from ntgrad.engine.device import default_device
 from ntgrad.engine.realize import realize
+from ntgrad.graph.checks import checked
 
 from .block import block, is_value
 from .function import new_tensor

@@ -11,17 +11,18 @@ from functools import cached_property
 from keyword import iskeyword
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
-from ntgrad.alias import caller
-from ntgrad.checks import checked
-from ntgrad.codegen import assume, index as ix
-from ntgrad.codegen.arrangement import onward
-from ntgrad.codegen.assume import below, lesser, same
-from ntgrad.codegen.errors import ArgumentError, ShapeError
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.index import assume
+from ntgrad.codegen.index.assume import below, lesser, same
+from ntgrad.codegen.index.size_text import shape_text, text_of
+from ntgrad.codegen.index.sizes import Dim, sizes_of
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
+from ntgrad.codegen.ir.uop import Ops, UOp, toposort
 from ntgrad.codegen.kernel import EFFECTS, Kernel
-from ntgrad.codegen.size_text import shape_text, text_of
-from ntgrad.codegen.sizes import Dim, sizes_of
-from ntgrad.codegen.uop import Ops, UOp, toposort
-from ntgrad.symbol import Condition, Expr, Symbol, compared, condition_of, evaluate, names_of, size_of
+from ntgrad.codegen.kernel.arrangement import onward
+from ntgrad.graph.alias import caller
+from ntgrad.graph.checks import checked
+from ntgrad.graph.symbol import Condition, Expr, Symbol, compared, condition_of, evaluate, names_of, size_of
 
 from .lines import Line, at
 from .place import Parameter

@@ -11,15 +11,15 @@ import operator
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence, Union
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.assume import same
-from ntgrad.codegen.dtype import DType, dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
-from ntgrad.codegen.functions import FUNCTIONS, refusal
-from ntgrad.codegen.renaming import renamed
-from ntgrad.codegen.rewrite import fold
-from ntgrad.codegen.sizes import Dim
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, prod
-from ntgrad.symbol import Symbol
+from ntgrad.codegen.index.assume import same
+from ntgrad.codegen.index.renaming import renamed
+from ntgrad.codegen.index.rewrite import fold
+from ntgrad.codegen.index.sizes import Dim
+from ntgrad.codegen.ir.dtype import DType, dtypes, promote
+from ntgrad.codegen.ir.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
+from ntgrad.codegen.ir.functions import FUNCTIONS, refusal
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, prod
+from ntgrad.graph.symbol import Symbol
 
 if TYPE_CHECKING:
   from .trace import Tracer
@@ -381,7 +381,7 @@ def reshape(x: Any, shape: Sequence[int]) -> Block:
   if [a.arg[1] for a in kept] == [s for s in want if s != 1]:   # only dimensions of 1 come and go
     left = iter(kept)
     return Block(b.value, [None if s == 1 else next(left) for s in want])
-  from ntgrad.codegen.view import View
+  from ntgrad.codegen.index.view import View
   axes = [tracer().axis(s) if s > 1 else None for s in want]
   pulled, _ = View(b.dims).then(Ops.RESHAPE, tuple(want)).pull([ix.const(0) if a is None else a for a in axes])
   return Block(rename(b.value, {a: p for a, p in zip(b.axes, pulled) if a is not None}), axes)
@@ -389,7 +389,7 @@ def reshape(x: Any, shape: Sequence[int]) -> Block:
 
 def reshape_sizes(b: Block, shape: Sequence[Any]) -> Block:
   """``reshape`` where sizes are known at the launch."""
-  from ntgrad.codegen.view import Regrouped, View
+  from ntgrad.codegen.index.view import Regrouped, View
   want = [dim(s) for s in shape]
   known, total = ix.product([s for s in want if s != -1]), ix.product(b.dims)
   if want.count(-1) == 1: want[want.index(-1)] = ix.over(total, known)

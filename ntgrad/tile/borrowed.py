@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from ntgrad.backends.base import Device
-from ntgrad.codegen.errors import ArgumentError, InterchangeError, NtgradError
-from ntgrad.codegen.uop import Ops
+from ntgrad.codegen.ir.errors import ArgumentError, InterchangeError, NtgradError
+from ntgrad.codegen.ir.uop import Ops
 from ntgrad.core import Base as Tensor
 from ntgrad.engine.buffer import Adopted, Buffer, watchers
 from ntgrad.engine.device import canonical, get_device

@@ -18,19 +18,19 @@ from types import SimpleNamespace
 from typing import Any, Callable, Mapping, Sequence
 
 from ntgrad.backends.base import Device, Program, ProgramSpec
-from ntgrad.checks import checked
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.assume import assuming, negated
-from ntgrad.codegen.config import config as settings
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, NtgradError, ShapeError, StateError, did_you_mean, shown
+from ntgrad.codegen.index.assume import assuming, negated
+from ntgrad.codegen.index.rewrite import substitute
+from ntgrad.codegen.index.sizes import evaluator, sizes_of
+from ntgrad.codegen.ir.config import config as settings
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, NtgradError, ShapeError, StateError, did_you_mean, shown
+from ntgrad.codegen.ir.paths import usable
+from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel import Kernel
-from ntgrad.codegen.paths import usable
-from ntgrad.codegen.rewrite import substitute
-from ntgrad.codegen.sizes import evaluator, sizes_of
-from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.engine.device import default_device, get_device
 from ntgrad.engine.variants import WIDE, SizedProgram, Variant
+from ntgrad.graph.checks import checked
 
 from . import manifest
 from .assess import Whole, dimensions_agree

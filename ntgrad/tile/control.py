@@ -6,11 +6,11 @@ from functools import reduce
 from typing import Any, Callable, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.dtype import DType, dtypes, promote
-from ntgrad.codegen.errors import ApplicationError
-from ntgrad.codegen.nested import fold
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp
-from ntgrad.symbol import Symbol, maximum, minimum
+from ntgrad.codegen.ir.dtype import DType, dtypes, promote
+from ntgrad.codegen.ir.errors import ApplicationError
+from ntgrad.codegen.ir.nested import fold
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
+from ntgrad.graph.symbol import Symbol, maximum, minimum
 
 from .block import Block, Size, binary, block, broadcast_shapes, cast, is_value, one, position, where
 from .place import Source, Tile
@@ -55,7 +55,7 @@ class Counted:
 
 def most(end: UOp) -> int | UOp:
   """How many rounds a loop has at most, where that depends on what the kernel computes."""
-  upper = ix._end(end, True) if ix.has_sizes(end) else None
+  upper = ix.end_of(end, True) if ix.has_sizes(end) else None
   return min(max(ix.vmax(end), 1), (1 << 31) - 1) if upper is None else ix.number(ix.greatest(upper, 1))
 
 

@@ -8,9 +8,9 @@ import types
 from pathlib import Path
 from typing import Any, Callable, Sequence
 
-from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.errors import ApplicationError, NtgradError, did_you_mean, shown
-from ntgrad.symbol import Symbol
+from ntgrad.codegen.ir.dtype import DType
+from ntgrad.codegen.ir.errors import ApplicationError, NtgradError, did_you_mean, shown
+from ntgrad.graph.symbol import Symbol
 
 from .block import Block, is_value
 from .place import Level, Pointer, Reference, Source, Tile

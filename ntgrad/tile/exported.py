@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Mapping
 
-from ntgrad.codegen.errors import MissingFileError, NtgradError, OverrideError
+from ntgrad.codegen.ir.errors import MissingFileError, NtgradError, OverrideError
+from ntgrad.codegen.ir.paths import usable
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.opts import Opt
-from ntgrad.codegen.paths import usable
 
 from .kernel import TileKernel
 from .scheduled import inlined, numbered, without_tiles

@@ -7,10 +7,10 @@ import operator
 import types
 from typing import Any, Callable, Iterable, Sequence
 
-from ntgrad.codegen.errors import ApplicationError, ArgumentError, NtgradError
-from ntgrad.codegen.sizes import Dim
-from ntgrad.codegen.uop import UnaryOps
-from ntgrad.symbol import Symbol, size_of
+from ntgrad.codegen.index.sizes import Dim
+from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, NtgradError
+from ntgrad.codegen.ir.uop import UnaryOps
+from ntgrad.graph.symbol import Symbol, size_of
 
 from .block import block, seen, unary
 from .control import NATIVE, both, computed, either, select, truth

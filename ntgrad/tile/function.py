@@ -5,15 +5,15 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Collection, Mapping, Sequence, Union
 from weakref import ref
 
-from ntgrad import graph
-from ntgrad.checks import checked
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError, GradientError, shown
-from ntgrad.codegen.uop import UOp
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, GradientError, shown
+from ntgrad.codegen.ir.uop import UOp
 from ntgrad.core import Base as Tensor
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import default_device
-from ntgrad.modes import mode
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.checks import checked
+from ntgrad.graph.modes import mode
 from ntgrad.reads import wrappers
 
 from .kernel import TileKernel
@@ -23,8 +23,8 @@ Like = Union[str, Callable[..., Any]]
 
 @dataclass(eq=False)
 class Call:
-  """One call of a function: what its gradients need (see ``ntgrad/custom.py``). It holds the values of its results, not the nodes
-  that have their gradients, so that a result does not keep itself alive."""
+  """One call of a function: what its gradients need (see ``ntgrad/tensor/custom.py``). It holds the values of its results, not
+  the nodes that have their gradients, so that a result does not keep itself alive."""
   function: Function
   inputs: dict[str, Any]                      # tensors are cut off from their graphs
   results: dict[str, Tensor]                  # likewise

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.dtype import acc_dtype, dtypes
-from ntgrad.codegen.errors import ApplicationError, ArgumentError, DTypeError
-from ntgrad.codegen.renaming import renamed
-from ntgrad.codegen.sorts import Sorted
-from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.codegen.index.renaming import renamed
+from ntgrad.codegen.ir.dtype import acc_dtype, dtypes
+from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, DTypeError
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.codegen.passes.sorts import Sorted
 
 from . import block as _b
 from .block import Block, block, floating, plain, tracer

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.assume import same as same_size
-from ntgrad.codegen.dtype import dtypes, promote
-from ntgrad.codegen.errors import ApplicationError, NtgradError
+from ntgrad.codegen.index.assume import same as same_size
+from ntgrad.codegen.index.sizes import Dim
+from ntgrad.codegen.ir.dtype import dtypes, promote
+from ntgrad.codegen.ir.errors import ApplicationError, NtgradError
+from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel import AxisKind
-from ntgrad.codegen.sizes import Dim
-from ntgrad.codegen.uop import Ops, UOp
 
 from .block import Block, block, broadcast_shapes, dim, is_value, one, plain, to_axes
 from .control import (

@@ -13,23 +13,23 @@ from typing import Any, Callable, Mapping, Sequence
 
 from ntgrad.backends import renderer
 from ntgrad.backends.base import Device
-from ntgrad.checks import checked
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.assume import assuming
-from ntgrad.codegen.atoms import UNKNOWN
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ApplicationError, ArgumentError, DeviceError, NtgradError, ShapeError, shown
-from ntgrad.codegen.listing import UOpList
-from ntgrad.codegen.recent import Recent
-from ntgrad.codegen.sizes import Dim, sizes_of
-from ntgrad.codegen.uop import UOp
+from ntgrad.codegen.index.assume import assuming
+from ntgrad.codegen.index.atoms import UNKNOWN
+from ntgrad.codegen.index.sizes import Dim, sizes_of
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, DeviceError, NtgradError, ShapeError, shown
+from ntgrad.codegen.ir.recent import Recent
+from ntgrad.codegen.ir.uop import UOp
+from ntgrad.codegen.kernel.linear import UOpList
 from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
 from ntgrad.engine.device import default_device, get_device
-from ntgrad.lock import alone, enter, holds, lock
+from ntgrad.graph.checks import checked
+from ntgrad.graph.lock import alone, enter, holds, lock
+from ntgrad.graph.symbol import Symbol, evaluate
 from ntgrad.reads import reads_of, wrappers
-from ntgrad.symbol import Symbol, evaluate
 
 from .assess import Assessment, asking, dimensions_agree, same_grids, whole_windows
 from .block import seen

@@ -7,8 +7,8 @@ line.
 """
 from __future__ import annotations
 
-from ntgrad.codegen.dtype import DType
-from ntgrad.public import show
+from ntgrad.codegen.ir.dtype import DType
+from ntgrad.compat.public import show
 
 from .libdevice import libdevice as libdevice
 from .operations import *  # noqa: F403

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ntgrad import graph, origins
-from ntgrad.alias import repeats
-from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.core import Base as Tensor
-from ntgrad.engine.plans import number_buffer
+from ntgrad.engine.planner import number_buffer
 from ntgrad.engine.realize import base_of, rebased
 from ntgrad.engine.tracing import traces
-from ntgrad.variable import Bound
+from ntgrad.graph import nodes as graph, origins
+from ntgrad.graph.alias import repeats
+from ntgrad.graph.variable import Bound
 
 from .place import Parameter
 

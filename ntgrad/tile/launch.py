@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
-from ntgrad.alias import caller, watchers
 from ntgrad.backends.base import Program
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError, DeviceError, DTypeError, GradientError, NtgradError, shown
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, DeviceError, DTypeError, GradientError, NtgradError, shown
+from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel import Kernel
-from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.core import Base as Tensor
 from ntgrad.engine.asserts import Checks, watch
 from ntgrad.engine.buffer import Buffer, Storage
 from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import default_device, get_device
 from ntgrad.engine.plan import Step
-from ntgrad.engine.plans import number_buffer, slice_of
+from ntgrad.engine.planner import number_buffer, slice_of
 from ntgrad.engine.realize import base_of, before_writing, captures, realize, rebased, run_step
 from ntgrad.engine.report import timing
 from ntgrad.engine.variants import SizedProgram
-from ntgrad.modes import mode
+from ntgrad.graph.alias import caller, watchers
+from ntgrad.graph.modes import mode
 
 from .block import dtype_of
 from .jagged import Jagged, is_meta

@@ -1,12 +1,12 @@
-"""The functions of the language under the names that CUDA's libdevice has, and those of ``ntgrad.formulas`` for blocks."""
+"""The functions of the language under the names that CUDA's libdevice has, and those of ``ntgrad.graph.formulas`` for blocks."""
 from __future__ import annotations
 
 import math
 from typing import Any, Callable
 
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError, DTypeError
-from ntgrad.codegen.uop import UnaryOps
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, DTypeError
+from ntgrad.codegen.ir.uop import UnaryOps
 
 from . import block as _b, operations as _o, spellings as _s
 from .block import Block, block
@@ -39,13 +39,13 @@ for _name, _fn in _b.operators():
 
 
 def _formula(name: str) -> Callable[..., Block]:
-  """One of ``ntgrad.formulas``, of floats: small ones are computed in float32, ints are float32."""
+  """One of ``ntgrad.graph.formulas``, of floats: small ones are computed in float32, ints are float32."""
   def fn(*xs: Any) -> Block:
     if not xs: raise ArgumentError(f"{name}: takes blocks and numbers, got none")
     d = _b.common_dtype(*xs)
     if d.kind != "f": d = dtypes.default_float
     wide = d if d.itemsize >= 4 or name in _BITS else dtypes.float32
-    from ntgrad import formulas
+    from ntgrad.graph import formulas
     out: Block = getattr(formulas, name)(*[Values(_b.cast(x, wide)) for x in xs]).block
     return out if out.dtype.kind == "b" else _b.cast(out, d)
   fn.__name__ = name

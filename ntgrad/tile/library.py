@@ -12,21 +12,21 @@ from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ntgrad.backends.base import Device, Program
-from ntgrad.checks import checked
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.arrangement import Arrangement
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, DeviceError, NtgradError, ShapeError, StateError
-from ntgrad.codegen.paths import reason, shown_path
-from ntgrad.codegen.recent import Recent
-from ntgrad.codegen.rewrite import substitute
-from ntgrad.codegen.sizes import evaluator
-from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.codegen.index.rewrite import substitute
+from ntgrad.codegen.index.sizes import evaluator
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, DeviceError, NtgradError, ShapeError, StateError
+from ntgrad.codegen.ir.paths import reason, shown_path
+from ntgrad.codegen.ir.recent import Recent
+from ntgrad.codegen.ir.uop import Ops, UOp
+from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import canonical, default_device, get_device, there
 from ntgrad.engine.plan import Step
 from ntgrad.engine.variants import Variant, Variants, in_units
-from ntgrad.lock import lock
+from ntgrad.graph.checks import checked
+from ntgrad.graph.lock import lock
 
 from . import manifest
 from .launch import Argument, Launcher, describe, launch

@@ -6,7 +6,7 @@ import linecache
 import os
 from typing import NamedTuple
 
-from ntgrad.origins import is_internal, user_frame
+from ntgrad.graph.origins import is_internal, user_frame
 
 
 class Line(NamedTuple):

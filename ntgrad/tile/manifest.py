@@ -7,14 +7,14 @@ from unicodedata import normalize
 
 from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.bound import Operations, Unit, Work
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError
-from ntgrad.codegen.rewrite import rewrite
-from ntgrad.codegen.size_text import text_of
-from ntgrad.codegen.sizes import Dim
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp
-from ntgrad.symbol import Condition, Expr, Symbol
+from ntgrad.codegen.choose.bound import Operations, Unit, Work
+from ntgrad.codegen.index.rewrite import rewrite
+from ntgrad.codegen.index.size_text import text_of
+from ntgrad.codegen.index.sizes import Dim
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import ArgumentError
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
+from ntgrad.graph.symbol import Condition, Expr, Symbol
 
 from .assess import Assessment
 from .signature import Signature

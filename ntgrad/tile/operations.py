@@ -6,11 +6,11 @@ import sys
 from typing import Any, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.assume import same
-from ntgrad.codegen.dtype import acc_dtype, dtypes
-from ntgrad.codegen.errors import ApplicationError, ArgumentError, DTypeError, ShapeError
-from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps
-from ntgrad.symbol import Symbol, cdiv as _cdiv
+from ntgrad.codegen.index.assume import same
+from ntgrad.codegen.ir.dtype import acc_dtype, dtypes
+from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, DTypeError, ShapeError
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UnaryOps
+from ntgrad.graph.symbol import Symbol, cdiv as _cdiv
 
 from . import block as _b
 from .block import Block, block, dtype_of, floating, one, plain, tracer

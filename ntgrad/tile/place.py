@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Iterator, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.arrangement import Arrangement
-from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.errors import ApplicationError, ArgumentError, AxisError, DTypeError, NtgradError, ShapeError
-from ntgrad.codegen.sizes import Dim
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp
-from ntgrad.codegen.view import strides_of
+from ntgrad.codegen.index.sizes import Dim
+from ntgrad.codegen.index.view import strides_of
+from ntgrad.codegen.ir.dtype import DType
+from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, AxisError, DTypeError, NtgradError, ShapeError
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.kernel.arrangement import Arrangement
 
 from .block import (
   Block,

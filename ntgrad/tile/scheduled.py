@@ -10,13 +10,13 @@ import operator
 from dataclasses import replace
 from typing import Any, Sequence
 
-from ntgrad.codegen import tiles
-from ntgrad.codegen.assume import assumes, same
-from ntgrad.codegen.errors import ApplicationError
+from ntgrad.codegen.index.assume import assumes, same
+from ntgrad.codegen.index.rewrite import rewrite, substitute
+from ntgrad.codegen.index.sizes import Dim
+from ntgrad.codegen.ir.errors import ApplicationError
+from ntgrad.codegen.ir.uop import Ops, UOp, toposort
 from ntgrad.codegen.kernel import AxisKind, Kernel
-from ntgrad.codegen.rewrite import rewrite, substitute
-from ntgrad.codegen.sizes import Dim
-from ntgrad.codegen.uop import Ops, UOp, toposort
+from ntgrad.codegen.passes import tiles
 
 from .block import seen
 

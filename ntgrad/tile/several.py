@@ -9,13 +9,13 @@ import numpy as np
 
 from ntgrad.backends.base import Device
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.atoms import UNKNOWN
-from ntgrad.codegen.config import config
-from ntgrad.codegen.errors import ArgumentError, NtgradError
-from ntgrad.codegen.estimate import estimate
+from ntgrad.codegen.choose.estimate import estimate
+from ntgrad.codegen.index.atoms import UNKNOWN
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.errors import ArgumentError, NtgradError
 from ntgrad.engine import report
 from ntgrad.engine.trials import Bench, Memory
-from ntgrad.symbol import Symbol, evaluate
+from ntgrad.graph.symbol import Symbol, evaluate
 
 from .kernel import TileKernel
 from .specialised import Specialised

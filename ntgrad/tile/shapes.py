@@ -1,7 +1,7 @@
 """The shapes that meta-operations give, where sizes may be Symbols; and what is refused when they are called.
 
-Each follows the operation of the same name in ``codegen/arrangement.py``, which has numbers and the last word. A size that is not
-known is taken for 1 or more.
+Each follows the operation of the same name in ``codegen/kernel/arrangement.py``, which has numbers and the last word. A size that
+is not known is taken for 1 or more.
 """
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import math
 import operator
 from typing import Any, Sequence
 
-from ntgrad.codegen.errors import ArgumentError, AxisError, IndexOutOfRangeError, ShapeError
-from ntgrad.symbol import Expr, Symbol, bounds_of, cdiv, maximum, minimum
+from ntgrad.codegen.ir.errors import ArgumentError, AxisError, IndexOutOfRangeError, ShapeError
+from ntgrad.graph.symbol import Expr, Symbol, bounds_of, cdiv, maximum, minimum
 
 Shape = tuple[Expr, ...]
 

@@ -6,17 +6,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, Container, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.arrangement import Arrangement
-from ntgrad.codegen.assume import below, same
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, did_you_mean, shown
-from ntgrad.codegen.recent import Recent
-from ntgrad.codegen.size_text import shape_text
-from ntgrad.codegen.sizes import Dim
+from ntgrad.codegen.index.assume import below, same
+from ntgrad.codegen.index.size_text import shape_text
+from ntgrad.codegen.index.sizes import Dim
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import DType
+from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, did_you_mean, shown
+from ntgrad.codegen.ir.recent import Recent
+from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.engine import report
+from ntgrad.graph.symbol import Symbol, evaluate, size_of, solved
 from ntgrad.reads import Reads
-from ntgrad.symbol import Symbol, evaluate, size_of, solved
 
 from .assess import Assessment, mended, no_empty_tiles
 from .launch import Argument

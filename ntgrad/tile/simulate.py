@@ -7,9 +7,9 @@ from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
-from ntgrad.checks import checked
-from ntgrad.codegen.errors import ArgumentError
-from ntgrad.codegen.sizes import numbers
+from ntgrad.codegen.index.sizes import numbers
+from ntgrad.codegen.ir.errors import ArgumentError
+from ntgrad.graph.checks import checked
 
 from .tensor import Tensor, check_takes, named
 

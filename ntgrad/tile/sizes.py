@@ -2,7 +2,7 @@
 
 A number that is known stays one, as static kernels are the fastest. What is met with a second value becomes a size. While a
 kernel is made for sizes, questions that bounds do not answer (is N == M?) are answered as it is for the call at hand, and become
-conditions (``codegen/assume.py``). A call for which none of a kernel's forms fits gets one more, or numbers.
+conditions (``codegen/index/assume.py``). A call for which none of a kernel's forms fits gets one more, or numbers.
 """
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.config import config
+from ntgrad.codegen.index.rewrite import rewrite
+from ntgrad.codegen.index.sizes import Dim, evaluator
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.kernel import Kernel
-from ntgrad.codegen.rewrite import rewrite
-from ntgrad.codegen.sizes import Dim, evaluator
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp
-from ntgrad.symbol import Symbol
+from ntgrad.graph.symbol import Symbol
 
 if TYPE_CHECKING:
   from .kernel import TileKernel

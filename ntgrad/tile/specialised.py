@@ -8,18 +8,18 @@ from time import perf_counter
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
 from ntgrad.backends.base import Device, ProgramSpec
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import NtgradError
 from ntgrad.codegen.index import Size
+from ntgrad.codegen.index.rewrite import substitute
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import NtgradError
+from ntgrad.codegen.ir.paths import usable
+from ntgrad.codegen.ir.recent import Recent
+from ntgrad.codegen.ir.uop import Ops, UOp, toposort
 from ntgrad.codegen.kernel import EFFECTS, REGIONS, AxisKind, Kernel, inner, walk
-from ntgrad.codegen.listing import UOpList
-from ntgrad.codegen.paths import usable
+from ntgrad.codegen.kernel.linear import UOpList
+from ntgrad.codegen.passes.tiles import dissolved
 from ntgrad.codegen.pipeline import finish, prepare
-from ntgrad.codegen.recent import Recent
-from ntgrad.codegen.rewrite import substitute
-from ntgrad.codegen.tiles import dissolved
-from ntgrad.codegen.uop import Ops, UOp, toposort
 from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
 from ntgrad.engine.asserts import Check, Checks, make_checks

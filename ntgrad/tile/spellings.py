@@ -5,8 +5,8 @@ import enum
 import math
 from typing import Any
 
-from ntgrad.codegen.errors import ShapeError
-from ntgrad.codegen.uop import BinaryOps
+from ntgrad.codegen.ir.errors import ShapeError
+from ntgrad.codegen.ir.uop import BinaryOps
 
 from . import block as _b
 from .block import Block, block, one

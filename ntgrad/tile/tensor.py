@@ -15,13 +15,13 @@ from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
-from ntgrad.checks import checked, no_flag
-from ntgrad.codegen.arrangement import Arrangement, full_key, key_text
-from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.errors import ArgumentError, AxisError, NtgradError, ShapeError, shown
-from ntgrad.codegen.sizes import Dim, numbers
-from ntgrad.symbol import Expr, Symbol, names_of, size_of
-from ntgrad.symbol_sympy import is_sympy
+from ntgrad.codegen.index.sizes import Dim, numbers
+from ntgrad.codegen.ir.dtype import DType
+from ntgrad.codegen.ir.errors import ArgumentError, AxisError, NtgradError, ShapeError, shown
+from ntgrad.codegen.kernel.arrangement import Arrangement, full_key, key_text
+from ntgrad.graph.checks import checked, no_flag
+from ntgrad.graph.symbol import Expr, Symbol, names_of, size_of
+from ntgrad.graph.symbol_sympy import is_sympy
 
 from . import shapes
 from .block import dtype_of

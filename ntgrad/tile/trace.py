@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any, Iterator, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.arrangement import Arrangement
-from ntgrad.codegen.assume import same
-from ntgrad.codegen.costs import gate_of
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import DTypeError, IndexOutOfRangeError, ShapeError
-from ntgrad.codegen.functions import FUNCTIONS
+from ntgrad.codegen.index.assume import same
+from ntgrad.codegen.index.rewrite import substitute
+from ntgrad.codegen.index.size_text import text_of
+from ntgrad.codegen.index.sizes import Dim
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import DTypeError, IndexOutOfRangeError, ShapeError
+from ntgrad.codegen.ir.functions import FUNCTIONS
+from ntgrad.codegen.ir.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, prod, toposort
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
-from ntgrad.codegen.rewrite import substitute
-from ntgrad.codegen.size_text import text_of
-from ntgrad.codegen.sizes import Dim
-from ntgrad.codegen.statements import kept_sizes
-from ntgrad.codegen.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, prod, toposort
+from ntgrad.codegen.kernel.accesses import gate_of
+from ntgrad.codegen.kernel.arrangement import Arrangement
+from ntgrad.codegen.passes.statements import kept_sizes
 from ntgrad.engine.asserts import WORD, Check
 
 from .block import Block, Size, _tracers, axis_for, binary, block, dim, plain, position, ranges_of, reduce

@@ -19,16 +19,16 @@ import numpy as np
 from ntgrad.backends import cache
 from ntgrad.backends.base import Device, Program
 from ntgrad.backends.progress import bar
-from ntgrad.codegen.config import config
-from ntgrad.codegen.errors import ArgumentError, NtgradError
+from ntgrad.codegen.choose.products import Blocks
+from ntgrad.codegen.choose.room import LEAST_DOT, best_of, from_best, room_of, seconds_of
 from ntgrad.codegen.index import count
-from ntgrad.codegen.products import Blocks
-from ntgrad.codegen.records import STR, Between, Table
-from ntgrad.codegen.room import LEAST_DOT, best_of, from_best, room_of, seconds_of
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.tiles import lower_tiles
+from ntgrad.codegen.index.records import STR, Between, Table
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.errors import ArgumentError, NtgradError
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.passes.tiles import lower_tiles
 from ntgrad.engine.trials import HOPELESS, Bench, Memory, ready
-from ntgrad.symbol import Symbol
+from ntgrad.graph.symbol import Symbol
 
 from .sizes import bucket
 

@@ -12,11 +12,11 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ntgrad.checks import checked
-from ntgrad.codegen.arrangement import Arrangement
-from ntgrad.codegen.errors import ArgumentError
-from ntgrad.codegen.paths import shown_path, usable
-from ntgrad.codegen.sizes import numbers
+from ntgrad.codegen.index.sizes import numbers
+from ntgrad.codegen.ir.errors import ArgumentError
+from ntgrad.codegen.ir.paths import shown_path, usable
+from ntgrad.codegen.kernel.arrangement import Arrangement
+from ntgrad.graph.checks import checked
 
 from .simulate import arranged
 from .tensor import Tensor

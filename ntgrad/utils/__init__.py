@@ -3,10 +3,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ntgrad.public import show
+from ntgrad.compat.public import show
 
 if TYPE_CHECKING:
-  from ntgrad.utils import checkpoint as checkpoint, data as data
+  from . import checkpoint as checkpoint, data as data
 
 _FILES = ("checkpoint", "data")
 

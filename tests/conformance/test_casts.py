@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor, dtypes
-from ntgrad.codegen.dtype import DType, to_narrow
+from ntgrad.codegen.ir.dtype import DType, to_narrow
 from support import plain_c
 from support.devices import DEVICES, missing
 

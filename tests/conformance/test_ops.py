@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor, config, dtypes
-from ntgrad.codegen.dtype import DType
+from ntgrad.codegen.ir.dtype import DType
 from ntgrad.engine.device import get_device
 from support import plain_c
 from support.all_ops import COMPOSED, FAMILIES, ROWS, Row, values

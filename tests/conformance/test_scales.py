@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor, dtypes
-from ntgrad.codegen.dtype import to_narrow
-from ntgrad.codegen.errors import NtgradError
+from ntgrad.codegen.ir.dtype import to_narrow
+from ntgrad.codegen.ir.errors import NtgradError
 from support.all_ops import FAMILIES, ROWS, Row, values
 from support.devices import DEVICES, missing
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ntgrad import Device, Tensor, dtypes, errors
-from ntgrad.codegen.dtype import DType
+from ntgrad.codegen.ir.dtype import DType
 from ntgrad.errors import NtgradError
 from support.all_ops import COMPOSED, FAMILIES, ROWS, Row
 from support.devices import missing

@@ -25,9 +25,9 @@ import ntgrad.tile as ninetoothed
 import ntgrad.tile.language as ntl
 from ntgrad import Tensor as Values, config
 from ntgrad.backends import render, renderer
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOps
 from ntgrad.codegen.kernel import AxisKind
 from ntgrad.codegen.linearizer import Linearizer
-from ntgrad.codegen.uop import BinaryOps, Ops, UOps
 from ntgrad.errors import ApplicationError, ArgumentError, DTypeError, NtgradError, ShapeError
 from ntgrad.schedule import create_schedule
 from ntgrad.tile import Symbol, Tensor

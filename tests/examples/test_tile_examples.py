@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor
-from ntgrad.codegen.config import config
+from ntgrad.codegen.ir.config import config
 from ntgrad.tile import TileKernel
 from support.devices import needs_cuda
 from support.triton import needs_triton

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ntgrad.codegen.config import config
+from ntgrad.codegen.ir.config import config
 from support.devices import needs_cuda
 from support.triton import needs_triton
 

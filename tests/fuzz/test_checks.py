@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 
 import ntgrad
-from ntgrad.codegen.config import config
+from ntgrad.codegen.ir.config import config
 from ntgrad.errors import NtgradError, ShapeError, VerifyError
 from support.checked import LOOP, REDUCE, SPAN, TILE, Case, Cut, Part, Piece, Refused, elements, reference
 

@@ -14,8 +14,8 @@ import pytest
 
 from ntgrad.backends.base import KernelSource
 from ntgrad.backends.opencl.renderer import OpenCLRenderer
-from ntgrad.codegen.config import config
-from ntgrad.codegen.errors import OptError
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.errors import OptError
 from ntgrad.codegen.opts import Vectorize
 from support import network_machines
 from support.devices import missing

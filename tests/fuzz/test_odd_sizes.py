@@ -17,11 +17,11 @@ from ntgrad.backends.cuda import compiler
 from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.choose import choose
+from ntgrad.codegen.choose.chooser import choose
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import UOp
 from ntgrad.codegen.kernel import AxisKind
 from ntgrad.codegen.pipeline import finish, prepare
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import UOp
 from ntgrad.engine.compile import extent
 from ntgrad.schedule import schedule_graph
 from support import triton

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from ntgrad.backends.base import Device
-from ntgrad.codegen.config import config
-from ntgrad.codegen.optimize import optimize
-from ntgrad.codegen.target import Target
+from ntgrad.codegen.choose.optimize import optimize
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.target import Target
 from ntgrad.engine.device import default_device, get_device
 from support import triton
 from support.devices import needs_cuda

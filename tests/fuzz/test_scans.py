@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ntgrad import Tensor, dtypes, graph
-from ntgrad.codegen.uop import BinaryOps
+from ntgrad import Tensor, dtypes
+from ntgrad.codegen.ir.uop import BinaryOps
+from ntgrad.graph import nodes as graph
 
 SIZES = (1, 2, 3, 7, 16, 31, 64, 100, 257, 1021)
 COMBINERS: dict[BinaryOps, np.ufunc] = {BinaryOps.ADD: np.add, BinaryOps.MAX: np.maximum, BinaryOps.MIN: np.minimum}

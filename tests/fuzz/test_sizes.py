@@ -10,8 +10,8 @@ from typing import Any, Sequence
 
 import pytest
 
+from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.pipeline import prepare, run
-from ntgrad.codegen.target import Target
 from ntgrad.engine.device import default_device, get_device
 from support import plain_c
 from support.opts import seed

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import ntgrad.tile as tile
-from ntgrad.codegen.config import config
+from ntgrad.codegen.ir.config import config
 from ntgrad.errors import NtgradError, VerifyError
 from ntgrad.tile import Tensor
 from support.tile_python import defined

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ntgrad.tile as tile
-from ntgrad.codegen.config import config
+from ntgrad.codegen.ir.config import config
 from ntgrad.tile import Tensor
 from support.plain_c import NAME as C, needs_cc
 from support.tile_python import Value, defined

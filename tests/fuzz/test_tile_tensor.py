@@ -12,7 +12,7 @@ from typing import Any, Callable
 import numpy as np
 from hypothesis import given, settings, strategies as st
 
-from ntgrad.symbol import Symbol, evaluate
+from ntgrad.graph.symbol import Symbol, evaluate
 from ntgrad.tile.tensor import Tensor
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]

@@ -14,14 +14,14 @@ from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.backends.cuda import compiler
 from ntgrad.backends.cuda.renderer import TARGET
 from ntgrad.backends.numpy.device import NumpyDevice
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.choose.optimize import optimize
+from ntgrad.codegen.choose.tiling import tile_axis
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.uop import Ops
 from ntgrad.codegen.kernel import AxisKind, Kernel
+from ntgrad.codegen.kernel.linear import UOpList
 from ntgrad.codegen.linearizer import linearize
-from ntgrad.codegen.listing import UOpList
-from ntgrad.codegen.optimize import optimize
 from ntgrad.codegen.opts import Block
-from ntgrad.codegen.tiling import tile_axis
-from ntgrad.codegen.uop import Ops
 from ntgrad.engine.compile import extent
 from ntgrad.schedule import create_schedule, schedule_graph
 from support import triton

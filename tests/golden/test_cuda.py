@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.engine.device import get_device
 from support import triton

@@ -8,12 +8,12 @@ import pytest
 
 from ntgrad import Tensor
 from ntgrad.backends import render
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.explain.printing import index_form
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.codegen.kernel.linear import UOpList
 from ntgrad.codegen.linearizer import Linearizer
-from ntgrad.codegen.listing import UOpList
 from ntgrad.codegen.opts import CacheRead, Local, Opt, Pad, Serial, Unroll, Upcast, Vectorize
-from ntgrad.codegen.printing import index_form
-from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.engine.report import describe
 from ntgrad.schedule import create_schedule
 from support.linear import Lines

@@ -7,13 +7,13 @@ import pytest
 from golden.test_kernels import attention, fibonacci
 
 from ntgrad.backends import render
-from ntgrad.codegen.blocks import block_shapes
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.explain.printing import form_text, index_form
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.uop import Ops
 from ntgrad.codegen.kernel import AxisKind
+from ntgrad.codegen.kernel.blocks import block_shapes
+from ntgrad.codegen.kernel.linear import UOpList
 from ntgrad.codegen.linearizer import Linearizer
-from ntgrad.codegen.listing import UOpList
-from ntgrad.codegen.printing import form_text, index_form
-from ntgrad.codegen.uop import Ops
 from ntgrad.schedule import create_schedule
 from support.descriptors import marked, product, source
 from support.triton_kernels import GRAPHS, NAMES, kernels, lines

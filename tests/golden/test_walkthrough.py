@@ -10,8 +10,8 @@ import pytest
 
 from ntgrad import Tensor
 from ntgrad.backends import render
+from ntgrad.codegen.ir.uop import BinaryOps, Ops
 from ntgrad.codegen.linearizer import Linearizer
-from ntgrad.codegen.uop import BinaryOps, Ops
 from ntgrad.schedule import create_schedule
 
 

@@ -6,8 +6,8 @@ from typing import Any, Callable
 
 import ntgrad
 from ntgrad import Tensor, array_api as xp, linalg, special
-from ntgrad.functions.made import functions, method
 from ntgrad.functions.table import TABLE
+from ntgrad.tensor.made import functions, method
 
 P = inspect.Parameter
 PLACED = (P.POSITIONAL_ONLY, P.POSITIONAL_OR_KEYWORD)

@@ -9,13 +9,13 @@ from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.backends.cuda.facts import Facts
 from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer
 from ntgrad.codegen import index as ix, pipeline
-from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.uop import UOp
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel
+from ntgrad.codegen.kernel.linear import UOpList
 from ntgrad.codegen.linearizer import linearize
-from ntgrad.codegen.listing import UOpList
 from ntgrad.codegen.opts import TensorDescriptor
-from ntgrad.codegen.spec import verify_index, verify_linear
-from ntgrad.codegen.uop import UOp
+from ntgrad.codegen.verify.linear import verify_index, verify_linear
 from ntgrad.engine.compile import extent
 
 from .statements import F32, I32, Builder, at

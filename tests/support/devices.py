@@ -7,7 +7,7 @@ import pytest
 
 from ntgrad.backends.cuda import driver
 from ntgrad.backends.opencl.device import available as opencl, find, import_opencl
-from ntgrad.codegen.errors import DeviceError
+from ntgrad.codegen.ir.errors import DeviceError
 
 from . import triton
 

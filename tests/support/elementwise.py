@@ -8,9 +8,9 @@ import numpy as np
 
 from ntgrad.backends.base import ProgramSpec
 from ntgrad.backends.opencl.device import OpenCLDevice
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp, toposort
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
 
 I32 = dtypes.int32
 N = 64

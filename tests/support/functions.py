@@ -7,8 +7,8 @@ import numpy as np
 
 from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.backends.numpy.device import NumpyDevice
-from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.uop import BinaryOps, TernaryOps, UnaryOps, UOp
+from ntgrad.codegen.ir.dtype import DType
+from ntgrad.codegen.ir.uop import BinaryOps, TernaryOps, UnaryOps, UOp
 
 from .elementwise import check, const, load, loop_over, param, samples, store
 

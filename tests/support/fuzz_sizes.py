@@ -14,7 +14,7 @@ import numpy as np
 
 import ntgrad
 from ntgrad import Tensor, Variable, config
-from ntgrad.engine import plans
+from ntgrad.engine import planner as plans
 from ntgrad.engine.variants import SizedProgram
 from ntgrad.errors import CaptureError
 

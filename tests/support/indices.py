@@ -6,8 +6,8 @@ from typing import Mapping, Sequence
 import numpy as np
 
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UOp
 from ntgrad.codegen.kernel import Axis
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp
 
 _FN = {
   BinaryOps.ADD: np.add,

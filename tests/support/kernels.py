@@ -8,10 +8,10 @@ import numpy as np
 
 from ntgrad import Tensor
 from ntgrad.backends.base import Device, KernelSource, ProgramSpec
+from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.linearizer import linearize
-from ntgrad.codegen.spec import verify_index, verify_linear
-from ntgrad.codegen.target import Target
+from ntgrad.codegen.verify.linear import verify_index, verify_linear
 from ntgrad.engine.compile import AxisKind, extent, options
 from ntgrad.schedule import create_schedule
 

@@ -9,11 +9,11 @@ import numpy as np
 from ntgrad.backends.base import Device, KernelSource, Program, ProgramSpec
 from ntgrad.backends.cstyle.kernel import CStyleRenderer
 from ntgrad.backends.numpy.device import NumpyDevice
-from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.index import Size
-from ntgrad.codegen.listing import UOpList
-from ntgrad.codegen.sizes import Dim, arguments
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.index.sizes import Dim, arguments
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.kernel.linear import UOpList
 
 INT = dtypes.int32
 

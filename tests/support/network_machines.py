@@ -14,9 +14,9 @@ from ntgrad.backends.base import Device, Program, ProgramSpec, Raw, Renderer, gr
 from ntgrad.backends.cuda.renderer import TARGET as CHIP, TritonRenderer
 from ntgrad.backends.numpy.device import NumpyProgram, NumpyRenderer
 from ntgrad.backends.opencl.renderer import OpenCLRenderer
-from ntgrad.codegen.errors import VerifyError
-from ntgrad.codegen.sizes import about, arguments
-from ntgrad.codegen.target import Target
+from ntgrad.codegen.index.sizes import about, arguments
+from ntgrad.codegen.ir.errors import VerifyError
+from ntgrad.codegen.ir.target import Target
 from ntgrad.engine import device as devices
 
 CORES, BITS = (1, 2, 3, 4, 6, 8, 16, 64), (128, 256, 512)

@@ -12,7 +12,7 @@ from typing import Any, Iterator
 import numpy as np
 
 from ntgrad import Device, Tensor, Variable, config
-from ntgrad.codegen.candidates import refusals
+from ntgrad.codegen.choose.candidates import refusals
 
 from .devices import missing
 from .network_build import grown

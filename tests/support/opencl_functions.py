@@ -12,8 +12,8 @@ import ml_dtypes
 import numpy as np
 
 from ntgrad.backends.opencl.device import OpenCLDevice
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.uop import BinaryOps, UnaryOps, UOp
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.uop import BinaryOps, UnaryOps, UOp
 
 from .elementwise import elementwise, samples
 

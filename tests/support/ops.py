@@ -11,7 +11,7 @@ from typing import Any, Callable
 import numpy as np
 
 from ntgrad import Tensor, dtypes
-from ntgrad.codegen.dtype import DType
+from ntgrad.codegen.ir.dtype import DType
 
 from . import reference as R
 

@@ -11,10 +11,10 @@ import numpy as np
 from ntgrad import Tensor
 from ntgrad.backends.base import Device
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.errors import OptError
+from ntgrad.codegen.ir.errors import OptError
+from ntgrad.codegen.ir.uop import prod
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.opts import OPTS, Block, OnAxis, Opt, Persistent, Serial, ShiftInwards, Sized, Unroll, Upcast, Vectorize
-from ntgrad.codegen.uop import prod
 from ntgrad.engine.compile import extent
 from ntgrad.engine.device import get_device
 from ntgrad.schedule import create_schedule

@@ -7,17 +7,17 @@ import numpy as np
 
 from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.errors import OptError
 from ntgrad.codegen.index import Dim, Size
+from ntgrad.codegen.index.sizes import evaluator
+from ntgrad.codegen.ir.errors import OptError
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, prod
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.opts import OPTS, Opt, ShiftInwards, Vectorize
-from ntgrad.codegen.parts import Parts
+from ntgrad.codegen.passes.parts import Parts
 from ntgrad.codegen.pipeline import finish
-from ntgrad.codegen.sizes import evaluator
-from ntgrad.codegen.spec import verify_index, verify_linear
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp, prod
+from ntgrad.codegen.verify.linear import verify_index, verify_linear
 from ntgrad.engine.compile import extent
 
 from .opts import drawn

@@ -7,14 +7,14 @@ import numpy as np
 
 from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.index import Dim
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
+from ntgrad.codegen.kernel.linear import UOpList
 from ntgrad.codegen.linearizer import linearize
-from ntgrad.codegen.listing import UOpList
-from ntgrad.codegen.spec import verify_index, verify_linear
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+from ntgrad.codegen.verify.linear import verify_index, verify_linear
 from ntgrad.engine.compile import extent
 
 F32, I32, INDEX = dtypes.float32, dtypes.int32, dtypes.index

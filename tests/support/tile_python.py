@@ -16,7 +16,7 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 import ntgrad.tile as tile
-from ntgrad.codegen.config import config
+from ntgrad.codegen.ir.config import config
 from ntgrad.tile import Tensor
 
 WIDTH, ROWS = 4, 3            # of a tile; of the level above it

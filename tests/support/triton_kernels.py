@@ -10,13 +10,13 @@ from golden.test_kernels import GRAPHS
 
 from ntgrad import Tensor
 from ntgrad.backends.cuda.renderer import TARGET
-from ntgrad.codegen.dtype import DType, dtypes
+from ntgrad.codegen.choose.tiling import tile
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import BinaryOps
 from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.kernel.linear import UOpList
 from ntgrad.codegen.linearizer import linearize
-from ntgrad.codegen.listing import UOpList
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.tiling import tile
-from ntgrad.codegen.uop import BinaryOps
 from ntgrad.schedule import create_schedule
 
 from .statements import F32, I32, Builder, at, for_, if_, value, while_

@@ -14,13 +14,13 @@ import pytest
 
 from ntgrad import Tensor, Variable, config
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.access import Access, accesses
-from ntgrad.codegen.arrangement import Arrangement
+from ntgrad.codegen.explain.arrangements import Access, accesses
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.codegen.opts import Cover, Pad, Peel, Serial, ShiftInwards, Split, Vectorize
 from ntgrad.codegen.pipeline import prepare, run
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import Ops, UOp
 from support.indices import at_points
 from support.opts import seed
 from support.sizes import MAKES, NAMES, elementwise, flattened, opts, row_sum, symbols, transposed

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor
-from ntgrad.codegen.config import config
+from ntgrad.codegen.ir.config import config
 
 ULP = 2.0 ** -24
 

@@ -16,7 +16,7 @@ from ntgrad.backends.opencl.device import available
 from ntgrad.engine import realize as engine
 from ntgrad.engine.device import get_device
 from ntgrad.errors import AssignError, DTypeError, GradientError, ShapeError
-from ntgrad.modes import no_grad
+from ntgrad.graph.modes import no_grad
 from support.devices import HAS_CUDA
 
 OPENCL = available()[0]

@@ -9,18 +9,18 @@ import pytest
 from ntgrad import Tensor
 from ntgrad.backends.cuda.renderer import TritonRenderer
 from ntgrad.codegen import index as ix, pipeline
-from ntgrad.codegen.access import accesses
-from ntgrad.codegen.arrangement import Arrangement
-from ntgrad.codegen.derivation import NoArrangement
-from ntgrad.codegen.digits import by_digits
-from ntgrad.codegen.errors import ArgumentError, AxisError, IndexOutOfRangeError, ShapeError
+from ntgrad.codegen.choose.optimize import optimize
+from ntgrad.codegen.explain.arrangements import accesses
+from ntgrad.codegen.explain.derivation import NoArrangement
+from ntgrad.codegen.explain.digits import by_digits
+from ntgrad.codegen.ir.errors import ArgumentError, AxisError, IndexOutOfRangeError, ShapeError
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import UOp
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel
+from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.codegen.linearizer import Linearizer
-from ntgrad.codegen.optimize import optimize
 from ntgrad.codegen.opts import Fuse, Pad, Unroll
-from ntgrad.codegen.parts import Part
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import UOp
+from ntgrad.codegen.passes.parts import Part
 from ntgrad.schedule import create_schedule
 from support.indices import at_points, grid, ranges
 
@@ -318,8 +318,8 @@ def test_gather_and_diagonal_print_as_they_are() -> None:
   row = "(data1[a0] + 10 if data1[a0] < 0 else data1[a0])"   # from the end where it is negative
   assert check_accesses(k) == [f"data2(10, 3).at({row}, a1).where(-1 < {row} and {row} < 10)"]
   base = k.params[2]
-  from ntgrad.codegen.access import derive
+  from ntgrad.codegen.explain.arrangements import derive
   a0 = k.axes[0].rng
-  from ntgrad.codegen.uop import Ops
+  from ntgrad.codegen.ir.uop import Ops
   both = derive(k, base, False, UOp(Ops.INDEX, ix.INT, (a0, a0)), ix.TRUE)
   assert both.arrangement is None and both.chain() == "data2(10, 3).at(a0, a0)"

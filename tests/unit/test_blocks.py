@@ -8,14 +8,14 @@ import pytest
 
 from ntgrad import Tensor, config
 from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer
-from ntgrad.codegen.errors import OptError
-from ntgrad.codegen.estimate import estimate
+from ntgrad.codegen.choose.estimate import estimate
+from ntgrad.codegen.choose.optimize import optimize
+from ntgrad.codegen.choose.tiling import tile
+from ntgrad.codegen.ir.errors import OptError
+from ntgrad.codegen.ir.uop import Ops
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
-from ntgrad.codegen.optimize import optimize
 from ntgrad.codegen.opts import Block, Persistent, Serial, Stages, Swizzle, Warps
-from ntgrad.codegen.tiling import tile
-from ntgrad.codegen.uop import Ops
 from ntgrad.engine.compile import extent, options
 from ntgrad.schedule import create_schedule, schedule_graph
 

@@ -12,13 +12,13 @@ from ntgrad import Tensor, config
 from ntgrad.backends import rates
 from ntgrad.backends.cuda.renderer import TARGET
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.bound import Operations, Unit, Work, bound, work_of
-from ntgrad.codegen.costs import gate_of
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.choose.bound import Operations, Unit, Work, bound, work_of
+from ntgrad.codegen.index.sizes import evaluator
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.target import Rates, Target
+from ntgrad.codegen.ir.uop import BinaryOps, Ops
 from ntgrad.codegen.kernel import EFFECTS, Kernel
-from ntgrad.codegen.sizes import evaluator
-from ntgrad.codegen.target import Rates, Target
-from ntgrad.codegen.uop import BinaryOps, Ops
+from ntgrad.codegen.kernel.accesses import gate_of
 from ntgrad.engine.compile import program_spec
 from ntgrad.engine.device import get_device
 from ntgrad.schedule import create_schedule

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ntgrad import Tensor, buffer_names, nn
-from ntgrad.codegen.config import config
+from ntgrad import Tensor, nn
+from ntgrad.codegen.ir.config import config
 from ntgrad.engine.buffer import largest
+from ntgrad.graph import buffer_names
 from ntgrad.nn.state import get_parameters, get_state_dict, safe_save
 from ntgrad.schedule import create_schedule
 

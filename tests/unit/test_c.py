@@ -13,10 +13,10 @@ from ntgrad import Tensor, config, tile
 from ntgrad.backends import render
 from ntgrad.backends.base import ProgramSpec
 from ntgrad.backends.numpy.device import NumpyDevice
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import CompileError
-from ntgrad.codegen.optimize import optimize
-from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps
+from ntgrad.codegen.choose.optimize import optimize
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import CompileError
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UnaryOps
 from support import plain_c
 from support.functions import functions
 from support.kernels import GRAPHS, contents, kernels, launch, spec

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ntgrad.backends import cache
-from ntgrad.codegen.config import config
+from ntgrad.codegen.ir.config import config
 from support.devices import missing
 
 ROOT = Path(__file__).resolve().parents[2]

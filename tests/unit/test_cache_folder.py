@@ -22,13 +22,14 @@ import pytest
 from ntgrad import Tensor
 from ntgrad.backends import cache, process
 from ntgrad.backends.opencl import binaries, compiler, selftest
-from ntgrad.codegen import pipeline, records
-from ntgrad.codegen.config import config
-from ntgrad.codegen.records import INT, PLAIN, STR, sealed, unpacked
+from ntgrad.codegen import pipeline
+from ntgrad.codegen.index import records
+from ntgrad.codegen.index.records import INT, PLAIN, STR, sealed, unpacked
+from ntgrad.codegen.ir.config import config
 from ntgrad.engine import compile as compiling, plan_cache, search as searching
 from ntgrad.engine.device import get_device
+from ntgrad.graph.symbol import Symbol
 from ntgrad.schedule import create_schedule
-from ntgrad.symbol import Symbol
 from ntgrad.tile import tune
 from support.devices import missing
 

@@ -12,15 +12,15 @@ from ntgrad import Tensor, config
 from ntgrad.backends.base import Program, ProgramSpec
 from ntgrad.backends.opencl.renderer import OpenCLRenderer
 from ntgrad.codegen import index as ix, pipeline
-from ntgrad.codegen.candidates import first, refusals
-from ntgrad.codegen.choose import choose
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.choose.candidates import first, refusals
+from ntgrad.codegen.choose.chooser import choose
+from ntgrad.codegen.choose.panels import local_bytes
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.opts import CacheRead, Vectorize
-from ntgrad.codegen.panels import local_bytes
-from ntgrad.codegen.parts import Parts
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.codegen.passes.parts import Parts
 from ntgrad.engine.compile import Elsewhere, rendered
 from ntgrad.engine.variants import SizedProgram
 from ntgrad.schedule import create_schedule

@@ -8,10 +8,10 @@ import pytest
 from ntgrad import Tensor, nn
 from ntgrad.backends.cuda.renderer import TARGET
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import Ops
 from ntgrad.codegen.kernel import Kernel
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import Ops
 from ntgrad.schedule import schedule_graph, sink_of
 from ntgrad.schedule.layout import is_window
 from support.triton import NAME, needs_triton

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from ntgrad import Device, Tensor, nn
-from ntgrad.checks import _ELSEWHERE, Ints, checked
-from ntgrad.codegen.errors import shown
+from ntgrad.codegen.ir.errors import shown
 from ntgrad.errors import ArgumentError
+from ntgrad.graph.checks import _ELSEWHERE, Ints, checked
 
 
 @pytest.fixture(autouse=True)

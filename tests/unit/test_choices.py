@@ -11,14 +11,14 @@ import pytest
 
 from ntgrad import Tensor
 from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer
-from ntgrad.codegen.axes import merge_axes, split_axes
-from ntgrad.codegen.estimate import Streams
+from ntgrad.codegen.choose.estimate import Streams
+from ntgrad.codegen.choose.optimize import optimize
+from ntgrad.codegen.choose.products import Work, best_blocks, parts_of, product_seconds
+from ntgrad.codegen.choose.roles import Role, Roles, vector
+from ntgrad.codegen.choose.tiling import choices
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
-from ntgrad.codegen.optimize import optimize
-from ntgrad.codegen.products import Work, best_blocks, parts_of, product_seconds
-from ntgrad.codegen.roles import Role, Roles, vector
-from ntgrad.codegen.tiling import choices
+from ntgrad.codegen.opts.merged_axes import merge_axes, split_axes
 from ntgrad.engine.compile import extent
 from ntgrad.schedule import schedule_graph
 

@@ -22,8 +22,8 @@ from ntgrad.backends.cuda.compiler import Request
 from ntgrad.backends.cuda.renderer import TritonRenderer
 from ntgrad.backends.opencl.compiler import Unit
 from ntgrad.backends.progress import bar
-from ntgrad.codegen.config import config
-from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.errors import CompileError
 from ntgrad.engine import compile as programs, plan_cache
 from ntgrad.engine.device import get_device
 from ntgrad.engine.plan import Plan, Step

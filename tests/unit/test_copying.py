@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor, nn
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.errors import DeviceError, GradientError, InterchangeError
 
 Copier = Callable[[Any], Any]

@@ -21,11 +21,11 @@ from ntgrad.backends.opencl import threads as pool
 from ntgrad.backends.opencl.device import OpenCLDevice, available
 from ntgrad.backends.opencl.direct import CPUGraph
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.atoms import Size
-from ntgrad.codegen.bound import Operations, Unit, Work
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import DeviceError
-from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.codegen.choose.bound import Operations, Unit, Work
+from ntgrad.codegen.index.atoms import Size
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import DeviceError
+from ntgrad.codegen.ir.uop import Ops, UOp
 
 pytestmark = pytest.mark.skipif(not available()[0], reason=available()[1])
 ROWS = 6000

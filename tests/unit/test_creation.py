@@ -10,7 +10,7 @@ import pytest
 
 import ntgrad
 from ntgrad import Device, Tensor, dtypes
-from ntgrad.codegen.dtype import DType, held
+from ntgrad.codegen.ir.dtype import DType, held
 from ntgrad.errors import ArgumentError
 
 INT = 2 ** 31 - 1

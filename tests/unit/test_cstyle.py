@@ -12,9 +12,9 @@ from ntgrad.backends.cstyle.helpers import SIZES, Library, Type
 from ntgrad.backends.cstyle.kernel import CStyleRenderer
 from ntgrad.backends.cstyle.language import VALUES, Text
 from ntgrad.backends.opencl.renderer import OpenCLRenderer
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError, CompileError
-from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, CompileError
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
 from support import plain_c
 from support.elementwise import const, load, param, store
 from support.linear import Lines, dot, uops_to_cstyle

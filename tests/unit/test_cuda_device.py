@@ -20,7 +20,7 @@ from ntgrad.backends.cuda.device import CUDADevice
 from ntgrad.backends.cuda.driver import Events, Staging
 from ntgrad.backends.cuda.renderer import settings
 from ntgrad.backends.memory import bucket
-from ntgrad.codegen.errors import CompileError, DeviceError, StateError
+from ntgrad.codegen.ir.errors import CompileError, DeviceError, StateError
 from support import triton
 from support.cuda_graphs import FakeGraphs
 from support.cuda_streams import FakeStreams

@@ -19,20 +19,20 @@ from ntgrad.backends import renderer
 from ntgrad.backends.cuda import compiler
 from ntgrad.backends.cuda.renderer import TritonRenderer
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.bound import work_of
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError
+from ntgrad.codegen.choose.bound import work_of
+from ntgrad.codegen.explain.printing import index_form
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import ArgumentError
+from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.opts import Unroll, Upcast
-from ntgrad.codegen.printing import index_form
-from ntgrad.codegen.uop import Ops, UOp
 from ntgrad.engine.device import Device, get_device
 from ntgrad.engine.report import describe
+from ntgrad.graph.symbol import Symbol, cdiv, evaluate
 from ntgrad.nn.state import get_state_dict
 from ntgrad.schedule import create_schedule
-from ntgrad.symbol import Symbol, cdiv, evaluate
 from support import triton
 from support.devices import missing
 from support.kernels import launch, spec

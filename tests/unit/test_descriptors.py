@@ -15,15 +15,15 @@ from ntgrad.backends.cuda.descriptors import Box
 from ntgrad.backends.cuda.renderer import TritonRenderer
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import CompileError, OptError
+from ntgrad.codegen.explain.printing import index_form
 from ntgrad.codegen.index import Size
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import CompileError, OptError
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.opts import Pad, TensorDescriptor
-from ntgrad.codegen.printing import index_form
-from ntgrad.codegen.spec import verify_linear
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.verify.linear import verify_linear
 from ntgrad.schedule import create_schedule
 from support import triton
 from support.descriptors import box_copy, boxes, interpreted, linear, marked, numbers, product, rendered, source

@@ -12,7 +12,7 @@ import pytest
 import ntgrad.config
 from ntgrad import Device, Tensor, config, nn
 from ntgrad.backends.opencl.device import available
-from ntgrad.codegen.config import Config
+from ntgrad.codegen.ir.config import Config
 from ntgrad.engine import device
 from ntgrad.errors import ConfigError, DeviceError
 from support.devices import HAS_CUDA

@@ -10,8 +10,8 @@ import pytest
 
 import ntgrad.tile.language as tl
 from ntgrad import Device, Tensor, dtypes, tile
-from ntgrad.codegen.dtype import DType, cast_number, held, number_text, to_narrow
-from ntgrad.codegen.uop import UOp
+from ntgrad.codegen.ir.dtype import DType, cast_number, held, number_text, to_narrow
+from ntgrad.codegen.ir.uop import UOp
 
 NUMBERS = (
   0.0,

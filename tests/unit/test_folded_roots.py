@@ -10,8 +10,8 @@ import pytest
 import ntgrad
 import ntgrad.tile as tile
 from ntgrad import Tensor, config
-from ntgrad.codegen.errors import VerifyError
-from ntgrad.engine import plans
+from ntgrad.codegen.ir.errors import VerifyError
+from ntgrad.engine import planner as plans
 from support.devices import DEVICES, missing
 
 f32 = np.float32
@@ -104,7 +104,7 @@ def test_what_nothing_computes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_new_memory_is_poisoned(device: str) -> None:
   """In tests: what nobody wrote reads as NaN and -1."""
-  from ntgrad.codegen.dtype import dtypes
+  from ntgrad.codegen.ir.dtype import dtypes
   from ntgrad.engine.buffer import Buffer
   for _ in range(2):   # from the system and from the pool
     held = Buffer(device, (300,), dtypes.float32)

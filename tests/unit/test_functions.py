@@ -10,12 +10,12 @@ import pytest
 from ntgrad import Tensor
 from ntgrad.backends import render
 from ntgrad.backends.numpy.functions import function
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.elementwise import const, make
-from ntgrad.codegen.errors import CompileError
-from ntgrad.codegen.functions import COMBINERS, FUNCTIONS, identity, refusal
-from ntgrad.codegen.spec_rules import alu_rule
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.elementwise import const, make
+from ntgrad.codegen.ir.errors import CompileError
+from ntgrad.codegen.ir.functions import COMBINERS, FUNCTIONS, identity, refusal
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+from ntgrad.codegen.verify.rules import alu_rule
 from ntgrad.errors import DTypeError
 from support.linear import Lines
 
@@ -40,7 +40,7 @@ def kernel(fn: Any, d: DType) -> list[UOp]:
 
 def test_what_is_missing() -> None:
   """A function without an entry, or without a spelling for a dtype that it takes."""
-  missing = [f"{fn}: no entry in codegen/functions.py" for fn in ALL if fn not in FUNCTIONS]
+  missing = [f"{fn}: no entry in codegen/ir/functions.py" for fn in ALL if fn not in FUNCTIONS]
   for fn in FUNCTIONS:
     for d in taken(fn):
       if alu_rule(next(u for u in kernel(fn, d) if u.op is Ops.ALU)): missing.append(f"{fn} of {d}: the verifier")

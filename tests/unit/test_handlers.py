@@ -18,7 +18,7 @@ import pytest
 import ntgrad
 from ntgrad import Tensor, jit, nn, tile
 from ntgrad.backends import memory, pool
-from ntgrad.codegen.handlers import in_handler
+from ntgrad.codegen.ir.handlers import in_handler
 from ntgrad.engine import realize
 from ntgrad.errors import CaptureError, DeviceError, NtgradError, OutOfMemoryError, ShapeError, StateError
 from ntgrad.nn.data import DataLoader, default_collate

@@ -13,7 +13,7 @@ import ntgrad.array_api
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad import Device, Tensor, config, jit, nn
-from ntgrad.codegen.uop import Ops, toposort
+from ntgrad.codegen.ir.uop import Ops, toposort
 from ntgrad.engine.bounds import bounds
 from ntgrad.engine.compile import program_spec
 from ntgrad.errors import ArgumentError, ConfigError, IndexOutOfRangeError, NtgradError, ShapeError

@@ -19,9 +19,9 @@ import ntgrad
 from ntgrad import Device, Tensor, config, tile
 from ntgrad.backends.cuda import device as runtime
 from ntgrad.backends.opencl.device import available
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.recent import Recent
-from ntgrad.engine import compile, device as opening, interchange, plans
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.recent import Recent
+from ntgrad.engine import compile, device as opening, interchange, planner as plans
 from ntgrad.engine.buffer import Adopted
 from ntgrad.engine.device import get_device
 from ntgrad.engine.dlpack import Managed, Versioned, is_valid, new_capsule, pointer_of

@@ -205,8 +205,8 @@ def test_compiling(settings: dict[str, str], tmp_path: Path) -> None:
 
 def test_an_interrupt_while_a_node_goes() -> None:
   """Python loses it, and what the node is known by stays; who looks at the nodes lets go of it."""
-  from ntgrad.codegen import uop
-  from ntgrad.codegen.dtype import dtypes
+  from ntgrad.codegen.ir import uop
+  from ntgrad.codegen.ir.dtype import dtypes
   below = uop.UOp.const(dtypes.int64, 123456789)
   key = (uop.Ops.CAST, dtypes.int32, (below,), None)
   above = uop.UOp(*key)

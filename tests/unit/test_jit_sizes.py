@@ -13,10 +13,10 @@ import ntgrad
 from ntgrad import Tensor, Variable, config, nn
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.backends.opencl.device import available
-from ntgrad.engine import plans
+from ntgrad.engine import planner as plans
 from ntgrad.engine.variants import SizedProgram
 from ntgrad.errors import ArgumentError, NtgradError
-from ntgrad.variable import Bound
+from ntgrad.graph.variable import Bound
 
 DEVICES = ["NUMPY", "graphs", *(["CPU"] if available()[0] else [])]
 

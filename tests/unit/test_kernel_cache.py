@@ -21,11 +21,11 @@ from ntgrad.backends import cache, renderer
 from ntgrad.backends.cuda.renderer import TritonRenderer
 from ntgrad.backends.specs import SPEC
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.index.records import NODE, Sequence, Several, packed
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param, structure_text
 from ntgrad.codegen.opts import Vectorize
-from ntgrad.codegen.records import NODE, Sequence, Several, packed
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from ntgrad.engine import compile as compiling, overrides
 from ntgrad.engine.device import get_device
 from ntgrad.schedule import create_schedule
@@ -270,8 +270,8 @@ def test_kernels_of_the_scheduler_are_found_too(folder: Path, monkeypatch: pytes
   def calculated() -> np.ndarray[Any, Any]:
     a, b = Tensor(np.ones((19, 23), np.float32), device="CPU"), Tensor(np.ones((23, 5), np.float32), device="CPU")
     return (a @ b).numpy()
-  from ntgrad.codegen.recent import Recent
-  from ntgrad.engine import plan_cache, plans
+  from ntgrad.codegen.ir.recent import Recent
+  from ntgrad.engine import plan_cache, planner as plans
   monkeypatch.setattr(plan_cache, "load", lambda key: None)
   def forget() -> None:
     for module, name in ((compiling, "_programs"), (plans, "_plans"), (plans, "_sized"), (plans, "_general")):

@@ -19,12 +19,12 @@ import pytest
 import ntgrad
 import ntgrad.tile as tile
 from ntgrad import Device, Tensor, nn
-from ntgrad.alias import live_aliases, pending
 from ntgrad.backends import cache
-from ntgrad.codegen.config import config
-from ntgrad.codegen.uop import live_nodes
-from ntgrad.engine import compile as engine_compile, plans
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.uop import live_nodes
+from ntgrad.engine import compile as engine_compile, planner as plans
 from ntgrad.engine.buffer import Storage, overwritten
+from ntgrad.graph.alias import live_aliases, pending
 from support.devices import missing
 
 ROOT = Path(__file__).resolve().parents[2]

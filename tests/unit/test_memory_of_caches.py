@@ -17,8 +17,8 @@ import ntgrad
 import ntgrad.tile as tile
 from ntgrad import Tensor
 from ntgrad.backends.opencl.compiler import UNSAVED
-from ntgrad.codegen.recent import Recent
-from ntgrad.engine import compile as engine_compile, counters, plans
+from ntgrad.codegen.ir.recent import Recent
+from ntgrad.engine import compile as engine_compile, counters, planner as plans
 from support.devices import missing
 
 # functions that remember every answer: there are only so many questions

@@ -12,11 +12,11 @@ from ntgrad.backends import render, renderer
 from ntgrad.backends.base import ProgramSpec
 from ntgrad.backends.metal import NAMES, MetalRenderer
 from ntgrad.backends.numpy.device import NumpyDevice
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.choose.optimize import optimize
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import CompileError
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
 from ntgrad.codegen.linearizer import Linearizer
-from ntgrad.codegen.optimize import optimize
-from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
 from ntgrad.schedule import create_schedule
 from support.functions import functions
 from support.kernels import GRAPHS, contents, kernels, launch, spec

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ntgrad import GlobalCounters, Tensor, nn
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.nn.state import get_parameters, get_state_dict
 

@@ -8,8 +8,8 @@ import pytest
 
 import ntgrad
 from ntgrad import Tensor, nn
-from ntgrad.alias import values
 from ntgrad.errors import ArgumentError, GradientError
+from ntgrad.graph.alias import values
 from ntgrad.nn.utils.checkpoint import checkpoint
 from ntgrad.schedule import create_schedule
 

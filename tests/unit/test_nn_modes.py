@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ntgrad import Tensor, nn, origins
-from ntgrad.codegen.recent import Recent
+from ntgrad import Tensor, nn
+from ntgrad.codegen.ir.recent import Recent
 from ntgrad.errors import AssignError
 from ntgrad.func import functional_call
+from ntgrad.graph import origins
 from ntgrad.nn.state import get_parameters, get_state_dict
 
 

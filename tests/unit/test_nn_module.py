@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from ntgrad import Device, Tensor, jit, nn
-from ntgrad.alias import values
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.errors import ArgumentError, AxisError, DTypeError, ShapeError, StateError
+from ntgrad.graph.alias import values
 from ntgrad.nn import init
 from ntgrad.nn.state import get_state_dict
 

@@ -10,11 +10,11 @@ import numpy as np
 
 import ntgrad
 from ntgrad import Tensor, nn
-from ntgrad.alias import values
-from ntgrad.codegen import uop
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.uop import NodeTable, Ops, UOp, live_nodes
+from ntgrad.codegen.ir import uop
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.uop import NodeTable, Ops, UOp, live_nodes
 from ntgrad.engine.buffer import resolved
+from ntgrad.graph.alias import values
 
 
 class Value: pass

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor, dtypes
-from ntgrad.codegen.dtype import DType, held
+from ntgrad.codegen.ir.dtype import DType, held
 from ntgrad.engine import compile as engine_compile
 
 

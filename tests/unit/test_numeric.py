@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor, dtypes, jit, no_grad
+from ntgrad.codegen.ir.uop import Ops
 from ntgrad.codegen.kernel import structure_text
-from ntgrad.codegen.uop import Ops
 from ntgrad.errors import ArgumentError, AxisError, CaptureError, DTypeError, GradientError, NtgradError, ShapeError
 from ntgrad.schedule import create_schedule
 

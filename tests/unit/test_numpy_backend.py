@@ -12,9 +12,9 @@ from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.backends.numpy import evaluate
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.backends.numpy.functions import erf, threefry
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import VerifyError
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import VerifyError
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps
 from support.linear import INT, Lines, dot
 
 F32 = dtypes.float32

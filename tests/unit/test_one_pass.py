@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 from ntgrad import Device, Tensor, config
+from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.kernel import Kernel
-from ntgrad.codegen.target import Target
 from ntgrad.schedule import schedule_graph, sink_of
 from support import triton
 

@@ -16,10 +16,10 @@ from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.backends.memory import bucket
 from ntgrad.backends.opencl.device import OpenCLDevice, available
 from ntgrad.backends.opencl.renderer import OpenCLRenderer
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import CompileError, DeviceError
-from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import CompileError, DeviceError
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
 from support.elementwise import I32, N, check, const, elementwise, load, loop_over, param, run, samples, store
 
 pytestmark = pytest.mark.skipif(not available()[0], reason=available()[1])
@@ -534,7 +534,7 @@ import numpy as np
 from ntgrad.backends import pool
 from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.backends.opencl.device import OpenCLDevice
-from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.ir.errors import CompileError
 d = OpenCLDevice()
 def spec(name, i, get="get_group_id"):
   kernel = ("__kernel void ", "(__global int* a) {\\n  a[%s(0)] = %d;\\n}" % (get, i))

@@ -10,11 +10,11 @@ import pytest
 from ntgrad.backends import render
 from ntgrad.backends.opencl.prelude import LIBRARY, OpenCLLibrary, Type
 from ntgrad.backends.opencl.renderer import OpenCLRenderer
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import CompileError
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import CompileError
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
 from support.machines import MACHINES
 from support.opencl_helpers import has, source
 

@@ -12,8 +12,8 @@ from ntgrad.backends.opencl import selftest
 from ntgrad.backends.opencl.device import OpenCLDevice, available
 from ntgrad.backends.opencl.prelude import LIBRARY, Type
 from ntgrad.backends.opencl.selftest import COUNT, Functions, widths
-from ntgrad.codegen.config import config
-from ntgrad.codegen.uop import BinaryOps, UOp
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.errors import DeviceError
 from support.elementwise import elementwise
 from support.opencl_helpers import has, source

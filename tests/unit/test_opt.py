@@ -14,12 +14,14 @@ import pytest
 
 from ntgrad import Tensor
 from ntgrad.codegen import index as ix, opts
-from ntgrad.codegen.additions import MOST_ADDITIONS, additions, limit_additions
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import OptError, VerifyError
+from ntgrad.codegen.choose.optimize import optimize
+from ntgrad.codegen.explain.printing import index_form
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import OptError, VerifyError
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import Ops, UOp, prod
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, reads_its_place
 from ntgrad.codegen.linearizer import linearize
-from ntgrad.codegen.optimize import optimize
 from ntgrad.codegen.opts import (
   OPTS,
   Block,
@@ -48,12 +50,10 @@ from ntgrad.codegen.opts import (
   Warps,
   read,
 )
-from ntgrad.codegen.parts import Parts
-from ntgrad.codegen.printing import index_form
-from ntgrad.codegen.spec import verify_index
-from ntgrad.codegen.statements import cut
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import Ops, UOp, prod
+from ntgrad.codegen.passes.additions import MOST_ADDITIONS, additions, limit_additions
+from ntgrad.codegen.passes.parts import Parts
+from ntgrad.codegen.passes.statements import cut
+from ntgrad.codegen.verify.linear import verify_index
 from ntgrad.engine.compile import chosen_for, options
 from ntgrad.engine.device import default_device, get_device
 from ntgrad.engine.search import changed

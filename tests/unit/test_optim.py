@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor, jit, nn
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.engine import realize as engine
 from ntgrad.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from ntgrad.nn.optim import SGD, Adam, AdamW, Optimizer

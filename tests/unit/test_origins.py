@@ -9,11 +9,12 @@ from typing import Any, Callable
 import pytest
 
 import ntgrad
-from ntgrad import Device, Tensor, nn, origins
-from ntgrad.codegen.config import config
-from ntgrad.codegen.errors import CompileError, DeviceError, NtgradError, VerifyError
-from ntgrad.codegen.recent import Recent
-from ntgrad.engine import plans, report
+from ntgrad import Device, Tensor, nn
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.errors import CompileError, DeviceError, NtgradError, VerifyError
+from ntgrad.codegen.ir.recent import Recent
+from ntgrad.engine import planner as plans, report
+from ntgrad.graph import origins
 from ntgrad.schedule import create_schedule, lower
 
 pytestmark = pytest.mark.usefixtures("nothing_compiled")

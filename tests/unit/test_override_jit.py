@@ -16,10 +16,10 @@ import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad import Tensor
 from ntgrad.config import config
-from ntgrad.ejecting import Eject
 from ntgrad.engine import overrides
 from ntgrad.errors import OverrideError
 from ntgrad.schedule import create_schedule
+from ntgrad.tile.eject import Eject
 
 DEVICES = ["CPU", "NUMPY"]
 

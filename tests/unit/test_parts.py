@@ -10,7 +10,7 @@ import ntgrad.tile as tile
 from ntgrad import Tensor, jit, nn
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.engine import compile as compiling
-from ntgrad.engine.plans import slice_of
+from ntgrad.engine.planner import slice_of
 from ntgrad.schedule import create_schedule
 from ntgrad.schedule.parts import ALIGN, alignment, consecutive
 from ntgrad.tile import specialised as tile_kernel

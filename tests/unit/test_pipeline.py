@@ -12,19 +12,19 @@ import pytest
 from ntgrad import Tensor
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen import index as ix, pipeline
-from ntgrad.codegen.additions import MOST_ADDITIONS, additions, is_float_sum, limit_additions
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ConfigError, VerifyError
+from ntgrad.codegen.explain.printing import form_text, index_form
+from ntgrad.codegen.index.rewrite import rewrite, substitute
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import ConfigError, VerifyError
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UOp
 from ntgrad.codegen.kernel import AxisKind, Kernel
+from ntgrad.codegen.kernel.linear import UOpList
 from ntgrad.codegen.linearizer import Linearizer
-from ntgrad.codegen.listing import UOpList
-from ntgrad.codegen.parts import Part, Parts
-from ntgrad.codegen.printing import form_text, index_form
-from ntgrad.codegen.rewrite import rewrite, substitute
-from ntgrad.codegen.spec_forms import verify_form
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UOp
+from ntgrad.codegen.passes.additions import MOST_ADDITIONS, additions, is_float_sum, limit_additions
+from ntgrad.codegen.passes.parts import Part, Parts
+from ntgrad.codegen.verify.forms import verify_form
 from ntgrad.schedule import create_schedule
 from tests.support.linear import Lines
 from tests.support.statements import F32, Builder, at, for_, if_, run

@@ -8,7 +8,7 @@ import pytest
 
 from ntgrad import Tensor, config
 from ntgrad.backends.opencl.device import available
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.errors import NtgradError, ShapeError
 
 N = 2**31 + 5

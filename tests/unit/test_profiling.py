@@ -15,10 +15,10 @@ import pytest
 import ntgrad
 from ntgrad import Tensor, config, tile
 from ntgrad.backends.base import KernelSource, ProgramSpec
-from ntgrad.codegen.bound import Bound, Unit, Work
+from ntgrad.codegen.choose.bound import Bound, Unit, Work
 from ntgrad.engine import report
 from ntgrad.engine.device import get_device
-from ntgrad.profiling import KERNELS, ROWS, Profile, Row
+from ntgrad.engine.profile import KERNELS, ROWS, Profile, Row
 
 
 @pytest.fixture(autouse=True)

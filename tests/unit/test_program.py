@@ -11,13 +11,13 @@ import pytest
 from ntgrad.backends.base import Device
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.backends.opencl.renderer import OpenCLRenderer
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import VerifyError
+from ntgrad.codegen.explain.printing import index_form
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import VerifyError
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.kernel import Kernel
-from ntgrad.codegen.printing import index_form
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp
 from tests.support import plain_c
 from tests.support.machines import MACHINES
 from tests.support.statements import F32, I32, Array, Builder, E, at, for_, if_, lines, run, value, while_

@@ -15,8 +15,8 @@ import pytest
 
 import ntgrad
 from ntgrad import Device, Tensor, array_api, dtypes
-from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.uop import Ops, toposort
+from ntgrad.codegen.ir.dtype import DType
+from ntgrad.codegen.ir.uop import Ops, toposort
 from ntgrad.errors import NtgradError
 
 torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None

@@ -27,8 +27,8 @@ import ntgrad.tile.language as tl
 from ntgrad import Tensor, config, nn
 from ntgrad.capture import captured
 from ntgrad.errors import CaptureError
+from ntgrad.graph.stamps import Stamped
 from ntgrad.reads import reads_of
-from ntgrad.stamps import Stamped
 
 X = np.arange(1, 5, dtype=np.float32)
 Way = tuple[Callable[..., Any], Callable[[], Any], Callable[[], Any]]   # a function of a tensor, a change, and how it is undone

@@ -16,10 +16,10 @@ from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.backends.cuda.compiler import BINARY, Binary
 from ntgrad.backends.opencl import binaries
 from ntgrad.backends.specs import SOURCE, SPEC, check
-from ntgrad.codegen import index as ix, records
-from ntgrad.codegen.bound import Operations, Unit, Work
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.records import (
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.choose.bound import Operations, Unit, Work
+from ntgrad.codegen.index import records
+from ntgrad.codegen.index.records import (
   BOOL,
   BYTES,
   CONDITION,
@@ -49,9 +49,10 @@ from ntgrad.codegen.records import (
   sealed,
   unpacked,
 )
-from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.engine import compile as compiling, plan_cache
-from ntgrad.variable import Bound
+from ntgrad.graph.variable import Bound
 
 N, M = ix.Size("N", 1, 1 << 40, hint=100), ix.Size("größe", constexpr=True, unit=16, wide=True)
 n, m = N.node, M.node

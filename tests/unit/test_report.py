@@ -11,16 +11,16 @@ import pytest
 import ntgrad.tile as tile
 from ntgrad import Tensor, nn, profile
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.access import steps
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.explain.arrangements import steps
+from ntgrad.codegen.explain.printing import body_lines, index_form
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.recent import Recent
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.linearizer import Linearizer
 from ntgrad.codegen.opts import ShiftInwards
-from ntgrad.codegen.printing import body_lines, index_form
-from ntgrad.codegen.recent import Recent
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp
-from ntgrad.engine import compile, plans, report
+from ntgrad.engine import compile, planner as plans, report
 from ntgrad.engine.counters import PHASES, phase, taken
 from ntgrad.schedule import create_schedule
 from ntgrad.tile.visualize import visualize

@@ -10,13 +10,13 @@ import pytest
 from ntgrad import Tensor, config, dtypes
 from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.bound import work_of
+from ntgrad.codegen.choose.bound import work_of
+from ntgrad.codegen.choose.optimize import optimize
+from ntgrad.codegen.choose.products import Work, best_blocks, worth_copying
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import Ops
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.linearizer import linearize
-from ntgrad.codegen.optimize import optimize
-from ntgrad.codegen.products import Work, best_blocks, worth_copying
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import Ops
 from ntgrad.schedule import schedule_graph, sink_of
 from ntgrad.schedule.rows import aligned, padded
 

@@ -8,8 +8,8 @@ import pytest
 
 from ntgrad import Tensor, Variable, config, nn
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.uop import Ops
-from ntgrad.engine import plans, templates
+from ntgrad.codegen.ir.uop import Ops
+from ntgrad.engine import planner as plans, templates
 from ntgrad.engine.variants import SizedProgram
 from ntgrad.errors import ArgumentError, ShapeError
 
@@ -195,7 +195,7 @@ def test_guesses(met: list[tuple[int, ...]], dims: tuple[bool, ...], sizes: int)
       if isinstance(e, int): assert e == n
       else:
         table = {u: ix.const(values[u.arg]) for u in e.toposort() if u.op is Ops.SIZE}
-        from ntgrad.codegen.rewrite import substitute
+        from ntgrad.codegen.index.rewrite import substitute
         assert substitute((e,), table)[0] is ix.const(n)
 
 

@@ -7,13 +7,14 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from ntgrad import Tensor, dtypes, graph
-from ntgrad.codegen.config import config
+from ntgrad import Tensor, dtypes
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import BinaryOps, Ops
 from ntgrad.codegen.kernel import AxisKind
 from ntgrad.codegen.linearizer import Linearizer
 from ntgrad.codegen.pipeline import prepare
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import BinaryOps, Ops
+from ntgrad.graph import nodes as graph
 from ntgrad.schedule import create_schedule, schedule_graph
 from tests.support.triton import NAME as TRITON, installed
 from tests.unit.test_tensor_graph import check_gradient

@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ntgrad import Tensor, config, dtypes, graph
-from ntgrad.codegen import scatters
+from ntgrad import Tensor, config, dtypes
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import Ops
 from ntgrad.codegen.kernel import AxisKind
+from ntgrad.codegen.passes import scatters
 from ntgrad.codegen.pipeline import prepare
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import Ops
+from ntgrad.graph import nodes as graph
 from ntgrad.schedule import schedule_graph
 from tests.support.triton import NAME as TRITON, installed
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor
-from ntgrad.codegen.additions import MOST_PRODUCTS, additions, is_float_sum, limit_additions
-from ntgrad.codegen.config import config
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel import AxisKind, Kernel
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import Ops, UOp
-from ntgrad.engine.plans import frugal
+from ntgrad.codegen.passes.additions import MOST_PRODUCTS, additions, is_float_sum, limit_additions
+from ntgrad.engine.planner import frugal
 from ntgrad.schedule import ScheduleItem, create_schedule, schedule_graph, sink_of
 from support.machines import MACHINES
 from support.work import events, most_bytes

@@ -6,10 +6,10 @@ import pytest
 
 from ntgrad import Device, Tensor, nn
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import UnaryOps
 from ntgrad.codegen.kernel import Kernel
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import UnaryOps
 from ntgrad.schedule import schedule_graph, sink_of
 
 HALF = dtypes.bfloat16

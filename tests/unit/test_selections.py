@@ -9,11 +9,11 @@ import pytest
 from ntgrad import Tensor, config, tile
 from ntgrad.backends.numpy.evaluate import Evaluator
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.linearizer import linearize
-from ntgrad.codegen.selections import may_select, select
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.passes.selections import may_select, select
 from ntgrad.schedule import create_schedule
 from ntgrad.tile import language as tl
 from support.devices import DEVICES

@@ -9,16 +9,16 @@ import pytest
 from ntgrad.backends import renderer
 from ntgrad.backends.base import KernelSource, Program, ProgramSpec
 from ntgrad.codegen import index as ix, pipeline
-from ntgrad.codegen.bound import work_of
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.choose.bound import work_of
+from ntgrad.codegen.choose.sized import as_twin, with_numbers
 from ntgrad.codegen.index import Size
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.kernel import Kernel
-from ntgrad.codegen.listing import UOpList
+from ntgrad.codegen.kernel.linear import UOpList
 from ntgrad.codegen.opts import Cover, Pad, Peel, Serial, ShiftInwards, UpcastInwards
-from ntgrad.codegen.sized import as_twin, with_numbers
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp
-from ntgrad.codegen.widths import lower_index
+from ntgrad.codegen.passes.widths import lower_index
 from ntgrad.engine.compile import kernel_name
 from ntgrad.engine.device import get_device
 from ntgrad.engine.report import describe, grid_text, launched

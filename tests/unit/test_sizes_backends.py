@@ -16,12 +16,12 @@ from ntgrad.backends.cuda import compiler
 from ntgrad.backends.cuda.device import CUDADevice
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import DeviceError, VerifyError
 from ntgrad.codegen.index import Size
-from ntgrad.codegen.sizes import about, arguments, dim_text, evaluator
-from ntgrad.codegen.spec import verify_linear
-from ntgrad.codegen.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.index.sizes import about, arguments, dim_text, evaluator
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import DeviceError, VerifyError
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.verify.linear import verify_linear
 from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import get_device
 from support import metal, plain_c, triton

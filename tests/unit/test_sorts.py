@@ -6,16 +6,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ntgrad import Tensor, dtypes, graph
+from ntgrad import Tensor, dtypes
 from ntgrad.backends.cuda.renderer import TritonRenderer
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import DType
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import DType
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import Ops
 from ntgrad.codegen.kernel import AxisKind
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.pipeline import prepare
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import Ops
 from ntgrad.errors import ArgumentError, AxisError, OptError
+from ntgrad.graph import nodes as graph
 from ntgrad.schedule import create_schedule, schedule_graph, sort as parts
 from tests.graph_eval import evaluate, value
 from tests.support.triton import NAME as TRITON, installed

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor
-from ntgrad.codegen.costs import profile
+from ntgrad.codegen.choose.optimize import optimize
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import Ops
 from ntgrad.codegen.kernel import AxisKind
-from ntgrad.codegen.optimize import optimize
+from ntgrad.codegen.kernel.accesses import profile
 from ntgrad.codegen.pipeline import linearize
-from ntgrad.codegen.target import Target
-from ntgrad.codegen.uop import Ops
 from ntgrad.schedule import create_schedule
 from support.devices import missing
 

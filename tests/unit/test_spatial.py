@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ntgrad import Device, Tensor, nn
-from ntgrad.codegen.uop import Ops
+from ntgrad.codegen.ir.uop import Ops
 from ntgrad.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.schedule import create_schedule
 from support.kernels import E

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor, nn
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.errors import ArgumentError, MissingFileError, StateError
 from ntgrad.nn.state import (
   SAFE_DTYPES,

@@ -15,7 +15,7 @@ import pytest
 
 import ntgrad
 from ntgrad import Device, Tensor, nn
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.errors import DTypeError, MissingFileError, StateError
 from ntgrad.nn.state import (
   load_state_dict,

@@ -12,7 +12,7 @@ import pytest
 
 import ntgrad
 from ntgrad import Device, Tensor
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.errors import AssignError, MissingFileError, StateError
 from ntgrad.nn.state import gguf_load, safe_load, safe_save
 from ntgrad.schedule import create_schedule

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ntgrad import Device, Tensor, nn, no_grad
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.errors import ArgumentError, MissingFileError, StateError
 from ntgrad.nn.state import torch_load, torch_save
 from support.torch_pickle import Call, Kept, Name, Raw, in_line, ordered, pickled, storage, tarred, tensor, zipped

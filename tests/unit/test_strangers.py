@@ -13,7 +13,7 @@ import pytest
 
 import ntgrad
 from ntgrad import Tensor, nn
-from ntgrad.codegen.errors import NtgradError, OutOfMemoryError, StateError, shown
+from ntgrad.codegen.ir.errors import NtgradError, OutOfMemoryError, StateError, shown
 from ntgrad.nn import datasets, state
 from ntgrad.nn.optim.lr_scheduler import ReduceLROnPlateau, SequentialLR, StepLR
 from ntgrad.nn.state import archives, torch_load

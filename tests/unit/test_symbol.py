@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from ntgrad.codegen.errors import ArgumentError
-from ntgrad.symbol import Condition, Symbol, block_size, bounds_of, cdiv, evaluate, maximum, minimum, names_of
+from ntgrad.codegen.ir.errors import ArgumentError
+from ntgrad.graph.symbol import Condition, Symbol, block_size, bounds_of, cdiv, evaluate, maximum, minimum, names_of
 
 S, M, N, x, y, B = (Symbol(n) for n in ("S", "M", "N", "x", "y", "BLOCK"))
 
@@ -312,7 +312,7 @@ def test_options_are_no_part_of_equality() -> None:
 
 SYMPY = """
 import sympy
-from ntgrad.symbol import Condition, Symbol, cdiv, condition_of, evaluate, maximum
+from ntgrad.graph.symbol import Condition, Symbol, cdiv, condition_of, evaluate, maximum
 N, M = Symbol("N", lower_bound=1), Symbol("M")
 q = sympy.Symbol("q")
 n = sympy.sympify(N)

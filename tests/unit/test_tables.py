@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 import ntgrad
-from ntgrad import Tensor, absent, dtypes, nn
+from ntgrad import Tensor, dtypes, nn
+from ntgrad.compat import absent
 from ntgrad.errors import CaptureError, IndexOutOfRangeError
 from ntgrad.functions import MISSING, find
-from ntgrad.namespace import dtype
+from ntgrad.functions.namespace import dtype
 from support.scripts import load
 
 ROOT = Path(__file__).resolve().parents[2]

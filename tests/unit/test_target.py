@@ -13,13 +13,13 @@ import pytest
 from ntgrad import Tensor
 from ntgrad.backends.cuda.renderer import TARGET
 from ntgrad.backends.opencl.renderer import OpenCLRenderer
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import CompileError
-from ntgrad.codegen.estimate import estimate
+from ntgrad.codegen.choose.estimate import estimate
+from ntgrad.codegen.choose.optimize import optimize
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import CompileError
+from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
-from ntgrad.codegen.optimize import optimize
-from ntgrad.codegen.target import Target
 from ntgrad.engine.compile import program_spec
 from ntgrad.schedule import create_schedule, schedule_graph
 
@@ -39,7 +39,7 @@ def trees() -> list[tuple[Path, ast.Module]]:
 @pytest.mark.parametrize("name", ["optimize", "panels", "tiling", "estimate"])
 def test_numbers_have_names(name: str) -> None:
   """What a heuristic goes by stands in Target or at the top of its file."""
-  tree = ast.parse((ROOT / "codegen" / f"{name}.py").read_text())
+  tree = ast.parse((ROOT / "codegen" / "choose" / f"{name}.py").read_text())
   found = [f"line {n.lineno}: {n.value}" for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) for n in ast.walk(f)
            if isinstance(n, ast.Constant) and type(n.value) in (int, float) and n.value not in PLAIN]
   assert not found, found

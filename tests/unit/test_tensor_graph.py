@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ntgrad import Device, Tensor, dtypes, no_grad
-from ntgrad.codegen.uop import Ops
+from ntgrad.codegen.ir.uop import Ops
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 from graph_eval import evaluate, value  # noqa: E402

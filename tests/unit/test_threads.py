@@ -15,11 +15,11 @@ import ntgrad
 import ntgrad.tile as tile
 from ntgrad import Device, Tensor, no_grad
 from ntgrad.backends.memory import Pooled
-from ntgrad.codegen import uop
-from ntgrad.codegen.config import Config, config
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.uop import BinaryOps, UOp
-from ntgrad.modes import mode
+from ntgrad.codegen.ir import uop
+from ntgrad.codegen.ir.config import Config, config
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.uop import BinaryOps, UOp
+from ntgrad.graph.modes import mode
 from ntgrad.tensor import random
 from support.devices import missing
 

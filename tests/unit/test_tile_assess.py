@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
-from ntgrad.codegen.config import config
+from ntgrad.codegen.ir.config import config
 from ntgrad.errors import ArgumentError, NtgradError, ShapeError
 
 

@@ -13,9 +13,9 @@ import pytest
 import ntgrad
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
-from ntgrad.codegen.config import config
-from ntgrad.codegen.errors import ArgumentError, DTypeError, GradientError, ShapeError, StateError
-from ntgrad.codegen.sizes import evaluator
+from ntgrad.codegen.index.sizes import evaluator
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, GradientError, ShapeError, StateError
 from ntgrad.engine.variants import SizedProgram
 from ntgrad.tile import Symbol, Tensor, manifest
 from ntgrad.tile.library import BuiltProgram

@@ -9,8 +9,8 @@ import pytest
 
 import ntgrad
 from ntgrad import GlobalCounters, Tensor, Variable, config, tile
-from ntgrad.codegen.errors import ApplicationError, DeviceError, NtgradError
-from ntgrad.codegen.uop import Ops
+from ntgrad.codegen.ir.errors import ApplicationError, DeviceError, NtgradError
+from ntgrad.codegen.ir.uop import Ops
 from ntgrad.schedule import create_schedule
 from ntgrad.tile import language as tl
 

@@ -15,8 +15,8 @@ import pytest
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad.backends.cuda.renderer import TARGET
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.engine.device import Device, get_device
 from support import triton
 from support.triton import needs_triton

@@ -10,8 +10,8 @@ import pytest
 
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.errors import ApplicationError, ArgumentError, AxisError, DTypeError, ShapeError
 from ntgrad.tile import Symbol, Tensor, block_size
 from support.triton import needs_triton

@@ -16,9 +16,9 @@ import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad.backends import pool, renderer
 from ntgrad.backends.base import Program
-from ntgrad.codegen.config import config
-from ntgrad.codegen.errors import CompileError
-from ntgrad.codegen.room import WRITTEN_OUT, room_of
+from ntgrad.codegen.choose.room import WRITTEN_OUT, room_of
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.errors import CompileError
 from ntgrad.engine import trials
 from ntgrad.engine.device import default_device
 from ntgrad.tile import Tensor, block_size, tune

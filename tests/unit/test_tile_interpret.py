@@ -10,7 +10,7 @@ import pytest
 
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
-from ntgrad.codegen.uop import Ops
+from ntgrad.codegen.ir.uop import Ops
 from ntgrad.errors import ApplicationError
 from ntgrad.tile import Tensor
 from support.tile_python import check_names

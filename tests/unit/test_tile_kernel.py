@@ -10,9 +10,9 @@ import ntgrad
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad import Tensor as Lazy
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.uop import Ops
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.uop import Ops
 from ntgrad.engine.device import default_device, get_device
 from ntgrad.errors import ApplicationError, ArgumentError, DTypeError, GradientError, NtgradError, ShapeError
 from ntgrad.tile import Symbol, Tensor, block_size

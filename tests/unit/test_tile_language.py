@@ -9,7 +9,7 @@ import pytest
 
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
-from ntgrad.codegen.config import config
+from ntgrad.codegen.ir.config import config
 from ntgrad.errors import NtgradError
 from support.devices import needs_cuda
 from support.triton import needs_triton

@@ -10,7 +10,7 @@ import pytest
 
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
-from ntgrad.codegen.dtype import DType
+from ntgrad.codegen.ir.dtype import DType
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tile.md").read_text()
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -10,7 +10,7 @@ import pytest
 
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
-from ntgrad.codegen.config import config
+from ntgrad.codegen.ir.config import config
 from ntgrad.tile import Tensor
 from support.plain_c import NAME as C, needs_cc
 from support.triton import needs_triton

@@ -13,8 +13,8 @@ import pytest
 import ntgrad
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
-from ntgrad.codegen.config import config
-from ntgrad.codegen.errors import ApplicationError, ShapeError
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.errors import ApplicationError, ShapeError
 from ntgrad.engine.variants import SizedProgram
 from ntgrad.tile import Tensor
 from support.devices import DEVICES, missing

@@ -14,15 +14,15 @@ import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad import Tensor, config
 from ntgrad.backends import renderer
+from ntgrad.codegen.explain.printing import index_form
+from ntgrad.codegen.explain.tile_source import key_of, tile_source
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.linearizer import linearize
-from ntgrad.codegen.printing import index_form
-from ntgrad.codegen.tile_source import key_of, tile_source
-from ntgrad.ejecting import Eject
 from ntgrad.engine.compile import programs
 from ntgrad.engine.device import get_device
 from ntgrad.errors import NtgradError
 from ntgrad.schedule import schedule_graph, sink_of
+from ntgrad.tile.eject import Eject
 from ntgrad.tile.exported import read
 
 E = Tensor.empty

@@ -14,16 +14,16 @@ from golden.test_kernels import CASES, GRAPHS
 
 import ntgrad
 from ntgrad import Tensor, Variable, config, nn
-from ntgrad.codegen.errors import ArgumentError, OverrideError
+from ntgrad.codegen.choose.tiling import tile as tiled
+from ntgrad.codegen.explain.printing import index_form
+from ntgrad.codegen.explain.tile_source import key_of, tile_source
+from ntgrad.codegen.ir.errors import ArgumentError, OverrideError
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.linearizer import Linearizer, linearize
 from ntgrad.codegen.opts import Vectorize
-from ntgrad.codegen.printing import index_form
-from ntgrad.codegen.tile_source import key_of, tile_source
-from ntgrad.codegen.tiling import tile as tiled
-from ntgrad.ejecting import Eject
 from ntgrad.engine import compile as engine_compile, overrides, report
 from ntgrad.schedule import create_schedule
+from ntgrad.tile.eject import Eject
 from ntgrad.tile.exported import read
 from support.triton_kernels import MORE as TRITON, WITH_BLOCKS
 

@@ -12,9 +12,9 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, AxisError, DTypeError, IndexOutOfRangeError, NtgradError, ShapeError
-from ntgrad.symbol import Symbol, block_size, cdiv
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, AxisError, DTypeError, IndexOutOfRangeError, NtgradError, ShapeError
+from ntgrad.graph.symbol import Symbol, block_size, cdiv
 from ntgrad.tile.simulate import simulate_arrangement
 from ntgrad.tile.tensor import Tensor, named
 from ntgrad.tile.visualize import Cell, cells, visualize

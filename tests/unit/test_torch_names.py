@@ -18,9 +18,9 @@ import ntgrad
 from ntgrad import Device, Tensor, config, dtypes, nn
 from ntgrad.errors import ArgumentError, AxisError, DeviceError, DTypeError, GradientError, NtgradError, ShapeError
 from ntgrad.functions import _FILE_OF, find
-from ntgrad.functions.made import function, functions, method
 from ntgrad.functions.table import FUNCTIONAL, TABLE
 from ntgrad.nn.functional import alignment_kernels
+from ntgrad.tensor.made import function, functions, method
 from support.name_cases import cases, computed, inputs
 
 torch: Any = ntgrad

@@ -14,12 +14,12 @@ from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.backends.cuda import compiler
 from ntgrad.backends.cuda.renderer import TritonRenderer, launch_grid
 from ntgrad.backends.numpy.device import NumpyDevice
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.choose.optimize import optimize
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import CompileError
 from ntgrad.codegen.kernel import AxisKind, Kernel
+from ntgrad.codegen.kernel.linear import UOpList
 from ntgrad.codegen.linearizer import linearize
-from ntgrad.codegen.listing import UOpList
-from ntgrad.codegen.optimize import optimize
 from ntgrad.engine.compile import extent
 from ntgrad.schedule import create_schedule
 from support import triton

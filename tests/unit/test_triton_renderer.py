@@ -11,11 +11,11 @@ from ntgrad import Tensor
 from ntgrad.backends import render
 from ntgrad.backends.cuda.helpers import HELPERS, with_called
 from ntgrad.backends.cuda.renderer import TritonRenderer, signature
-from ntgrad.codegen.config import config
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import CompileError
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import CompileError
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 from ntgrad.codegen.linearizer import Linearizer
-from ntgrad.codegen.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 from ntgrad.schedule import create_schedule
 from support.linear import INT, Lines, dot
 from support.triton_kernels import kernels, lines

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.access import derive
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.explain.arrangements import derive
+from ntgrad.codegen.index.view import View, strides_of, tile_shape
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.linearizer import Linearizer
-from ntgrad.codegen.uop import Ops, UOp
-from ntgrad.codegen.view import View, strides_of, tile_shape
 from support.indices import at_points, grid
 
 Spec = tuple[tuple[int, int, int], ...]

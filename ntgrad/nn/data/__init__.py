@@ -6,18 +6,12 @@ batches ahead, ``loader.py`` has the DataLoader.
 """
 from __future__ import annotations
 
-from ntgrad.nn.data.collate import default_collate
-from ntgrad.nn.data.loader import DataLoader
-from ntgrad.nn.data.samplers import (
-  BatchSampler,
-  RandomSampler,
-  Sampler,
-  SequentialSampler,
-  SubsetRandomSampler,
-  WeightedRandomSampler,
-)
-from ntgrad.nn.data.sets import ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset, random_split
-from ntgrad.public import show
+from ntgrad.compat.public import show
+
+from .collate import default_collate
+from .loader import DataLoader
+from .samplers import BatchSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
+from .sets import ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset, random_split
 
 __all__ = ["BatchSampler", "ConcatDataset", "DataLoader", "Dataset", "IterableDataset", "RandomSampler", "Sampler",
            "SequentialSampler", "Subset", "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler", "default_collate",

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.checks import checked, foreign
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError, shown
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
+from ntgrad.graph.checks import checked, foreign
 from ntgrad.tensor import Tensor
 
 _DEEP, _MOST = 64, 1 << 16   # rows may be nested so deep, and have so many columns

@@ -8,24 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.checks import checked
-from ntgrad.codegen.errors import ArgumentError, CaptureError, StateError, few, shown
+from ntgrad.codegen.ir.errors import ArgumentError, CaptureError, StateError, few, shown
 from ntgrad.engine.buffer import watchers
 from ntgrad.engine.device import Device
-from ntgrad.nn.data.collate import collated, placed
-from ntgrad.nn.data.samplers import (
-  BatchSampler,
-  RandomSampler,
-  SequentialSampler,
-  batch_count,
-  batched,
-  batches,
-  begin,
-  count_of,
-  seed_of,
-)
-from ntgrad.nn.data.sets import IterableDataset, by_number, getter, row
-from ntgrad.nn.data.threads import Ahead
+from ntgrad.graph.checks import checked
+
+from .collate import collated, placed
+from .samplers import BatchSampler, RandomSampler, SequentialSampler, batch_count, batched, batches, begin, count_of, seed_of
+from .sets import IterableDataset, by_number, getter, row
+from .threads import Ahead
 
 _WORKERS, _AHEAD = 256, 1024   # threads, and batches ahead for each of them, at most
 _STATE = ("epoch", "position", "seed", "batch_size", "rows")

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.checks import checked
-from ntgrad.codegen.errors import ArgumentError, shown
+from ntgrad.codegen.ir.errors import ArgumentError, shown
+from ntgrad.graph.checks import checked
 from ntgrad.tensor.random import Generator, default_generator
 
 Rows = np.ndarray[Any, Any]

@@ -6,12 +6,13 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from ntgrad.checks import checked, foreign
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, DTypeError, IndexOutOfRangeError, NtgradError, ShapeError, shown
-from ntgrad.nn.data.samplers import Rows, count_of, seed_of
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, IndexOutOfRangeError, NtgradError, ShapeError, shown
+from ntgrad.graph.checks import checked, foreign
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.creation import array_of
+
+from .samplers import Rows, count_of, seed_of
 
 T = TypeVar("T", covariant=True)
 

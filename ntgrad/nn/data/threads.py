@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
 
-from ntgrad.codegen.errors import DeviceError
+from ntgrad.codegen.ir.errors import DeviceError
 
 _AT_EXIT = 2.0   # seconds that the end of the process waits for threads
 

@@ -5,12 +5,13 @@
 """
 from __future__ import annotations
 
-from ntgrad.nn.datasets.cifar import cifar10, cifar100
-from ntgrad.nn.datasets.digits import Digits, Images, fashion_mnist, load_idx, mnist
-from ntgrad.nn.datasets.pictures import ImageFolder, image_folder
-from ntgrad.nn.datasets.tables import Table, csv
-from ntgrad.nn.datasets.texts import Characters, shakespeare, text
-from ntgrad.public import show
+from ntgrad.compat.public import show
+
+from .cifar import cifar10, cifar100
+from .digits import Digits, Images, fashion_mnist, load_idx, mnist
+from .pictures import ImageFolder, image_folder
+from .tables import Table, csv
+from .texts import Characters, shakespeare, text
 
 __all__ = ["Characters", "Digits", "ImageFolder", "Images", "Table", "cifar10", "cifar100", "csv", "fashion_mnist",
            "image_folder", "load_idx", "mnist", "shakespeare", "text"]

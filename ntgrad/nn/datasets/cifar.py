@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.checks import checked
-from ntgrad.codegen.errors import ArgumentError, shown
-from ntgrad.codegen.paths import shown_path
-from ntgrad.nn.datasets.digits import Images, folder_of, listing
+from ntgrad.codegen.ir.errors import ArgumentError, shown
+from ntgrad.codegen.ir.paths import shown_path
+from ntgrad.graph.checks import checked
 from ntgrad.nn.state.mapped import Mapped, Refuse
 from ntgrad.nn.state.pickles import Built, Called, load
+
+from .digits import Images, folder_of, listing
 
 _PIXELS = 3 * 32 * 32
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ntgrad.checks import checked
-from ntgrad.codegen.errors import ArgumentError, shown
-from ntgrad.codegen.paths import shown_path
+from ntgrad.codegen.ir.errors import ArgumentError, shown
+from ntgrad.codegen.ir.paths import shown_path
+from ntgrad.graph.checks import checked
 from ntgrad.nn.files import read_file, unpacked
 
 _IDX_TYPES = {code: np.dtype(name) for code, name in ((8, "u1"), (9, "i1"), (11, ">i2"), (12, ">i4"), (13, ">f4"), (14, ">f8"))}

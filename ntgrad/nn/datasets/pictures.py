@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.checks import checked
-from ntgrad.codegen.errors import ArgumentError, NtgradError, shown
-from ntgrad.codegen.paths import shown_path
+from ntgrad.codegen.ir.errors import ArgumentError, NtgradError, shown
+from ntgrad.codegen.ir.paths import shown_path
+from ntgrad.graph.checks import checked
 from ntgrad.nn.data import Dataset
 from ntgrad.nn.data.sets import row_of
-from ntgrad.nn.datasets.digits import folder_of, listing
 from ntgrad.nn.files import plain_file, read_file
 from ntgrad.nn.state.npz import array_header
+
+from .digits import folder_of, listing
 
 Array = np.ndarray[Any, Any]
 _OWN = (".npy", ".ppm", ".pgm", ".bmp")

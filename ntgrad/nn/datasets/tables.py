@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.checks import checked
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError, few, shown
-from ntgrad.nn.datasets.texts import text
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, few, shown
+from ntgrad.graph.checks import checked
+
+from .texts import text
 
 Array = np.ndarray[Any, Any]
 

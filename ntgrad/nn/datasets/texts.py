@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ntgrad.checks import checked
-from ntgrad.codegen.errors import ArgumentError, shown
-from ntgrad.codegen.paths import shown_path
+from ntgrad.codegen.ir.errors import ArgumentError, shown
+from ntgrad.codegen.ir.paths import shown_path
+from ntgrad.graph.checks import checked
 from ntgrad.nn.files import read_file
 
 

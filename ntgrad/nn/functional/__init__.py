@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ntgrad.nn.functional import activations, alignments, heads, losses, moves, norms, pools, products
-from ntgrad.nn.functional.activations import *
-from ntgrad.nn.functional.alignments import *
-from ntgrad.nn.functional.heads import *
-from ntgrad.nn.functional.losses import *
-from ntgrad.nn.functional.moves import *
-from ntgrad.nn.functional.norms import *
-from ntgrad.nn.functional.pools import *
-from ntgrad.nn.functional.products import *
-from ntgrad.public import show
+from ntgrad.compat.public import show
+
+from . import activations, alignments, heads, losses, moves, norms, pools, products
+from .activations import *
+from .alignments import *
+from .heads import *
+from .losses import *
+from .moves import *
+from .norms import *
+from .pools import *
+from .products import *
 
 __all__ = sorted([name for part in (activations, alignments, heads, losses, moves, norms, pools, products)  # noqa: PLE0605
                   for name in part.__all__])

@@ -3,10 +3,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ntgrad.checks import Operand, checked
+from ntgrad.graph.checks import Operand, checked
 from ntgrad.nn.common import implicit_dim
-from ntgrad.nn.functional.common import written
 from ntgrad.tensor import Tensor
+
+from .common import written
 
 
 # ---- elementwise, with the input written where it is asked for

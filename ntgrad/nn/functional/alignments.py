@@ -5,14 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.checks import Operand, checked
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, DTypeError, GradientError, ShapeError
-from ntgrad.custom import Function
-from ntgrad.graph import acc_dtype
-from ntgrad.names import text
-from ntgrad.nn.functional import alignment_kernels as kernels
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from ntgrad.graph.checks import Operand, checked
+from ntgrad.graph.names import text
+from ntgrad.graph.nodes import acc_dtype
 from ntgrad.tensor import Tensor
+from ntgrad.tensor.custom import Function
+
+from . import alignment_kernels as kernels
 
 _NAME = "ctc_loss"
 

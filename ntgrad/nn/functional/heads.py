@@ -3,13 +3,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ntgrad.checks import Operand, checked
-from ntgrad.codegen.errors import ArgumentError, DTypeError, ShapeError
-from ntgrad.modes import behaving
-from ntgrad.names import text
+from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.graph.checks import Operand, checked
+from ntgrad.graph.modes import behaving
+from ntgrad.graph.names import text
 from ntgrad.nn.attention import added, attended
-from ntgrad.nn.functional.products import linear
 from ntgrad.tensor import Tensor
+
+from .products import linear
 
 
 @checked

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ntgrad.checks import Operand, checked
-from ntgrad.codegen.dtype import promote
-from ntgrad.codegen.errors import ArgumentError, ShapeError
-from ntgrad.names import text
-from ntgrad.nn.functional.common import how
-from ntgrad.nn.functional.products import linear
+from ntgrad.codegen.ir.dtype import promote
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
+from ntgrad.graph.checks import Operand, checked
+from ntgrad.graph.names import text
 from ntgrad.tensor import Tensor
+
+from .common import how
+from .products import linear
 
 
 # ---- distances of numbers

@@ -5,10 +5,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ntgrad.checks import Ints, Operand, checked, of_kind, one_width
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, ShapeError
-from ntgrad.names import text
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
+from ntgrad.graph.checks import Ints, Operand, checked, of_kind, one_width
+from ntgrad.graph.names import text
 from ntgrad.nn.embedding import bagged, looked_up
 from ntgrad.tensor import Tensor
 

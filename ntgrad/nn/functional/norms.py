@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ntgrad.checks import Ints, Operand, checked
+from ntgrad.graph.checks import Ints, Operand, checked
 from ntgrad.tensor import Tensor
 
 

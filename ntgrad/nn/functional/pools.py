@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ntgrad.checks import Ints, Operand, checked
+from ntgrad.graph.checks import Ints, Operand, checked
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.convolution import numbers
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ntgrad.checks import Ints, Operand, checked
-from ntgrad.codegen.errors import ShapeError
-from ntgrad.names import text
+from ntgrad.codegen.ir.errors import ShapeError
+from ntgrad.graph.checks import Ints, Operand, checked
+from ntgrad.graph.names import text
 from ntgrad.nn.linear import bilinear as of_two
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.convolution import numbers

@@ -1,5 +1,5 @@
 """Optimizers, schedules of learning rates (``lr_scheduler``), averages of weights (``EMA``, ``swa_utils``)."""
-from ntgrad.public import show
+from ntgrad.compat.public import show
 
 from . import lr_scheduler as lr_scheduler, swa_utils as swa_utils
 from .adam import Adam, Adamax, AdamW, NAdam, RAdam

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ntgrad.checks import checked
+from ntgrad.graph.checks import checked
 from ntgrad.tensor import Tensor
 
 from .base import AT_LEAST_0, BELOW_1, Numbers, Optimizer, ParamGroup, betas_of, pair, truth

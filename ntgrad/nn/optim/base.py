@@ -13,9 +13,9 @@ from typing import Any, Callable
 import numpy as np
 
 from ntgrad.backends.process import uninterrupted
-from ntgrad.checks import checked
-from ntgrad.codegen.dtype import DType, dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, DTypeError, GradientError, NtgradError, ShapeError, StateError, shown
+from ntgrad.codegen.ir.dtype import DType, dtypes, promote
+from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, GradientError, NtgradError, ShapeError, StateError, shown
+from ntgrad.graph.checks import checked
 from ntgrad.nn.common import number
 from ntgrad.reads import Reads, Where
 from ntgrad.tensor import Tensor

@@ -4,8 +4,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ntgrad.checks import checked
-from ntgrad.codegen.errors import ArgumentError
+from ntgrad.codegen.ir.errors import ArgumentError
+from ntgrad.graph.checks import checked
 from ntgrad.nn.common import number
 from ntgrad.tensor import Tensor
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ntgrad.codegen.dtype import dtypes, promote
-from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
-from ntgrad.codegen.uop import Ops
+from ntgrad.codegen.ir.dtype import dtypes, promote
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
+from ntgrad.codegen.ir.uop import Ops
 from ntgrad.tensor import Tensor
 
 _ALIGN = 64  # bytes: every parameter starts at a cache line (and a vector register) of its own

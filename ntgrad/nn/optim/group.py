@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ntgrad.backends.process import uninterrupted
-from ntgrad.checks import checked
-from ntgrad.codegen.errors import ArgumentError, GradientError, StateError, shown
+from ntgrad.codegen.ir.errors import ArgumentError, GradientError, StateError, shown
+from ntgrad.graph.checks import checked
 from ntgrad.tensor import Tensor
 
 from .base import Optimizer

@@ -5,8 +5,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ntgrad.checks import checked
-from ntgrad.codegen.errors import ArgumentError, ShapeError, shown
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
+from ntgrad.graph.checks import checked
 from ntgrad.nn.common import number
 from ntgrad.tensor import Tensor
 

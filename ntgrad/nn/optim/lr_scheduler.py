@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ntgrad.checks import checked
-from ntgrad.codegen.errors import ArgumentError, StateError, shown
+from ntgrad.codegen.ir.errors import ArgumentError, StateError, shown
+from ntgrad.compat.public import show
 from ntgrad.engine.capture import refuse_recording
+from ntgrad.graph.checks import checked
 from ntgrad.nn.common import number
-from ntgrad.public import show
 
 from .base import Optimizer
 from .group import OptimizerGroup

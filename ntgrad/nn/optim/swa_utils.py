@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ntgrad.checks import checked
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, shown
-from ntgrad.modes import no_grad
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, shown
+from ntgrad.compat.public import show
+from ntgrad.graph.checks import checked
+from ntgrad.graph.modes import no_grad
 from ntgrad.nn.common import number
 from ntgrad.nn.state import get_parameters
-from ntgrad.public import show
 from ntgrad.tensor import Tensor
 
 from .base import BELOW_1

@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ntgrad.checks import checked
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import DTypeError, StateError, shown
-from ntgrad.codegen.paths import shown_path
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import DTypeError, StateError, shown
+from ntgrad.codegen.ir.paths import shown_path
+from ntgrad.graph.checks import checked
 from ntgrad.nn.files import unpacked
-from ntgrad.nn.state.mapped import SMALL, Bytes, Mapped, Refuse, tensor_of
 from ntgrad.tensor import Tensor
+
+from .mapped import SMALL, Bytes, Mapped, Refuse, tensor_of
 
 Path = str | os.PathLike[str]
 

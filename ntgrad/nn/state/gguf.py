@@ -15,15 +15,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ntgrad.checks import checked
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import StateError, shown
-from ntgrad.codegen.paths import shown_path
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import StateError, shown
+from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.core import MAX_DIMS
-from ntgrad.nn.state.mapped import Bytes, Mapped, Refuse, checked_shape, tensor_of
-from ntgrad.nn.state.pickles import ROOM
-from ntgrad.nn.state.quantised import QUANTISED, unpacked
+from ntgrad.graph.checks import checked
 from ntgrad.tensor import Tensor
+
+from .mapped import Bytes, Mapped, Refuse, checked_shape, tensor_of
+from .pickles import ROOM
+from .quantised import QUANTISED, unpacked
 
 _NUMBERS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
 _TEXT, _LIST, _DEEPEST = 8, 9, 4

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ntgrad.checks import checked
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import StateError, shown
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import StateError, shown
 from ntgrad.engine import interchange
-from ntgrad.nn.state.names import get_state_dict
+from ntgrad.graph.checks import checked
 from ntgrad.tensor import Tensor
+
+from .names import get_state_dict
 
 _MOST, _CANDIDATES = 8, 2000   # names that an error lists; names that one is compared with to find what was meant
 _HALVES = (dtypes.float16, dtypes.bfloat16)

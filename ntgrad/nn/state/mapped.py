@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad import graph
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import StateError, few
-from ntgrad.codegen.paths import shown_path
-from ntgrad.codegen.uop import Ops, UOp
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import StateError, few
+from ntgrad.codegen.ir.paths import shown_path
+from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.core import MAX_DIMS, MAX_SIZE
 from ntgrad.engine.buffer import LARGE, Buffer, Storage, watchers
 from ntgrad.engine.device import Device, get_device
+from ntgrad.graph import nodes as graph
 from ntgrad.nn.files import opened
 from ntgrad.tensor import Tensor
 

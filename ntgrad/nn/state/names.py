@@ -3,9 +3,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ntgrad.buffer_names import remember
-from ntgrad.checks import checked
-from ntgrad.codegen.errors import StateError
+from ntgrad.codegen.ir.errors import StateError
+from ntgrad.graph.buffer_names import remember
+from ntgrad.graph.checks import checked
 from ntgrad.nn.tree import walk
 from ntgrad.tensor import Tensor
 

@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.checks import checked
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import NtgradError, StateError, shown
-from ntgrad.codegen.paths import shown_path
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import NtgradError, StateError, shown
+from ntgrad.codegen.ir.paths import shown_path
+from ntgrad.graph.checks import checked
 from ntgrad.nn.files import plain_file, replaced_when_whole
-from ntgrad.nn.state.archives import Member, first_bytes, member_bytes, zip_members
-from ntgrad.nn.state.mapped import Bytes, Mapped, Refuse, checked_bools, checked_shape, host_bytes, tensor_of
 from ntgrad.tensor import Tensor
+
+from .archives import Member, first_bytes, member_bytes, zip_members
+from .mapped import Bytes, Mapped, Refuse, checked_bools, checked_shape, host_bytes, tensor_of
 
 _HEADER = 1 << 16   # bytes of a .npy header, at most
 # dtypes that the format has

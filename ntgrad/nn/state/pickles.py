@@ -17,9 +17,10 @@ from collections.abc import Callable, Mapping
 from sys import getsizeof
 from typing import Any, NamedTuple
 
-from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.errors import NtgradError, shown
-from ntgrad.nn.state.mapped import Refuse
+from ntgrad.codegen.ir.dtype import DType
+from ntgrad.codegen.ir.errors import NtgradError, shown
+
+from .mapped import Refuse
 
 ROOM = 40 << 20, 4   # bytes that the values of a file may take, beside so many for each byte of it
 DEEPEST = 100

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ntgrad.codegen.dtype import dtypes
+from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.core import Base
 from ntgrad.tensor import Tensor
 

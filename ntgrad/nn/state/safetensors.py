@@ -15,15 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ntgrad.buffer_names import remember
-from ntgrad.checks import checked
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import MissingFileError, StateError, shown
-from ntgrad.codegen.paths import shown_path
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import MissingFileError, StateError, shown
+from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.core import MAX_SIZE
+from ntgrad.graph.buffer_names import remember
+from ntgrad.graph.checks import checked
 from ntgrad.nn.files import plain_file, replaced_when_whole
-from ntgrad.nn.state.mapped import Bytes, Mapped, Refuse, checked_bools, checked_shape, host_bytes, tensor_of
 from ntgrad.tensor import Tensor
+
+from .mapped import Bytes, Mapped, Refuse, checked_bools, checked_shape, host_bytes, tensor_of
 
 # what files call the dtypes; the format has no others that ntgrad could hold
 SAFE_DTYPES: dict[str, DType] = {

@@ -12,17 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.checks import checked
-from ntgrad.codegen.dtype import DType, dtypes
-from ntgrad.codegen.errors import ArgumentError, StateError, shown
-from ntgrad.codegen.paths import shown_path
-from ntgrad.codegen.uop import MOVEMENT, Ops
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, StateError, shown
+from ntgrad.codegen.ir.paths import shown_path
+from ntgrad.codegen.ir.uop import MOVEMENT, Ops
 from ntgrad.core import MAX_DIMS
-from ntgrad.graph import shrink
-from ntgrad.nn.state.archives import is_zip, member_bytes, tar_members, zip_members
-from ntgrad.nn.state.mapped import Bytes, Mapped, Refuse, checked_bools, checked_shape, tensor_of
-from ntgrad.nn.state.pickles import ROOM, Called, Loaded, key, load, pairs
+from ntgrad.graph.checks import checked
+from ntgrad.graph.nodes import shrink
 from ntgrad.tensor import Tensor
+
+from .archives import is_zip, member_bytes, tar_members, zip_members
+from .mapped import Bytes, Mapped, Refuse, checked_bools, checked_shape, tensor_of
+from .pickles import ROOM, Called, Loaded, key, load, pairs
 
 _MAGIC, _VERSION = 0x1950a86a20f9469cfc6c, 1001   # of files before torch 1.6
 STORAGES = {"Float": dtypes.float32, "Double": dtypes.float64, "Half": dtypes.float16, "BFloat16": dtypes.bfloat16,

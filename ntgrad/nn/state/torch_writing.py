@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.checks import checked
-from ntgrad.codegen.dtype import DType
-from ntgrad.codegen.errors import StateError, shown
-from ntgrad.codegen.paths import shown_path
+from ntgrad.codegen.ir.dtype import DType
+from ntgrad.codegen.ir.errors import StateError, shown
+from ntgrad.codegen.ir.paths import shown_path
+from ntgrad.graph.checks import checked
 from ntgrad.nn.files import plain_file, replaced_when_whole
-from ntgrad.nn.state.mapped import host_bytes
-from ntgrad.nn.state.torch_files import DTYPES, STORAGES
 from ntgrad.tensor import Tensor
+
+from .mapped import host_bytes
+from .torch_files import DTYPES, STORAGES
 
 _STORAGES = {d: name for name, d in STORAGES.items()}
 _NAMES = {d: name for name, d in DTYPES.items()}

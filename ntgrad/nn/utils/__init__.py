@@ -3,12 +3,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ntgrad.public import show
+from ntgrad.compat.public import show
 
 from .gradients import clip_grad_norm_, clip_grad_value_, get_total_norm, parameters_to_vector, vector_to_parameters
 
 if TYPE_CHECKING:
-  from ntgrad.nn.utils import checkpoint as checkpoint, data as data
+  from . import checkpoint as checkpoint, data as data
 
 _FILES = ("checkpoint", "data")
 

@@ -1,6 +1,6 @@
 """``checkpoint`` under the name that PyTorch has for it."""
-from ntgrad.custom import checkpoint
-from ntgrad.public import show
+from ntgrad.compat.public import show
+from ntgrad.tensor.custom import checkpoint
 
 __all__ = ["checkpoint"]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.checks import checked
-from ntgrad.codegen.dtype import dtypes
-from ntgrad.codegen.errors import ArgumentError, GradientError, ShapeError, shown
-from ntgrad.modes import no_grad
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, GradientError, ShapeError, shown
+from ntgrad.graph.checks import checked
+from ntgrad.graph.modes import no_grad
 from ntgrad.tensor import Tensor
 
 

@@ -1,0 +1,52 @@
+"""Candidates: what a chooser may take of a kernel is what its Opts have made of it.
+
+    ways to optimise a kernel, the best first   ->   what the first of them makes that the kernel takes; else the kernel as it is
+
+A way whose Opts a kernel refuses is dropped. That is a defect of whoever made it, not of the kernel, and no user has to hear of
+it: it is counted here, said with ``DEBUG=1``, and tests, benches and the fuzzers fail where there was one.
+"""
+from __future__ import annotations
+
+from collections import deque
+from typing import Callable, Iterable, NamedTuple
+
+from ..ir.config import config
+from ..ir.errors import OptError
+from ..kernel import Kernel
+
+MOST = 256   # refusals that are remembered
+
+
+class Refusal(NamedTuple):
+  """A way that was dropped: the axes of the kernel, and what its OptError said."""
+  axes: str
+  why: str
+
+  def __str__(self) -> str: return f"{self.why} (kernel with {self.axes})"
+
+
+refusals: deque[Refusal] = deque(maxlen=MOST)
+
+
+def first(kernel: Kernel, ways: Iterable[Callable[[Kernel], Kernel | None]]) -> Kernel:
+  """What the first of some ways makes of a kernel that refuses none of its Opts. A way that gives None does not suit the kernel.
+  Where no way is left it is the kernel itself: plain loops always apply."""
+  for way in ways:
+    try: made = way(kernel)
+    except OptError as e:
+      refused(kernel, e)
+      continue
+    if made is not None: return made
+  return kernel
+
+
+def refused(kernel: Kernel, why: OptError) -> None:
+  """Count a way that was dropped, or an Opt of one that was left out."""
+  tell([Refusal(", ".join(map(str, kernel.axes)), str(why))])
+
+
+def tell(found: Iterable[Refusal]) -> None:
+  """Count refusals, also those of a process that chooses for this one."""
+  for r in found:
+    refusals.append(r)
+    if config.debug >= 1: print(f"Opts that were chosen do not apply and are dropped: {r}", flush=True)

@@ -1,0 +1,54 @@
+"""Pass: Opts for each part, by the heuristics of the target. ``BEAM`` measures instead; ``NOOPT=1`` chooses nothing."""
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..ir.config import config
+from ..ir.target import Target
+from ..ir.uop import Ops
+from ..kernel import Axis, AxisKind, Kernel
+from ..kernel.accesses import profile
+from ..opts import Vectorize
+from ..opts.merged_axes import merge_axes, split_axes
+from ..passes.parts import Part, Parts
+from ..passes.statements import COPIED, chooses
+from .candidates import first
+from .optimize import Search, optimize
+from .panels import copy_once
+from .sized import as_twin
+
+
+def choose(parts: Parts, target: Target | None) -> Parts:
+  """Opts for the axes of each part, by the heuristics of the target: a0:64 LOOP -> a0:8 LOOP, a1:8 LANE."""
+  if not parts.kernel.plain: return choose_statements(parts, target)
+  if config.noopt or target is None: return parts
+  kernel = parts.kernel
+  if kernel.sizes and not kernel.of_kind(AxisKind.TILE): kernel = split_axes(kernel)   # by sizes, which its twin has numbers for
+  return Parts.of(as_twin(kernel, target, lambda k: optimize(k, target, bool(kernel.sizes))))
+
+
+def choose_statements(parts: Parts, target: Target | None) -> Parts:
+  """The parts of a kernel whose statements have an order, after their Opts; the local memory that they take is that of one
+  program."""
+  if config.noopt or target is None or not (chooses(target) or target.name == "numpy"): return parts
+  if parts.kernel.of_kind(AxisKind.LOCAL): return parts   # work-items share local memory, and were chosen by hand
+  room = [target.local_memory // 2]
+  def one(part: Part) -> Part:
+    kernel = part.kernel
+    if kernel.body[0].op is not Ops.STORE or not kernel.axes or kernel.of_kind(*COPIED): return part
+    def chosen(k: Kernel) -> Kernel: return several(k) if chooses(target) else whole_axis(k)
+    return replace(part, kernel=as_twin(kernel, target, chosen))
+  def several(kernel: Kernel) -> Kernel:
+    kernel = first(kernel, [lambda k: merge_axes(split_axes(k))])
+    kernel = first(kernel, (c.applied for c in Search(kernel, target, exact=True).choices()))
+    return first(kernel, [lambda k: copy_once(k, target, room)])
+  return parts.map(one)
+
+
+def whole_axis(kernel: Kernel) -> Kernel:
+  """For an evaluator with arrays, the longest axis that every access goes along, or does not vary with, as one vector:
+  a0:8 LOOP, a1:64 LOOP -> a0:8 LOOP, a1:64 LANE."""
+  accesses = profile(kernel).accesses
+  def fits(a: Axis) -> bool: return 1 < a.count <= 1024 and all(x.steps.get(a.id, 0) in (0, 1) for x in accesses)
+  best = max([a for a in kernel.axes if a.id not in kernel.bound and fits(a)], key=lambda a: a.count, default=None)
+  return kernel if best is None else first(kernel, [Vectorize(best.id).apply])

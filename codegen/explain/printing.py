@@ -1,0 +1,296 @@
+"""A kernel's index form as text: axes, parameters, and what is stored, as a person would write it."""
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
+
+from .. import index as ix
+from ..index.size_text import shape_text, text_of
+from ..ir.dtype import DType, dtypes, number_text
+from ..ir.functions import Fn
+from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
+from ..kernel import EFFECTS, Kernel, inner, is_variable
+from ..kernel.blocks import block_shapes
+from ..kernel.linear import UOpList
+from ..passes.parts import Mark, Parts
+
+_INFIX: dict[Fn, tuple[str, int]] = {  # sign, precedence
+  BinaryOps.MUL: ("*", 9), BinaryOps.DIV: ("/", 9), BinaryOps.IDIV: ("//", 9), BinaryOps.MOD: ("%", 9),
+  BinaryOps.ADD: ("+", 8), BinaryOps.SUB: ("-", 8), BinaryOps.SHL: ("<<", 7), BinaryOps.SHR: (">>", 7),
+  BinaryOps.AND: ("&", 6), BinaryOps.XOR: ("^", 5), BinaryOps.OR: ("|", 4),
+  BinaryOps.CMPLT: ("<", 3), BinaryOps.CMPLE: ("<=", 3), BinaryOps.CMPEQ: ("==", 3), BinaryOps.CMPNE: ("!=", 3)}
+_PREFIX: dict[Fn, str] = {UnaryOps.NEG: "-", UnaryOps.NOT: "~"}
+_REDUCE = {BinaryOps.ADD: "sum", BinaryOps.MUL: "prod", BinaryOps.AND: "all", BinaryOps.OR: "any"}
+_CALL, _UNARY, _IF = 10, 9, 1
+_FUNCTION: dict[Ops, Callable[[Any], str]] = {  # what stands before the operands in brackets, from the arg
+  Ops.ALU: lambda fn: fn.name.lower(),
+  Ops.REDUCE: lambda a: f"{_combiner(a[0])}[{_axes(a[1])}]",
+  Ops.SCAN: lambda a: f"scan[{_combiner(a[0])}, {_axes(a[1:2])}{', reverse' * a[2]}{f', every {a[3]}' if any(a[3:]) else ''}]",
+  Ops.SORT: lambda a: f"sort[{_axes(a[:1])}{', descending' if a[1] else ''}{f', first {a[2]}' if a[2:] else ''}]",
+  Ops.SORTED: lambda a: f"sorted[{_axes(a[:1])}, bits {a[1]} to {a[2]}{f', first {a[3]}' if a[3] else ''}]",
+  Ops.CACHE_READ: lambda a: f"cache_read[{_axes(a)}]"}
+SCREEN = 50     # lines
+LONGEST = 400   # characters: a longer part of an expression has a line of its own
+
+
+def dtype_name(d: DType) -> str:
+  """``float``, ``int``, ``half``: the dtype without its ``dtypes.``"""
+  return str(d).removeprefix("dtypes.")
+
+
+class Printer:
+  """Expressions as text. ``named``, where given, writes a text on a line of its own and returns a name for it: the text of a node
+  longer than LONGEST is replaced by such a name. ``dims``, where given, are the dimensions of each buffer that are shown.
+
+  ``gates``, where given, gets the text of each place that is loaded or stored under a condition, and that; it is then left out of
+  the place, which ends with ``'`` where the same place has another condition elsewhere.
+  """
+
+  def __init__(self, named: Callable[[str], str] | None = None, gates: dict[str, UOp | None] | None = None,
+               dims: Mapping[UOp, tuple[int, ...]] | None = None):
+    self.named, self.gates, self.dims = named, gates, dims or {}
+    self.known: dict[UOp, tuple[str, int]] = {}   # the text of each node so far, and its precedence
+
+  def text(self, u: UOp, least: int = 0) -> str:
+    """``u``, in brackets where its precedence is lower than ``least``."""
+    stack = [u] if u not in self.known else []
+    while stack:   # operands first: expressions are deeper than Python's stack
+      n = stack[-1]
+      missing = [s for s in _operands(n) if s not in self.known] if n not in self.known else []
+      stack.extend(missing[::-1])
+      if missing: continue
+      stack.pop()
+      if n in self.known: continue
+      self.known[n] = self._text(n)
+      if len(self.known[n][0]) > LONGEST: self.name(n)
+    out, precedence = self.known[u]
+    return f"({out})" if precedence < least else out
+
+  def name(self, u: UOp) -> None:
+    """Give ``u`` a name, by which it is printed from here on."""
+    if self.named is not None: self.known[u] = (self.named(self.text(u)), _CALL)
+
+  def _text(self, u: UOp) -> tuple[str, int]:
+    fn, src = u.arg, u.src
+    if u.op is Ops.CONST: return (number(u), _CALL if u.arg >= 0 else _UNARY)
+    if u.op is Ops.SPECIAL: return (f"a{fn[1]}" if fn[0] == "for" else f"{fn[0]}idx{fn[1]}", _CALL)
+    if u.op is Ops.RANGE: return (_axes(fn[:1]), _CALL)
+    if u.dtype is dtypes.index and ix.of_sizes(u): return _size_text(u)
+    if u.op is Ops.LOAD: return (self.place(u), _CALL)
+    if u.op is Ops.CAST and u.dtype is dtypes.index: return (self.text(src[0], _CALL), _CALL)
+    if fn is TernaryOps.WHERE:
+      return (f"{self.text(src[1], _IF + 1)} if {self.text(src[0], _IF + 1)} else {self.text(src[2], _IF)}", _IF)
+    if fn in _PREFIX: return (f"{_PREFIX[fn]}{self.text(src[0], _UNARY + 1)}", _UNARY)
+    if u.op is Ops.ALU and fn in _INFIX:
+      sign, precedence = _INFIX[fn]
+      left, right = src
+      if fn is BinaryOps.ADD and u.dtype is dtypes.index:
+        # c*(-1) + d and a + -1 read better as differences
+        if right.op is Ops.CONST and right.arg < 0: return (f"{self.text(left, precedence)} - {-right.arg}", precedence)
+        if _negative(left) and ix.of_sizes(right): left, right = right, left
+        if _negative(right): sign, right = "-", ix.mul(right, -1)
+      return (f"{self.text(left, precedence)} {sign} {self.text(right, precedence + 1)}", precedence)
+    if u.op in (Ops.CAST, Ops.BITCAST): name = dtype_name(u.dtype) if u.op is Ops.CAST else f"bitcast[{dtype_name(u.dtype)}]"
+    else: name = _FUNCTION[u.op](fn) if u.op in _FUNCTION else u.op.name
+    return (f"{name}({', '.join(map(self.text, _operands(u)))})", _CALL)
+
+  def place(self, access: UOp) -> str:
+    """``data1[a0, a1 if a1 < 3]``: the element that a LOAD, STORE or ATOMIC is of, and its gate."""
+    buffer, index, gate = access.src[0], access.src[1], _gate(access)
+    local = buffer.op is Ops.DEFINE_LOCAL
+    if local and not index.src and gate is None: return str(buffer.arg[0])
+    at = ", ".join([self.text(index.src[d]) for d in self.dims.get(buffer, range(len(index.src)))])
+    name = buffer.arg[0 if local else 1]
+    if self.gates is None: return f"{name}[{at}{'' if gate is None else ' if ' + self.condition(gate)}]"
+    place = f"{name}[{at}]"
+    while self.gates.setdefault(place, gate) is not gate: place += "'"
+    return place
+
+  def where(self, line: str) -> list[str]:
+    """A line, and lines with the conditions of the places that it has."""
+    lines, said = [line], set[str]()
+    margin = line[:len(line) - len(line.lstrip())]
+    for text in lines:   # conditions have such places too
+      new: dict[UOp, list[str]] = {}
+      for place, gate in (self.gates or {}).items():
+        if gate is None or place in said or place not in text or not re.search(re.escape(place) + "(?!')", text): continue
+        said.add(place)
+        new.setdefault(gate, []).append(place)
+      lines += [f"{margin}  where {', '.join(places)}: {self.condition(gate)}" for gate, places in new.items()]
+    return lines
+
+  def condition(self, gate: UOp) -> str:
+    """A condition, its parts joined by ``and``."""
+    return " and ".join(self.text(c, _INFIX[BinaryOps.CMPLT][1]) for c in ix.conjuncts(gate)) or "True"
+
+
+def _operands(u: UOp) -> Sequence[UOp]:
+  """The nodes that the text of a node is made of."""
+  if u.op in (Ops.CONST, Ops.RANGE) or u.dtype is dtypes.index and ix.of_sizes(u): return ()
+  if u.op is Ops.LOAD: return (*u.src[1].src, *ix.conjuncts(_gate(u)))
+  return u.src[:1] if u.op is Ops.CACHE_READ else u.src
+
+
+def _gate(access: UOp) -> UOp | None:
+  """The condition under which a LOAD, STORE or ATOMIC is done; None for always."""
+  return (*access.src[3 if access.op in EFFECTS else 2:], None)[0]
+
+
+def _size_text(u: UOp) -> tuple[str, int]:
+  """An expression of run-time sizes, as shapes have it, and its precedence."""
+  text, (terms, c) = text_of(u), ix.linear(u)
+  if text.isidentifier(): return text, _CALL
+  return text, _INFIX[BinaryOps.ADD if len(terms) > 1 or c else BinaryOps.MUL][1]
+
+
+def _axes(ids: Iterable[int]) -> str: return ", ".join(f"a{i}" for i in ids)
+def _combiner(fn: BinaryOps) -> str: return _REDUCE.get(fn, fn.name.lower())
+
+
+def _negative(u: UOp) -> bool: return u.op is Ops.ALU and u.arg is BinaryOps.MUL and u.src[1].op is Ops.CONST and u.src[1].arg < 0
+
+
+def number(u: UOp) -> str:
+  """A constant, in as few digits as its dtype needs."""
+  text = number_text(u.arg, u.dtype)
+  if not isinstance(u.arg, float): return text
+  return text.removesuffix("0") if text.endswith(".0") else text if any(c in text for c in ".einf") else text + "."
+
+
+def index_form(kernel: Kernel) -> str:
+  """The kernel on one screen: an ``axes`` line, one a parameter, values that are used more than once, and the stores.
+
+      axes   a0:8 GRID, a1:16 LOOP
+      data0  (8, 16) float, written
+      data1  (8, 16) float
+      v0 = max[a1](data1[a0, a1])
+      store data0[a0, a1] = exp(data1[a0, a1] - v0)
+
+  Where statements have an order: a line for each variable, ``for a3 in 0..8:``, ``while …:``, ``if …:`` and ``else:`` with their
+  statements indented, ``acc[a1, a2] = …``.
+  """
+  lines = ["axes   " + (", ".join(map(str, kernel.axes)) or "none")]
+  marked = {u.src[0].arg[0] for u in kernel.nodes if u.arg == "tma" and u.op in (Ops.LOAD, Ops.STORE)}
+  lines += [
+    f"data{p.slot:<3d}{shape_text([p.shape[d] for d in kernel.seen_dims[p.uop]])} "
+    f"{dtype_name(p.dtype)}{', written' if p.written else ''}{', by descriptor' if p.slot in marked else ''}"
+    for p in kernel.params
+  ]
+  lines += [f"{v.arg[0]:<7s}{v.arg[1]} {dtype_name(v.dtype)}, variable" for v in kernel.variables]
+  return "\n".join(lines + body_lines(kernel))
+
+
+def screen(text: str) -> str:
+  """A text cut to what one screen shows: SCREEN lines, of 160 characters each."""
+  lines = [line if len(line) <= 160 else line[:159] + "…" for line in text.splitlines()]
+  if len(lines) > SCREEN: lines = [*lines[:SCREEN - 1], f"… {len(lines) - SCREEN + 1} more lines"]
+  return "\n".join(lines)
+
+
+def form_text(program: object) -> str:
+  """A program in any form of the pipeline, as ``SHOW`` prints it: a kernel, its parts (with the Opts of each), or a list of
+  UOps."""
+  if isinstance(program, Kernel): return index_form(program)
+  if isinstance(program, UOpList): return "\n".join(program.lines(block_shapes(program)))
+  if not isinstance(program, Parts): return str(program)
+  lines: list[str] = []
+  margin = ""
+  for item in program.items:
+    if isinstance(item, Mark):
+      if item.op in (Ops.ELSE, Ops.ENDIF, Ops.ENDLOOP, Ops.ENDWHILE): margin = margin[2:]
+      lines.append(" ".join([margin + str(item), *(Printer().text(v.kernel.body[0]) for v in item.values)]))
+      if item.op in (Ops.ELSE, Ops.IF, Ops.LOOP, Ops.WHILE): margin += "  "
+    else:
+      kernel = item.kernel
+      about = ", ".join(map(str, kernel.axes)) + (f"; opts {', '.join(map(str, kernel.applied))}" if kernel.applied else "")
+      body = UOpList(toposort(item.roots)).lines() if item.roots else body_lines(kernel)
+      lines += [margin + line for line in (*([f"# {about}"] if about else []), *body)]
+  return "\n".join(lines)
+
+
+def body_lines(kernel: Kernel) -> list[str]:
+  """The body: ``v0 = …`` for what is used more than once or is long, then a line a STORE."""
+  if not kernel.plain: return _statement_lines(kernel)
+  lines: list[str] = []
+  shared = _shared(kernel.nodes)
+  printer = Printer(gates={}, dims=kernel.seen_dims)
+  printer.named = _names(lines, "", (f"v{n}" for n in itertools.count()), printer)
+  for u in kernel.nodes:
+    if u.op is Ops.STORE: lines += printer.where(_effect(printer, u))
+    elif u in shared: printer.name(u)
+  return lines
+
+
+def _statement_lines(kernel: Kernel) -> list[str]:
+  """Statements, indented; a value that a statement uses more than once, or that is long, has a line before it and a name."""
+  lines: list[str] = []
+  names, gates = (f"x{n}" for n in itertools.count()), dict[str, UOp | None]()
+  stack: list[tuple[UOp | str, str]] = [(s, "") for s in reversed(kernel.body)]
+  while stack:
+    s, margin = stack.pop()
+    if isinstance(s, str):
+      lines.append(margin + s)
+      continue
+    nodes = toposort(s.src if s.op in EFFECTS else s.src[:1])
+    shared = _shared(nodes)
+    printer = Printer(gates=gates, dims=kernel.seen_dims)
+    printer.named = _names(lines, margin, names, printer)
+    for u in nodes:
+      if u in shared: printer.name(u)
+    if s.op in EFFECTS: text = _effect(printer, s)
+    elif s.op is Ops.FOR: text = f"for a{s.arg} in 0..{printer.text(s.src[0], _CALL)}:"
+    else: text = f"{s.op.name.lower()} {printer.condition(s.src[0])}:"
+    lines += printer.where(margin + text)
+    within: list[tuple[UOp | str, str]] = []
+    for i, part in enumerate(inner(s)):
+      if i and part: within.append(("else:", margin))
+      within += [(x, margin + "  ") for x in part or (() if i else ("pass",))]
+    stack.extend(reversed(within))
+  return lines
+
+
+def _names(lines: list[str], margin: str, names: Iterator[str], printer: Printer) -> Callable[[str], str]:
+  """A function that appends ``name = text`` to ``lines``, conditions below it, and returns the name."""
+  def named(text: str) -> str:
+    name = next(names)
+    lines.extend(printer.where(f"{margin}{name} = {text}"))
+    return name
+  return named
+
+
+def _shared(nodes: Sequence[UOp]) -> set[UOp]:
+  """The values among the nodes that are read more than once, and so get a name."""
+  uses = Counter(s for u in nodes for s in u.src)
+  return {u for u in nodes if uses[u] > 1 and _worth_a_name(u)}
+
+
+def _effect(printer: Printer, s: UOp) -> str:
+  """A STORE or ATOMIC."""
+  place, value = printer.place(s), printer.text(s.src[2])
+  if s.op is Ops.ATOMIC: return f"atomic {s.arg} {place}, {value}"
+  how, axes = s.arg if isinstance(s.arg, tuple) else ("set", None)
+  note = "past the cache" if s.arg == "nt" else "" if axes is None else f"{_axes(axes)} one after another"
+  store = "" if is_variable(s.src[0]) else "store "
+  return f"{store}{place} {'+=' if how == 'add' else '='} {value}{'   # ' + note if note else ''}"
+
+
+def _worth_a_name(u: UOp) -> bool:
+  """Whether a node that is used more than once gets a name: a value, not index arithmetic."""
+  if u.op is Ops.REDUCE: return True
+  if u.op not in (Ops.ALU, Ops.CAST): return False
+  if u.dtype is dtypes.index or u.op is Ops.CAST and u.src[0].op in (Ops.LOAD, Ops.RANGE): return False
+  return not all(s.dtype is dtypes.index or s.op is Ops.CONST for s in u.src) and not all(s.dtype is dtypes.bool for s in u.src)
+
+
+def _kernel_text(kernel: Kernel) -> str: return screen(index_form(kernel))
+
+
+Kernel.__str__ = _kernel_text  # type: ignore[assignment] # what looks through kernels stands above them
+
+
+def kernel_name(kernel: Kernel) -> str:
+  """What kind it is (E elementwise, r reduction) and its axes as written: r_64_48_32."""
+  sizes = "_".join(text_of(a.size) if text_of(a.size).isalnum() else "n" for a in kernel.axes) or "1"
+  return f"{'r' if kernel.reduces else 'E'}_{sizes}"

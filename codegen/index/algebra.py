@@ -1,0 +1,550 @@
+"""Index arithmetic: integer UOps kept in one canonical form, with value ranges.
+
+Every sum is ``c0*a0 + c1*a1 + .. + c`` with each atom once and the larger factors first, so equal indices are the same node and
+a range proof is interval arithmetic. An atom is an axis, a run-time size, a quotient, a remainder, the greater or lesser of two,
+or a product of these: products of sums are multiplied out, ``(i*16 + j) * N -> i*N*16 + j*N``. ``//`` and ``%`` floor, and what
+they divide by is 1 or more. Build indices only with these functions.
+"""
+from __future__ import annotations
+
+import math
+from collections import Counter
+from functools import reduce
+from itertools import permutations
+from typing import Callable, Iterable, Mapping, NamedTuple
+
+from ..ir.dtype import dtypes
+from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, memoized, toposort
+from .atoms import (  # handed on: what indices are made of is found here too
+  FALSE as FALSE,
+  FAR as FAR,
+  INT as INT,
+  ONE as ONE,
+  TRUE as TRUE,
+  UNKNOWN as UNKNOWN,
+  ZERO as ZERO,
+  Dim as Dim,
+  Linear as Linear,
+  Size as Size,
+  between,
+  conjuncts as conjuncts,
+  const as const,
+  count as count,
+  factors as factors,
+  has_sizes as has_sizes,
+  hint as hint,
+  key_of,
+  linear as linear,
+  node as node,
+  number as number,
+  of_launch as of_launch,
+  of_sizes as of_sizes,
+  rng as rng,
+  wide as wide,
+)
+
+
+# sizes that are numbers stay numbers
+def times(a: Dim, b: Dim) -> Dim: return a * b if isinstance(a, int) and isinstance(b, int) else number(mul(node(a), b))
+def plus(a: Dim, b: Dim) -> Dim: return a + b if isinstance(a, int) and isinstance(b, int) else number(add(node(a), b))
+def minus(a: Dim, b: Dim) -> Dim: return a - b if isinstance(a, int) and isinstance(b, int) else number(sub(node(a), b))
+def over(a: Dim, b: Dim) -> Dim: return a // b if isinstance(a, int) and isinstance(b, int) else number(fdiv(node(a), b))
+def rounds(a: Dim, b: Dim) -> Dim: return -(-a // b) if isinstance(a, int) and isinstance(b, int) else number(cdiv(node(a), b))
+def product(ns: Iterable[Dim]) -> Dim: return reduce(times, ns, number(ONE))
+def total(ns: Iterable[Dim]) -> Dim: return reduce(plus, ns, number(ZERO))
+
+
+def elements(shape: Iterable[Dim]) -> int:
+  """How many elements a shape has, or about how many."""
+  return math.prod(map(count, shape))
+
+
+def may_equal(a: Dim, b: Dim) -> bool:
+  """Whether two sizes may be the same number."""
+  return a == b or not (isinstance(a, int) and isinstance(b, int)) and eq(sub(node(a), b), 0) is not FALSE
+
+
+def divides(n: Dim, size: Dim) -> bool:
+  """Whether ``n`` is known to divide a size."""
+  return size % n == 0 if isinstance(size, int) and isinstance(n, int) else mod(node(size), n) is ZERO
+
+
+def vmin(u: UOp) -> int: return bounds(u)[0]
+def vmax(u: UOp) -> int: return bounds(u)[1]
+
+
+@memoized
+def bounds(u: UOp) -> tuple[int, int]:
+  """The least and greatest value that an integer or bool node can have; -FAR and FAR where none is known."""
+  out = _interval(u)
+  if u.op is not Ops.ALU or u.dtype is not INT or out[0] == out[1] or not has_sizes(u): return out
+  least, most = end_of(u, False), end_of(u, True)
+  lo, hi = out[0] if least is None else _polynomial(least)[0], out[1] if most is None else _polynomial(most)[1]
+  return max(out[0], lo), min(out[1], hi)
+
+
+def _interval(u: UOp) -> tuple[int, int]:
+  """``bounds`` from the bounds of the sources."""
+  if u.op is Ops.CONST and u.dtype.kind in "iub": return (int(u.arg), int(u.arg))
+  if u.op is Ops.RANGE or u.op is Ops.SPECIAL:
+    size = u.arg[-1]
+    return (0, size - 1) if isinstance(size, int) else (0, min(max(vmax(size) - 1, 0), FAR))
+  if u.op is Ops.SIZE or u.op is Ops.DEFINE_VAR:
+    return (-FAR if u.arg.lower is None else u.arg.lower, FAR if u.arg.upper is None else u.arg.upper)
+  if u.op is Ops.LOOP: return (vmin(u.src[0]), max(vmax(u.src[1]) - 1, vmin(u.src[0])))
+  d = u.dtype.scalar()
+  top = (0, 1) if d.kind == "b" else (int(dtypes.min(d)), int(dtypes.max(d))) if d.kind in "iu" and d is not INT else (-FAR, FAR)
+  if u.op is Ops.CAST and u.src[0].dtype.kind in "iub":
+    b = bounds(u.src[0])
+    return b if top[0] <= b[0] and b[1] <= top[1] else top
+  if u.op is Ops.VECTORIZE:
+    bs = [bounds(s) for s in u.src]
+    return (min(b[0] for b in bs), max(b[1] for b in bs))
+  if u.op is not Ops.ALU or d.kind not in "iu": return top
+  if u.arg is TernaryOps.WHERE:
+    a, b = bounds(u.src[1]), bounds(u.src[2])
+    return (min(a[0], b[0]), max(a[1], b[1]))
+  if not isinstance(u.arg, BinaryOps): return top
+  out = between(u.arg, *bounds(u.src[0]), *bounds(u.src[1]))
+  if out is None: return top
+  if d is INT: return max(out[0], -FAR), min(out[1], FAR)
+  if top[0] <= out[0] and out[1] <= top[1]: return out
+  # what is made of the launch's numbers fits its dtype: see widths.py
+  return (max(out[0], top[0]), min(out[1], top[1])) if of_launch(u) else top
+
+
+def end_of(u: UOp, upper: bool) -> UOp | None:
+  """An expression of sizes that a node is nowhere above (``upper``), or below: each axis at one of its ends, as the sign of what
+  it is multiplied by says. a0*64 + a1 with a0 < N//64 and a1 < 64 -> N//64*64 - 1. None where the signs are not known."""
+  name = "_upper" if upper else "_lower"
+  known = u.__dict__
+  if name not in known:   # sources first: expressions may be deeper than Python's stack
+    for n in toposort((u,), lambda n: name in n.__dict__):
+      if name not in n.__dict__: n.__dict__[name] = _end_of(n, upper)
+  found: UOp | None = known[name]
+  return found
+
+
+def _end_of(u: UOp, upper: bool) -> UOp | None:
+  if u.dtype is not INT: return None
+  if of_sizes(u): return u
+  if u.op is Ops.RANGE or u.op is Ops.SPECIAL:
+    size = u.arg[-1]
+    if not upper: return ZERO
+    return const(size - 1) if isinstance(size, int) else sub(size, 1)   # of no values anything may be said
+  if u.op is not Ops.ALU: return None
+  a, b = u.src[0], u.src[-1]
+  if u.arg is BinaryOps.ADD: return _both_ends(add, end_of(a, upper), end_of(b, upper))
+  if u.arg is BinaryOps.MUL:
+    if b.op is Ops.CONST: return _both_ends(mul, end_of(a, upper == (b.arg >= 0)), b)
+    return _both_ends(mul, end_of(a, upper), end_of(b, upper)) if vmin(a) >= 0 and vmin(b) >= 0 else None
+  if u.arg is BinaryOps.IDIV: return _both_ends(fdiv, end_of(a, upper), b) if of_sizes(b) else None
+  if u.arg is BinaryOps.MOD:
+    if not of_sizes(b): return None
+    return sub(b, 1) if upper else ZERO
+  if u.arg is BinaryOps.MIN or u.arg is BinaryOps.MAX:
+    return _both_ends(least if u.arg is BinaryOps.MIN else greatest, end_of(a, upper), end_of(b, upper))
+  return None
+
+
+def _both_ends(fn: Callable[[UOp, UOp], UOp], a: UOp | None, b: UOp | None) -> UOp | None:
+  return None if a is None or b is None else fn(a, b)
+
+
+def _polynomial(u: UOp) -> tuple[int, int]:
+  """Bounds of an expression of sizes: with N = 1 + N' for 1 or more, a sum without negative terms is least where N' is 0."""
+  lo, hi = _interval(u)
+  terms, c = linear(u)
+  least: dict[UOp, int] = {}
+  for f in {f for t, _ in terms for f in factors(t)}:
+    least[f] = (_interval if f is u else bounds)(f)[0]
+    if least[f] <= -FAR: return lo, hi
+  number_of = {f: i for i, f in enumerate(least)}
+  whole = Counter[tuple[int, ...]]()   # by the numbers of its factors, each less its least, what a product counts
+  for t, k in terms:
+    product = Counter[tuple[int, ...]]({(): k})
+    for f in factors(t):
+      wider = Counter[tuple[int, ...]]()
+      for m, n in product.items():
+        wider[m] += n * least[f]
+        wider[tuple(sorted((*m, number_of[f])))] += n
+      product = wider
+    whole.update(product)
+  c += whole.pop((), 0)
+  if all(k >= 0 for k in whole.values()): lo = max(lo, c)
+  if all(k <= 0 for k in whole.values()): hi = min(hi, c)
+  return lo, hi
+
+
+# ---- the canonical form
+
+def _build(terms: Mapping[UOp, int], c: int) -> UOp:
+  terms = {t: k for t, k in terms.items() if k}
+  if len(terms) > 1:
+    for t in terms:
+      if t.op is Ops.ALU and t.arg in _DIVISIONS and (joined := _joined(terms, c, t)) is not None: return joined
+  out: UOp | None = None
+  for t, k in sorted(terms.items(), key=lambda tk: (-abs(tk[1]), key_of(tk[0]))):
+    term = t if k == 1 else UOp(Ops.ALU, INT, (t, const(k)), BinaryOps.MUL)
+    out = term if out is None else UOp(Ops.ALU, INT, (out, term), BinaryOps.ADD)
+  if out is None: return const(c)
+  return out if c == 0 else UOp(Ops.ALU, INT, (out, const(c)), BinaryOps.ADD)
+
+
+_DIVISIONS = (BinaryOps.MOD, BinaryOps.IDIV, BinaryOps.MUL)
+
+
+class _Pair(NamedTuple):
+  """What a term with a quotient or remainder joins with: (x//d)*d*r and (x%d)*r are x*r, x*r and -(x//d)*d*r are (x%d)*r."""
+  every: int         # the term's number is a multiple of this, and the others are theirs times the quotient
+  others: Linear
+  dividend: UOp
+  by: UOp | None     # the result is a remainder
+  rest: UOp          # r
+
+
+@memoized
+def _pairs(t: UOp) -> tuple[_Pair, ...]:
+  """What a term may join with, whatever its number: of what it is made of, or quotients of that, never of itself."""
+  if t.dtype is not INT: return ()
+  out: list[_Pair] = []
+  atoms = factors(t)
+  for i, f in enumerate(atoms):
+    if f.op is not Ops.ALU or f.arg not in _DIVISIONS[:2]: continue
+    x, d = f.src
+    rest = _monomial((*atoms[:i], *atoms[i + 1:]))
+    if f.arg is BinaryOps.MOD:
+      out.append(_Pair(1, linear(mul(mul(fdiv(x, d), d), rest)), x, None, rest))
+      continue
+    if n := _number(d):
+      out.append(_Pair(n, linear(mul(mod(x, n), rest)), x, None, rest))
+      if x.op is Ops.ALU and x.arg is BinaryOps.MOD and (m := _number(x.src[1])) and m % n == 0:   # y//m*(m//n) + y%m//n is y//n
+        out.append(_Pair(1, linear(mul(mul(fdiv(x.src[0], m), m // n), rest)), fdiv(x.src[0], n), None, rest))
+    by, more = _leading(d)
+    over = Counter(factors(rest))
+    over.subtract(Counter(by))
+    if _monomial(by, more) is not d or min(over.values(), default=0) < 0: continue   # nothing that d divides
+    rest = _monomial(tuple(over.elements()))
+    out.append(_Pair(-more, linear(mul(x, rest)), x, d, rest))
+  return tuple(out)
+
+
+def _joined(terms: Mapping[UOp, int], c: int, t: UOp) -> UOp | None:
+  """A sum with a term and what it joins with: (x//d)*(d*k) + (x%d)*k -> x*k, and x*k - (x//d)*(d*k) -> (x%d)*k."""
+  for every, (whole, wc), x, d, rest in _pairs(t):
+    k, odd = divmod(terms[t], every)
+    if odd or not whole or not all([w is not t and terms.get(w) == n * k for w, n in whole]): continue
+    gone = {t, *(w for w, _ in whole)}
+    gives = mul(mul(x if d is None else UOp(Ops.ALU, INT, (x, d), BinaryOps.MOD), rest), k)
+    return add(_build({w: n for w, n in terms.items() if w not in gone}, c - wc * k), gives)
+  return None
+
+
+def add(a: UOp, b: UOp | int) -> UOp:
+  """a + b"""
+  if isinstance(b, int): b = const(b)
+  if a.op is Ops.CONST: a, b = b, a
+  if b.op is Ops.CONST: return _plus(a, b.arg)
+  (ta, ca), (tb, cb) = linear(a), linear(b)
+  terms = dict(ta)
+  for t, k in tb: terms[t] = terms.get(t, 0) + k
+  return _build(terms, ca + cb)
+
+
+def _plus(a: UOp, n: int) -> UOp:
+  """a + n: the same terms, so there is nothing to put in order, nor to join."""
+  if n == 0: return a
+  if a.op is Ops.CONST: return const(a.arg + n)
+  if a.op is Ops.ALU and a.arg is BinaryOps.ADD and a.src[1].op is Ops.CONST: a, n = a.src[0], a.src[1].arg + n
+  return a if n == 0 else UOp(Ops.ALU, INT, (a, const(n)), BinaryOps.ADD)
+
+
+def sub(a: UOp, b: UOp | int) -> UOp:
+  """a - b"""
+  return add(a, -b if isinstance(b, int) else mul(b, -1))
+
+
+def mul(a: UOp, b: UOp | int) -> UOp:
+  """a * b, multiplied out."""
+  if isinstance(b, int): b = const(b)
+  if a.op is Ops.CONST: a, b = b, a
+  terms, c = linear(a)
+  if b.op is Ops.CONST: return a if b.arg == 1 else _build({t: k * b.arg for t, k in terms}, c * b.arg)
+  others, cb = linear(b)
+  out: dict[UOp, int] = {}
+  for t, k in (*terms, (None, c)):
+    for s, j in (*others, (None, cb)):
+      product = _monomial((*factors(t), *factors(s)))
+      out[product] = out.get(product, 0) + k * j
+  return _build(out, out.pop(ONE))
+
+
+def power(a: UOp, n: UOp) -> UOp:
+  """a**n, n 0 or more; multiplied out where n is a number and not great."""
+  if n.op is Ops.CONST and a.op is Ops.CONST: return const(a.arg ** n.arg)
+  if n.op is not Ops.CONST or n.arg > _MOST_FACTORS: return UOp(Ops.ALU, INT, (a, n), BinaryOps.POW)
+  out = ONE
+  for _ in range(n.arg): out = mul(out, a)
+  return out
+
+
+_MOST_FACTORS = 16
+
+
+# ---- products
+
+def _monomial(atoms: tuple[UOp, ...], k: int = 1) -> UOp:
+  """The product of atoms, in a fixed order, and a number."""
+  if not atoms: return const(k)
+  out: UOp | None = None
+  for f in sorted(atoms, key=key_of): out = f if out is None else UOp(Ops.ALU, INT, (out, f), BinaryOps.MUL)
+  assert out is not None
+  return out if k == 1 else _build({out: k}, 0)
+
+
+def _leading(u: UOp) -> tuple[tuple[UOp, ...], int]:
+  """The term with the most factors, and its number. Which of two is first stays so when both are multiplied by an atom."""
+  terms, c = linear(u)
+  if not terms: return (), c
+  found = ((factors(t), k) for t, k in terms)
+  return max(found, key=lambda fk: (len(fk[0]), [key_of(f) for f in fk[0]]))
+
+
+def _long_division(a: UOp, d: UOp) -> tuple[UOp, UOp]:
+  """a -> (whole, rest), a == whole * d + rest, as polynomials are divided: the first term of ``d`` divides none of the rest's."""
+  first, of = _leading(d)
+  whole = rest = ZERO
+  while a is not ZERO:
+    atoms, k = _leading(a)
+    over = Counter(atoms)
+    over.subtract(Counter(first))
+    times = 0 if min(over.values(), default=0) < 0 else abs(k) // abs(of) * (1 if (k < 0) == (of < 0) else -1)
+    if times == 0:
+      term = _monomial(atoms, k)
+      rest, a = add(rest, term), sub(a, term)
+    else:
+      part = _monomial(tuple(over.elements()), times)
+      whole, a = add(whole, part), sub(a, mul(part, d))
+  return whole, rest
+
+
+# ---- quotients and remainders
+
+def _split(a: UOp, d: int) -> tuple[dict[UOp, int], int, dict[UOp, int], int]:
+  """a = d * (whole terms + whole constant) + (rest terms + rest constant), 0 <= rest constant < d."""
+  terms, c = linear(a)
+  whole = {t: k // d if k > 0 else -(-k // d) for t, k in terms if not -d < k < d}
+  return whole, c // d, {t: r for t, k in terms if (r := k - d * whole.get(t, 0))}, c % d
+
+
+def _span(terms: Mapping[UOp, int], c: int) -> tuple[int, int]:
+  lo = hi = c
+  for t, k in terms.items():
+    l, h = bounds(t)
+    lo, hi = (lo + l * k, hi + h * k) if k > 0 else (lo + h * k, hi + l * k)
+  return lo, hi
+
+
+def _lift(lo: int, d: int) -> int:
+  """How many ``d`` make a dividend that is ``lo`` at least 0 or more, so that a target's truncating division floors it."""
+  return -(lo // d) if -(1 << 24) < lo < 0 else 0
+
+
+def _divisors(rest: Mapping[UOp, int], d: int) -> list[int]:
+  """Factors that ``d`` shares with some of the terms, the greatest first."""
+  return sorted({g for k in rest.values() if (g := math.gcd(d, k)) > 1}, reverse=True)
+
+
+def _part(rest: Mapping[UOp, int], c: int, g: int) -> tuple[dict[UOp, int], dict[UOp, int], int, int]:
+  """rest + c = g * (upper + c_high) + (lower + c_low)"""
+  return {t: k // g for t, k in rest.items() if k % g == 0}, {t: k for t, k in rest.items() if k % g}, c // g, c % g
+
+
+def _number(d: UOp | int) -> int:
+  """What is divided by, where it is a number; else 0."""
+  return d if isinstance(d, int) else d.arg if d.op is Ops.CONST else 0
+
+
+def fdiv(a: UOp, by: UOp | int) -> UOp:
+  """floor(a / by), ``by`` 1 or more."""
+  d = _number(by)
+  if d == 1: return a
+  if not d: return _fdiv_size(a, by)  # type: ignore[arg-type]
+  whole, wc, rest, rc = _split(a, d)
+  lo, hi = _span(rest, rc)
+  if lo // d == hi // d: return _build(whole, wc + lo // d)
+  if _leads_down(rest): return sub(_build(whole, wc), fdiv(_build({t: -k for t, k in rest.items()}, d - 1 - rc), d))
+  up = _lift(lo, d)
+  wc, rc = wc - up, rc + up * d
+  for g in _divisors(rest, d):  # (g*A + B) // d == A // (d/g) where 0 <= B < g
+    upper, low, rc_high, rc_low = _part(rest, rc, g)
+    blo, bhi = _span(low, rc_low)
+    if blo >= 0 and bhi < g: return add(_build(whole, wc), fdiv(_build(upper, rc_high), d // g))
+  for t, k in rest.items():  # (A + x // n) // d == (A*n + x) // (n*d)
+    if k == 1 and t.op is Ops.ALU and t.arg is BinaryOps.IDIV and (len(rest) == 1 and rc == 0 or _number(t.src[1])):
+      return add(_build(whole, wc), fdiv(add(mul(_without(t, rest, rc), t.src[1]), t.src[0]), mul(t.src[1], d)))
+  q = UOp(Ops.ALU, INT, (_build(rest, rc), const(d)), BinaryOps.IDIV)
+  return add(_build(whole, wc), q)
+
+
+def _without(t: UOp, terms: Mapping[UOp, int], c: int) -> UOp: return _build({s: k for s, k in terms.items() if s is not t}, c)
+
+
+def _leads_down(rest: Mapping[UOp, int]) -> bool:
+  """Whether the first term is negative: -a // d is written -((a + d - 1) // d), and -a % d is d - 1 - (a - 1) % d."""
+  if all(k > 0 for k in rest.values()): return False
+  return min(rest.items(), key=lambda tk: (-abs(tk[1]), key_of(tk[0])))[1] < 0
+
+
+def _shared(a: UOp, d: UOp) -> tuple[UOp, UOp, UOp]:
+  """a, d -> (a / g, d / g, g): without the numbers and atoms that all terms of both have."""
+  found: list[tuple[UOp | None, int]] = []
+  for terms, c in (linear(a), linear(d)): found += [*terms, *([(None, c)] if c else [])]
+  number, atoms = math.gcd(*(k for _, k in found)), Counter(factors(found[0][0]))
+  for t, _ in found[1:]: atoms &= Counter(factors(t))
+  g = _monomial(tuple(atoms.elements()), number)
+  return (a, d, ONE) if g is ONE else (_long_division(a, g)[0], _long_division(d, g)[0], g)
+
+
+def _known_quotient(a: UOp, d: UOp) -> int | None:
+  """floor(a / d) where the bounds show it to be 0 or -1."""
+  (lo, hi), least_d = bounds(a), max(vmin(d), 1)
+  if 0 <= lo and (hi < least_d or vmax(sub(a, d)) < 0): return 0
+  if hi < 0 and (-least_d <= lo or vmin(add(a, d)) >= 0): return -1
+  return None
+
+
+def _fdiv_size(a: UOp, d: UOp) -> UOp:
+  """floor(a / d) for a ``d`` that is no number."""
+  whole, rest = _long_division(a, d)
+  if (known := _known_quotient(rest, d)) is not None: return add(whole, known)
+  rest, d, _ = _shared(rest, d)
+  if _number(d): return add(whole, fdiv(rest, d))
+  terms, c = linear(rest)
+  if terms and _leads_down(dict(terms)) or not terms and c < 0: return sub(whole, _fdiv_size(sub(sub(d, rest), 1), d))
+  if rest.op is Ops.ALU and rest.arg is BinaryOps.IDIV: return add(whole, fdiv(rest.src[0], mul(rest.src[1], d)))
+  return add(whole, UOp(Ops.ALU, INT, (rest, d), BinaryOps.IDIV))
+
+
+def mod(a: UOp, by: UOp | int) -> UOp:
+  """a modulo by, 0 <= result < by, ``by`` 1 or more."""
+  d = _number(by)
+  if d == 1: return ZERO
+  if not d: return _mod_size(a, by)  # type: ignore[arg-type]
+  _, _, rest, rc = _split(a, d)
+  lo, hi = _span(rest, rc)
+  if lo // d == hi // d: return _build(rest, rc - lo // d * d)
+  if _leads_down(rest): return sub(const(d - 1), mod(_build({t: -k for t, k in rest.items()}, -1 - rc), d))
+  rc += _lift(lo, d) * d
+  for g in _divisors(rest, d):  # (g*A + B) % d == g * (A % (d/g)) + B where 0 <= B < g
+    upper, lower, rc_high, rc_low = _part(rest, rc, g)
+    blo, bhi = _span(lower, rc_low)
+    if blo >= 0 and bhi < g: return add(mul(mod(_build(upper, rc_high), d // g), g), _build(lower, rc_low))
+  for t, k in rest.items():
+    if t.op is not Ops.ALU or not (n := _number(t.src[-1])): continue
+    if t.arg is BinaryOps.MOD and n * k % d == 0:  # (A + x % n * k) % d == (A + x*k) % d
+      return mod(add(_without(t, rest, rc), mul(t.src[0], k)), d)
+    if t.arg is BinaryOps.IDIV and k == 1 and (others := _without(t, rest, rc)).ranges <= t.ranges:
+      return fdiv(mod(add(mul(others, n), t.src[0]), n * d), n)  # (A + x // n) % d, where A has no axes of its own
+  return UOp(Ops.ALU, INT, (_build(rest, rc), const(d)), BinaryOps.MOD)
+
+
+def _mod_size(a: UOp, d: UOp) -> UOp:
+  """a modulo d for a ``d`` that is no number."""
+  rest = _long_division(a, d)[1]
+  if (known := _known_quotient(rest, d)) is not None: return sub(rest, mul(d, known))
+  rest, d, times = _shared(rest, d)
+  return mul(mod(rest, d) if _number(d) else UOp(Ops.ALU, INT, (rest, d), BinaryOps.MOD), times)
+
+
+def cdiv(a: UOp, by: UOp | int) -> UOp:
+  """a / by rounded up, ``by`` 1 or more."""
+  return fdiv(add(a, by - 1 if isinstance(by, int) else sub(by, 1)), by)
+
+
+def least(a: UOp, b: UOp | int) -> UOp:
+  """min(a, b)"""
+  return _chosen(BinaryOps.MIN, a, b)
+
+
+def greatest(a: UOp, b: UOp | int) -> UOp:
+  """max(a, b)"""
+  return _chosen(BinaryOps.MAX, a, b)
+
+
+def _chosen(fn: BinaryOps, a: UOp, b: UOp | int) -> UOp:
+  if isinstance(b, int): b = const(b)
+  lo, hi = bounds(a if b is ZERO else sub(a, b))
+  if lo >= 0 or hi <= 0: return a if (lo >= 0) == (fn is BinaryOps.MAX) else b
+  return UOp(Ops.ALU, INT, tuple(sorted((a, b), key=lambda u: (u.op is Ops.CONST, key_of(u)))), fn)
+
+
+# ---- conditions
+
+def lt(a: UOp, b: int | UOp) -> UOp:
+  """a < b, a constant where the ranges prove it. Terms of sizes stand on the right."""
+  if isinstance(b, UOp): a, b = sub(a, b), 0
+  if has_sizes(a) and (found := _lt_sizes(a, b)) is not None: return found
+  lo, hi = bounds(a)
+  if hi < b: return TRUE
+  if lo >= b: return FALSE
+  terms, c = linear(a)
+  if c: a, b = _build(dict(terms), 0), b - c
+  return UOp(Ops.ALU, dtypes.bool, (a, const(b)), BinaryOps.CMPLT)
+
+
+def _lt_sizes(a: UOp, b: int) -> UOp | None:
+  """a < b where ``a`` has terms of sizes and others: i + 1 - N < 0 -> i < N - 1, and N - i < 1 -> N - 1 < i; without quotients:
+  i < cdiv(N, 64) -> 64*i < N. None for any other."""
+  terms, c = linear(a)
+  known, open_ = {t: k for t, k in terms if of_sizes(t)}, {t: k for t, k in terms if not of_sizes(t)}
+  if not known or not open_: return None
+  lo, hi = bounds(a)
+  if hi < b: return TRUE
+  if lo >= b: return FALSE
+  down = _leads_down(open_) and all(k < 0 for k in open_.values())
+  rest = _build({t: -k if down else k for t, k in open_.items()}, 0)
+  end = _build({t: k if down else -k for t, k in known.items()}, 0)
+  if end.op is Ops.ALU and end.arg is BinaryOps.IDIV and end.src[1].op is Ops.CONST:
+    x, n = end.src[0], end.src[1].arg
+    if down: return lt(x, mul(add(rest, b - c), n))
+    return lt(mul(add(rest, c - b), n), sub(x, n - 1))
+  sides = (add(end, c - b), rest) if down else (rest, add(end, b - c))
+  return UOp(Ops.ALU, dtypes.bool, sides, BinaryOps.CMPLT)
+
+
+def ge(a: UOp, b: int | UOp) -> UOp:
+  """a >= b, written b - 1 < a where it is not known."""
+  if isinstance(b, UOp): a, b = sub(a, b), 0
+  if has_sizes(a) and (found := _lt_sizes(sub(const(b - 1), a), 0)) is not None: return found
+  lo, hi = bounds(a)
+  if lo >= b: return TRUE
+  if hi < b: return FALSE
+  terms, c = linear(a)
+  if c: a, b = _build(dict(terms), 0), b - c
+  return UOp(Ops.ALU, dtypes.bool, (const(b - 1), a), BinaryOps.CMPLT)
+
+
+def eq(a: UOp, b: int | UOp) -> UOp:
+  """a == b, a constant where the ranges prove it."""
+  if isinstance(b, UOp): a, b = sub(a, b), 0
+  lo, hi = bounds(a)
+  if lo == hi == b: return TRUE
+  if b < lo or b > hi: return FALSE
+  return UOp(Ops.ALU, dtypes.bool, (a, const(b)), BinaryOps.CMPEQ)
+
+
+def both(*cs: UOp | None) -> UOp:
+  """All of the conditions, each once, in a fixed order; TRUE for none. Of i < N and i + 1 < N the second is left, of
+  i < 3 and i < 4 the first."""
+  parts = {p: None for c in cs for p in conjuncts(c)}
+  if FALSE in parts: return FALSE
+  ends = [p for p in parts if p.op is Ops.ALU and p.arg is BinaryOps.CMPLT and has_sizes(p.src[1])] if len(parts) > 1 else []
+  for p, by in permutations(ends, 2):
+    if p in parts and by in parts and vmin(sub(sub(*by.src), sub(*p.src))) >= 0: del parts[p]
+  for p, by in permutations([p for p in parts if p.op is Ops.ALU and p.arg is BinaryOps.CMPLT and p.src[1].op is Ops.CONST], 2):
+    if p in parts and by in parts and p.src[0] is by.src[0] and by.src[1].arg < p.src[1].arg: del parts[p]
+  out: UOp | None = None
+  for p in sorted(parts, key=key_of):
+    out = p if out is None else UOp(Ops.ALU, dtypes.bool, (out, p), BinaryOps.AND)
+  return TRUE if out is None else out

@@ -1,0 +1,78 @@
+"""Questions about run-time sizes that bounds do not answer: is N == M, N > 16?
+
+A kernel with run-time sizes is made with hints: likely values of the sizes. A question is answered for the hints, and the answer
+is noted as a condition of the kernel. So the kernel serves all sizes that have the same answers, which the host checks before a
+launch.
+"""
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Iterator
+
+from ..ir.dtype import dtypes
+from ..ir.errors import ShapeError
+from ..ir.uop import BinaryOps, Ops, UOp
+from . import algebra as ix
+from .sizes import Dim, dim_text, evaluator, sizes_of
+
+_NOT = {BinaryOps.CMPLT: BinaryOps.CMPLE, BinaryOps.CMPLE: BinaryOps.CMPLT,   # of the operands in the other order
+        BinaryOps.CMPEQ: BinaryOps.CMPNE, BinaryOps.CMPNE: BinaryOps.CMPEQ}
+_made: ContextVar[dict[UOp, None] | None] = ContextVar("assumptions", default=None)
+
+
+@contextmanager
+def assuming() -> Iterator[dict[UOp, None]]:
+  """Questions in the block are answered for the sizes' hints; gives the conditions that this takes, in order."""
+  found: dict[UOp, None] = {}
+  token = _made.set(found)
+  try: yield found
+  finally: _made.reset(token)
+
+
+def assumes() -> bool:
+  """Whether questions about sizes are answered here."""
+  return _made.get() is not None
+
+
+def holds(condition: UOp) -> bool:
+  """Whether a condition on sizes holds: what the bounds say, else what it is for the hints, which is assumed from here on.
+
+  Raises ShapeError where nothing may be assumed.
+  """
+  if condition.op is Ops.CONST: return bool(condition.arg)
+  found = _made.get()
+  sizes = sizes_of((condition,))
+  if found is None: raise ShapeError(f"{dim_text(condition)}: not known before {', '.join([s.name for s in sizes])} has a value")
+  if condition in found: return True
+  if (other := negated(condition)) in found: return False
+  true, = evaluator((condition,), sizes)([ix.hint(UOp(Ops.SIZE, ix.INT, (), s)) for s in sizes])
+  found[condition if true else other] = None
+  return bool(true)
+
+
+def negated(c: UOp) -> UOp:
+  """The opposite of a comparison: a < b -> b <= a."""
+  src = c.src[::-1] if c.arg in (BinaryOps.CMPLT, BinaryOps.CMPLE) else c.src
+  return UOp(Ops.ALU, dtypes.bool, src, _NOT[c.arg])
+
+
+def same(a: Dim, b: Dim) -> bool:
+  """a == b"""
+  if isinstance(a, int) and isinstance(b, int): return a == b
+  return a is b or holds(ix.eq(ix.node(a), ix.node(b)))
+
+
+def below(a: Dim, b: Dim) -> bool:
+  """a < b"""
+  return a < b if isinstance(a, int) and isinstance(b, int) else holds(ix.lt(ix.node(a), ix.node(b)))
+
+
+def greater(a: Dim, b: Dim) -> Dim:
+  """max(a, b)"""
+  return max(a, b) if isinstance(a, int) and isinstance(b, int) else ix.number(ix.greatest(ix.node(a), ix.node(b)))
+
+
+def lesser(a: Dim, b: Dim) -> Dim:
+  """min(a, b)"""
+  return min(a, b) if isinstance(a, int) and isinstance(b, int) else ix.number(ix.least(ix.node(a), ix.node(b)))

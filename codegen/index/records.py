@@ -1,0 +1,392 @@
+"""Records: plain data as bytes, for files that outlive a process. Reading one runs nothing that it says.
+
+A ``Form`` says what a record has: numbers, text, tuples of them, objects of a few classes of ours with their fields. What is read
+is checked against it, field by field; anything else raises RecordError. (The text is JSON, for Python reads that in C; its own
+fast formats, pickle and marshal, are not safe with bytes that somebody else wrote.)
+
+A record is a head (magic, version, length, checksum) and a body: the length of a JSON text, the text, and then bytes and long
+texts as they are, each text once. The JSON is a list: what the record is called, the nodes of expressions (sources first, so
+nothing here is as deep as a graph), the lengths of what follows, and the value. The body is parsed after its length and checksum
+were found right.
+"""
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from enum import Enum
+from hashlib import sha256
+from typing import Any, Callable, Generic, Mapping, TypeVar
+
+from ..choose.bound import Operations, Unit, Work
+from ..ir.dtype import DType, dtypes
+from ..ir.errors import NtgradError
+from ..ir.uop import COMPARE, BinaryOps, Ops, UOp, toposort
+from . import algebra as ix
+
+VERSION = 1          # of the forms: another one is not read
+DEEPEST = 32         # how deep plain values may be
+RATIO = 1100         # compressed bytes become at most so many times as many
+_MAGIC = b"ntgrad\x00R"
+_HEAD = struct.Struct("<8sIQ32s")
+_LENGTH = struct.Struct("<Q")
+T = TypeVar("T")
+V = TypeVar("V")
+
+
+class RecordError(ValueError):
+  """Bytes that are no such record, or a value that has no such form."""
+
+
+# ---- the head
+
+def sealed(body: bytes) -> bytes:
+  """A body with its head in front."""
+  return _HEAD.pack(_MAGIC, VERSION, len(body), sha256(body).digest()) + body
+
+
+def opened(raw: bytes) -> bytes:
+  """The body of what ``sealed`` gave. Raises RecordError for a damaged one, or one of another version."""
+  if len(raw) < _HEAD.size: raise RecordError(f"{len(raw)} bytes are no record")
+  magic, version, length, digest = _HEAD.unpack_from(raw)
+  if (magic, version) != (_MAGIC, VERSION): raise RecordError(f"no record of version {VERSION}")
+  body = raw[_HEAD.size:]
+  if len(body) != length or sha256(body).digest() != digest: raise RecordError("a damaged record")
+  return body
+
+
+def head_size() -> int: return _HEAD.size
+
+
+# ---- the body
+
+def packed(form: Form[T], value: T, name: str = "") -> bytes:
+  """The body of a record called ``name``. Raises RecordError for a value that does not have the form."""
+  out = Writer()
+  try:
+    written = form.write(value, out)
+    text = json.dumps([name, out.nodes, list(map(len, out.blobs)), written], separators=(",", ":")).encode()
+  except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError) as e: raise RecordError(_said(e)) from None
+  return b"".join([_LENGTH.pack(len(text)), text, *out.blobs])
+
+
+def unpacked(form: Form[T], body: bytes, name: str = "") -> T:
+  """The value that ``packed`` made a body of. Raises RecordError for a body that is none of this form and name."""
+  try:
+    end = _LENGTH.size + _LENGTH.unpack_from(body)[0]
+    if end > len(body): raise RecordError("it ends too early")
+    called, nodes, lengths, value = json.loads(body[_LENGTH.size:end])
+    if called != name: raise RecordError(f"it is called {called!r:.100}, not {name!r}")
+    return form.read(value, Reader(nodes, lengths, body[end:]))
+  except RecordError: raise
+  except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, OverflowError, MemoryError, struct.error,
+          zlib.error, NtgradError) as e:
+    raise RecordError(_said(e)) from None
+
+
+def _said(e: Exception) -> str: return str(e) if isinstance(e, RecordError) else f"{type(e).__name__}: {str(e)[:200]}"
+
+
+class Writer:
+  """What the values of a record share."""
+
+  def __init__(self) -> None:
+    self.nodes: list[Any] = []
+    self.blobs: list[bytes] = []
+    self._texts: dict[str, int] = {}
+    self._numbers: dict[UOp, int] = {}
+
+  def blob(self, data: bytes) -> int:
+    """The number of bytes."""
+    self.blobs.append(data)
+    return len(self.blobs) - 1
+
+  def text(self, value: str) -> int:
+    """The number of a text."""
+    if value not in self._texts: self._texts[value] = self.blob(value.encode("utf-8", "surrogatepass"))
+    return self._texts[value]
+
+  def node(self, u: UOp) -> int:
+    """The number of a node, which is written with its sources."""
+    for n in toposort((u,), self._numbers.__contains__):
+      if n in self._numbers: continue
+      self.nodes.append(_written(n, [self._numbers[s] for s in n.src], self))
+      self._numbers[n] = len(self._numbers)
+    return self._numbers[u]
+
+
+class Reader:
+  """The same of one that is read. Raises RecordError."""
+
+  def __init__(self, nodes: Any, lengths: Any, rest: bytes):
+    if set(map(type, _items(lengths))) - {int} or min(lengths, default=0) < 0 or sum(lengths) != len(rest):
+      raise RecordError("its bytes have other lengths")
+    self.blobs: list[bytes] = []
+    self.nodes: list[UOp] = []
+    self._texts: dict[int, str] = {}
+    at = 0
+    for n in lengths:
+      self.blobs.append(rest[at:at + n])
+      at += n
+    for n in nodes: self.nodes.append(_node(n, self))
+
+  def of(self, items: list[V], i: Any) -> V:
+    """The item with a number."""
+    if type(i) is not int or not 0 <= i < len(items): raise RecordError(f"there is no number {i!r:.40}")
+    return items[i]
+
+  def text(self, i: Any) -> str:
+    """The text with a number, the same object for the same number."""
+    if (found := self._texts.get(i)) is None: found = self._texts[i] = str(self.of(self.blobs, i), "utf-8", "surrogatepass")
+    return found
+
+
+# ---- forms
+
+class Form(Generic[T]):
+  """How values of a kind are written, as what JSON has, and read. Both raise RecordError, or what Python raises for others."""
+
+  def write(self, value: T, to: Writer) -> Any: raise NotImplementedError
+  def read(self, x: Any, of: Reader) -> T: raise NotImplementedError
+
+
+class Exactly(Form[T]):
+  """Values of one of Python's types. Those of classes made of it are written as plain ones."""
+  def __init__(self, kind: type[T]): self.kind = kind
+
+  def write(self, value: T, to: Writer) -> Any:
+    plain: Any = self.kind
+    return self.read(plain(value) if isinstance(value, self.kind) and type(value) is not bool else value, to)
+
+  def read(self, x: Any, of: Any) -> T:
+    if type(x) is self.kind: return x
+    raise RecordError(f"expected {self.kind.__name__}, got {x!r:.40}")
+
+
+class Between(Exactly[int]):
+  """Ints within bounds."""
+  def __init__(self, low: int, high: int | None = None):
+    super().__init__(int)
+    self.low, self.high = low, high
+
+  def read(self, x: Any, of: Any) -> int:
+    if type(x) is int and x >= self.low and (self.high is None or x <= self.high): return x
+    raise RecordError(f"expected an int from {self.low} to {self.high}, got {x!r:.40}")
+
+
+class Integer(Form[int]):
+  """An int of any size: long ones as hexadecimal text, as Python reads no long decimal ones."""
+
+  def write(self, value: int, to: Writer) -> Any:
+    if not isinstance(value, int) or isinstance(value, bool): raise RecordError(f"expected int, got {value!r:.40}")
+    return int(value) if -(1 << 63) <= value < 1 << 63 else hex(value)
+
+  def read(self, x: Any, of: Reader) -> int:
+    if type(x) is int: return x
+    if type(x) is not str or hex(found := int(x, 16)) != x: raise RecordError(f"expected int, got {x!r:.40}")
+    return found
+
+
+class Text(Form[str]):
+  """Text that may be long, or stand in several places."""
+  def write(self, value: str, to: Writer) -> Any: return to.text(STR.write(value, to))
+  def read(self, x: Any, of: Reader) -> str: return of.text(x)
+
+
+class Bytes(Form[bytes]):
+  """Bytes as they are."""
+  def write(self, value: bytes, to: Writer) -> Any:
+    if type(value) is not bytes: raise RecordError(f"expected bytes, got {type(value).__name__}")
+    return to.blob(value)
+  def read(self, x: Any, of: Reader) -> bytes: return of.of(of.blobs, x)
+
+
+class Zipped(Form[bytes]):
+  """Bytes that are compressed."""
+  def write(self, value: bytes, to: Writer) -> Any: return [BYTES.write(zlib.compress(value, 1), to), len(value)]
+  def read(self, x: Any, of: Reader) -> bytes:
+    number, length = x
+    data = BYTES.read(number, of)
+    if not 0 <= COUNT.read(length, of) <= len(data) * RATIO: raise RecordError(f"{length:,} bytes of {len(data):,}")
+    found = zlib.decompressobj()
+    out = found.decompress(data, length + 1)
+    if len(out) != length or not found.eof or found.unused_data: raise RecordError("compressed bytes of another length")
+    return out
+
+
+class Maybe(Form["T | None"], Generic[T]):
+  """Something, or None."""
+  def __init__(self, form: Form[T]): self.form = form
+  def write(self, value: T | None, to: Writer) -> Any: return None if value is None else [self.form.write(value, to)]
+  def read(self, x: Any, of: Reader) -> T | None: return None if x is None else self.form.read(_items(x, 1)[0], of)
+
+
+class Sequence(Form[tuple[T, ...]]):
+  """A tuple of so many values of one form as there are."""
+  def __init__(self, form: Form[T]): self.form = form
+  def write(self, value: tuple[T, ...], to: Writer) -> Any: return [self.form.write(v, to) for v in value]
+  def read(self, x: Any, of: Reader) -> tuple[T, ...]:
+    read = self.form.read
+    return tuple([read(v, of) for v in _items(x)])
+
+
+class Counts(Form[tuple[int, ...]]):
+  """A tuple of numbers from 0 on, which are many."""
+  def write(self, value: tuple[int, ...], to: Writer) -> Any: return [COUNT.write(v, to) for v in value]
+  def read(self, x: Any, of: Reader) -> tuple[int, ...]:
+    if x and (set(map(type, _items(x))) != {int} or min(x) < 0): raise RecordError(f"numbers expected, got {x!r:.80}")
+    return tuple(_items(x))
+
+
+class Several(Form[tuple[Any, ...]]):
+  """A tuple with a form for each of its values."""
+  def __init__(self, *forms: Form[Any]):
+    self.forms, self.reads = forms, [f.read for f in forms]
+  def write(self, value: tuple[Any, ...], to: Writer) -> Any:
+    if len(value) != len(self.forms): raise RecordError(f"{len(self.forms)} values expected, got {len(value)}")
+    return [f.write(v, to) for f, v in zip(self.forms, value)]
+  def read(self, x: Any, of: Reader) -> tuple[Any, ...]:
+    return tuple([read(v, of) for read, v in zip(self.reads, _items(x, len(self.reads)))])
+
+
+class Table(Form[dict[Any, T]], Generic[T]):
+  """A dict."""
+  def __init__(self, key: Form[Any], form: Form[T]): self.key, self.form = key, form
+  def write(self, value: dict[Any, T], to: Writer) -> Any:
+    return [[self.key.write(k, to), self.form.write(v, to)] for k, v in value.items()]
+  def read(self, x: Any, of: Reader) -> dict[Any, T]:
+    out = {self.key.read(k, of): self.form.read(v, of) for k, v in (_items(pair, 2) for pair in _items(x))}
+    if len(out) != len(x): raise RecordError("a key comes twice")
+    return out
+
+
+class Object(Form[T]):
+  """An object of one of our classes: fields that are not named have their default."""
+  def __init__(self, made: Callable[..., T], **fields: Form[Any]):
+    self.made, self.names, self.forms = made, tuple(fields), tuple(fields.values())
+    self.reads = [f.read for f in self.forms]
+
+  def write(self, value: T, to: Writer) -> Any:
+    if type(value) is not self.made: raise RecordError(f"expected {self.made.__name__}, got {type(value).__name__}")
+    return [f.write(getattr(value, n), to) for n, f in zip(self.names, self.forms)]
+
+  def read(self, x: Any, of: Reader) -> T:
+    return self.made(**{n: read(v, of) for n, read, v in zip(self.names, self.reads, _items(x, len(self.reads)))})
+
+
+class OneOf(Form[T]):
+  """One of some values, by their names."""
+  def __init__(self, values: Mapping[str, T]): self.values, self.names = values, {v: n for n, v in values.items()}
+  def write(self, value: T, to: Writer) -> Any: return self.names[value]
+  def read(self, x: Any, of: Reader) -> T: return self.values[STR.read(x, of)]
+
+
+class Plain(Form[Any]):
+  """Anything made of None, bools, numbers, text, bytes, tuples, lists and dicts."""
+
+  def write(self, value: Any, to: Writer) -> Any: return self._write(value, to, 0)
+
+  def _write(self, value: Any, to: Writer, depth: int) -> Any:
+    kind = type(value)
+    if value is None or kind is bool or kind is str or kind is float: return value
+    if kind is int: return value if -(1 << 63) <= value < 1 << 63 else ["int", INT.write(value, to)]
+    if kind is bytes: return ["bytes", BYTES.write(value, to)]
+    if depth >= DEEPEST: raise RecordError(f"values may be {DEEPEST} deep")
+    if kind is tuple or kind is list: return [kind.__name__, *[self._write(v, to, depth + 1) for v in value]]
+    if kind is not dict: raise RecordError(f"{kind.__name__} is no plain value")
+    return ["dict", *[self._write(v, to, depth + 1) for pair in value.items() for v in pair]]
+
+  def read(self, x: Any, of: Reader) -> Any: return self._read(x, of, 0)
+
+  def _read(self, x: Any, of: Reader, depth: int) -> Any:
+    if type(x) is not list:
+      if type(x) is dict: raise RecordError("no such value")
+      return x
+    if depth > DEEPEST: raise RecordError(f"values may be {DEEPEST} deep")
+    what, *rest = x
+    if what == "int": return INT.read(_items(rest, 1)[0], of)
+    if what == "bytes": return BYTES.read(_items(rest, 1)[0], of)
+    values = [self._read(v, of, depth + 1) for v in rest]
+    if what == "list": return values
+    if what == "tuple": return tuple(values)
+    if what != "dict" or len(values) % 2: raise RecordError(f"no such value: {what!r:.40}")
+    return dict(zip(values[::2], values[1::2], strict=True))
+
+
+def _items(x: Any, count: int | None = None) -> list[Any]:
+  if type(x) is not list or count is not None and len(x) != count:
+    raise RecordError(f"{'several' if count is None else count} values expected, got {x!r:.80}")
+  return x
+
+
+# ---- what is ours
+
+class Element(Form[DType]):
+  """A dtype, of vectors too."""
+  def write(self, value: DType, to: Writer) -> Any: return value.name if value.count == 1 else [value.name, value.count]
+  def read(self, x: Any, of: Reader) -> DType:
+    if type(x) is str: return _DTYPES[x]
+    name, count = x
+    if not 2 <= COUNT.read(count, of) <= 1024: raise RecordError(f"a vector of {count}")
+    return _DTYPES[name].vec(count)
+
+
+class Dimension(Form[ix.Dim]):
+  """A size: a number, or an index over sizes of a launch."""
+  def write(self, value: ix.Dim, to: Writer) -> Any:
+    return [NODE.write(value, to)] if isinstance(value, UOp) else INT.write(value, to)
+  def read(self, x: Any, of: Reader) -> ix.Dim:
+    if type(x) is not list: return INT.read(x, of)
+    found = NODE.read(_items(x, 1)[0], of)
+    if found.dtype is not ix.INT: raise RecordError("a condition is no size")
+    return found
+
+
+class Node(Form[UOp]):
+  """An expression of numbers and sizes of a launch, as ``codegen/index/sizes.py`` evaluates them."""
+  def write(self, value: UOp, to: Writer) -> Any: return to.node(value)
+  def read(self, x: Any, of: Reader) -> UOp: return of.of(of.nodes, x)
+
+
+class Condition(Node):
+  """One that holds or does not."""
+  def read(self, x: Any, of: Reader) -> UOp:
+    found = super().read(x, of)
+    if found.dtype is not dtypes.bool: raise RecordError("a size is no condition")
+    return found
+
+
+STR, BOOL, FLOAT, INT, COUNT = Exactly(str), Exactly(bool), Exactly(float), Integer(), Between(0)
+TEXT, BYTES, ZIPPED, COUNTS, PLAIN = Text(), Bytes(), Zipped(), Counts(), Plain()
+_DTYPES = {d.name: d for d in (*dtypes.all, dtypes.index)}
+DTYPE, DIM, NODE, CONDITION = Element(), Dimension(), Node(), Condition()
+SIZE = Object(ix.Size, name=STR, lower=Maybe(INT), upper=Maybe(INT), constexpr=BOOL, meta=BOOL, power_of_two=BOOL,
+              unit=Between(1), hint=Maybe(INT), wide=BOOL)
+WORK = Object(
+  Work, bytes=DIM, axes=Sequence(DIM),
+  operations=Sequence(Object(Operations, unit=OneOf({u.value: u for u in Unit}), dtype=STR, count=DIM)))
+
+_LOGIC = (BinaryOps.AND, BinaryOps.OR)
+_FUNCTIONS: dict[str, BinaryOps] = {f.name: f for f in (
+  *_LOGIC, *COMPARE, BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.IDIV, BinaryOps.MOD, BinaryOps.MAX, BinaryOps.MIN)}
+
+
+def _written(u: UOp, src: list[int], to: Writer) -> list[Any]:
+  """A node for a record."""
+  if u.dtype is not ix.INT and u.dtype is not dtypes.bool: raise RecordError(f"{u!r} is no expression of sizes")
+  if u.op is Ops.CONST: return ["CONST", BOOL.write(u.arg, to) if u.dtype is dtypes.bool else INT.write(u.arg, to)]
+  if u.op is Ops.SIZE and u.dtype is ix.INT: return ["SIZE", SIZE.write(u.arg, to)]
+  if u.op is not Ops.ALU or not isinstance(u.arg, Enum) or u.arg.name not in _FUNCTIONS:
+    raise RecordError(f"{u!r} is no expression of sizes")
+  return [u.arg.name, *src]
+
+
+def _node(x: Any, of: Reader) -> UOp:
+  """The node that ``_written`` gave, upon nodes that have been read."""
+  what, *rest = x
+  if what == "CONST": return UOp(Ops.CONST, dtypes.bool, (), v) if type(v := rest[0]) is bool else ix.const(INT.read(v, of))
+  if what == "SIZE": return UOp(Ops.SIZE, ix.INT, (), SIZE.read(rest[0], of))
+  fn, (a, b) = _FUNCTIONS[what], [of.of(of.nodes, i) for i in rest]
+  if not a.dtype is b.dtype is (dtypes.bool if fn in _LOGIC else ix.INT): raise RecordError(f"{what} of other dtypes")
+  if fn in (BinaryOps.IDIV, BinaryOps.MOD) and ix.vmin(b) < 1: raise RecordError(f"{what} by what may be 0")
+  return UOp(Ops.ALU, dtypes.bool if fn in _LOGIC or fn in COMPARE else ix.INT, (a, b), fn)

@@ -1,0 +1,76 @@
+"""The one function that rewrites a graph: rules replace nodes, what reads a replaced node is rebuilt, and all other nodes are the
+same objects as before.
+
+A rule is found by the op of a node. It is called with the node as it was and as it would be now (its sources rewritten, index
+arithmetic in canonical form), and gives what stands in its place, or None for the latter. A unique node (not interned: a
+statement, a loop, an accumulator) is rebuilt as a unique one.
+
+    rewrite(body, {Ops.LOAD: lambda old, new: new.replace(new.src[:2])})    # LOAD(buffer, index, gate) -> LOAD(buffer, index)
+"""
+from __future__ import annotations
+
+from typing import Callable, Iterable, Mapping, Union
+
+from ..ir.dtype import dtypes
+from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
+from . import algebra as ix
+
+Rule = Callable[[UOp, UOp], Union[UOp, None]]
+Rules = Mapping[Ops, Rule]
+
+
+def rewrite(roots: Iterable[UOp], rules: Rules, known: Mapping[UOp, UOp] | None = None,
+            made: dict[UOp, UOp] | None = None) -> tuple[UOp, ...]:
+  """``roots`` after the rules. What stands for the nodes in ``known`` is known already: nothing beneath them is looked at. What
+  stands for every other node is put into ``made``."""
+  roots = tuple(roots)
+  new: dict[UOp, UOp] = {} if made is None else made
+  new.update(known or ())
+  for n in toposort(roots, new.__contains__):
+    if n in new: continue
+    m = n
+    src = tuple([new[s] for s in n.src])
+    if src != n.src:
+      m = n.replace(src)
+      m = fold(m) or m
+    rule = rules.get(n.op)
+    new[n] = m if rule is None else rule(n, m) or m
+  return tuple([new[r] for r in roots])
+
+
+def substitute(roots: Iterable[UOp], table: Mapping[UOp, UOp]) -> tuple[UOp, ...]:
+  """``roots`` with the nodes of ``table`` (mostly RANGEs) replaced."""
+  return rewrite(roots, {}, table)
+
+
+def fold(u: UOp) -> UOp | None:
+  """Canonical form of one rebuilt node (its sources already canonical); None where there is nothing to do."""
+  if u.op is Ops.RANGE and u.src: return ix.rng(u.arg[0], u.src[0])
+  if u.op is not Ops.ALU: return None
+  a = u.src[0]
+  if u.dtype is ix.INT:
+    if u.arg is BinaryOps.ADD: return ix.add(a, u.src[1])
+    if u.arg is BinaryOps.SUB: return ix.sub(a, u.src[1])
+    if u.arg is BinaryOps.MUL: return ix.mul(a, u.src[1])
+    if u.arg is BinaryOps.POW: return ix.power(a, u.src[1])
+    if u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and (ix.vmin(u.src[1]) > 0 or ix.of_sizes(u.src[1])):
+      return (ix.fdiv if u.arg is BinaryOps.IDIV else ix.mod)(a, u.src[1])
+    if u.arg is BinaryOps.MIN: return ix.least(a, u.src[1])
+    if u.arg is BinaryOps.MAX: return ix.greatest(a, u.src[1])
+  elif u.dtype is dtypes.bool and a.dtype is ix.INT:
+    b = u.src[1]
+    if u.arg is BinaryOps.CMPLT and b.op is Ops.CONST: return ix.lt(a, b.arg)
+    if u.arg is BinaryOps.CMPLT and a.op is Ops.CONST: return ix.ge(b, a.arg + 1)
+    if u.arg is BinaryOps.CMPLT and (ix.has_sizes(a) or ix.has_sizes(b)): return ix.lt(a, b)
+    if u.arg is BinaryOps.CMPEQ and b.op is Ops.CONST: return ix.eq(a, b.arg)
+  elif u.arg is BinaryOps.AND and u.dtype is dtypes.bool:
+    if ix.FALSE in u.src: return ix.FALSE
+    if a is ix.TRUE: return u.src[1]
+    if u.src[1] is ix.TRUE: return a
+  elif u.arg is TernaryOps.WHERE:
+    if a is ix.TRUE: return u.src[1]
+    if a is ix.FALSE: return u.src[2]
+  elif u.arg is UnaryOps.NOT and u.dtype is dtypes.bool:
+    if a is ix.TRUE: return ix.FALSE
+    if a is ix.FALSE: return ix.TRUE
+  return None

@@ -1,0 +1,162 @@
+"""Expressions over sizes as text: ``cdiv(M, BLOCK) * 2 - 1``."""
+from __future__ import annotations
+
+import math
+from typing import Callable, Hashable, Mapping, NamedTuple, Sequence, TypeVar
+
+from ..ir.uop import BinaryOps, Ops, UOp, memoized
+from . import algebra as ix
+
+T = TypeVar("T", bound=Hashable)
+
+
+@memoized
+def without_options(u: UOp) -> UOp:
+  """The expression of names of which nothing else is known."""
+  if u.op is Ops.SIZE: return UOp(Ops.SIZE, u.dtype, (), ix.Size(u.arg.name))
+  src = tuple([without_options(s) for s in u.src])
+  return u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
+
+
+def sources_first(e: T, operands: Callable[[T], Sequence[T]]) -> dict[T, Sequence[T]]:
+  """Every part of an expression with its operands, operands before what they are part of: expressions are deeper than Python's
+  stack."""
+  found: dict[T, Sequence[T]] = {}
+  out: dict[T, Sequence[T]] = {}
+  stack = [e]
+  while stack:
+    n = stack[-1]
+    if n not in found:
+      found[n] = operands(n)
+      stack.extend([o for o in reversed(found[n]) if o not in found])
+    else:
+      out.setdefault(stack.pop(), found[n])
+  return out
+
+
+@memoized
+def sizes_of(u: UOp) -> frozenset[UOp]:
+  """The SIZE nodes beneath an expression."""
+  if u.op is Ops.SIZE: return frozenset((u,))
+  found = {sizes_of(s) for s in u.src}
+  return next(iter(found)) if len(found) == 1 else frozenset().union(*found)
+
+
+Text = tuple[str, int]   # how it is written, and how strongly it binds: 1 a sum, 2 a quotient, 3 a product, 4 a power, 5 a name
+
+
+class Term(NamedTuple):
+  """A term of a sum as it is written: ``k`` times the product of ``atoms``, or times ``cdiv(up, by)``."""
+  k: int
+  atoms: tuple[UOp, ...]
+  up: UOp | None = None
+
+
+def _terms(u: UOp) -> tuple[list[Term], int]:
+  """A sum's terms in the order in which they are written, and its constant: most factors first, then by name."""
+  terms, c = ix.linear(u)
+  out: list[Term] = []
+  found = [(_written_order(t), k) for t, k in terms]
+  for atoms, k in sorted(found, key=lambda fk: (-len(fk[0]), [_first_name(f) for f in fk[0]])):
+    up = _rounds_up(atoms[0], c, k) if len(atoms) == 1 else None
+    if up is not None and atoms[0].src[1].op is not Ops.CONST: c -= k
+    out.append(Term(k, atoms, up))
+  return out, c
+
+
+def _written_order(t: UOp) -> tuple[UOp, ...]:
+  return tuple(sorted(ix.factors(t), key=lambda f: (f.op is not Ops.SIZE, _first_name(f))))
+
+
+def _first_name(u: UOp) -> tuple[str, str]:
+  return min((s.arg.name for s in sizes_of(u)), default=""), "" if u.op is Ops.SIZE else str(u.arg)
+
+
+def _rounds_up(u: UOp, c: int, k: int) -> UOp | None:
+  """What is divided in ``cdiv(.., d)``: (x + d - 1) // d for a number d; (x - 1) // d + 1 for a size d. Else None."""
+  if u.op is not Ops.ALU or u.arg is not BinaryOps.IDIV: return None
+  x, d = u.src
+  below = ix.linear(x)[1]
+  if d.op is Ops.CONST: return ix.sub(x, d.arg - 1) if below % d.arg == d.arg - 1 else None
+  return ix.add(x, 1) if (x.op is Ops.CONST or below < 0) and c * k > 0 and abs(c) >= abs(k) else None
+
+
+_PRINTED = (BinaryOps.IDIV, BinaryOps.MOD, BinaryOps.MAX, BinaryOps.MIN, BinaryOps.POW)   # not as a sum or a product
+
+
+def _written_parts(u: UOp) -> list[UOp]:
+  """What must be written before an expression can be."""
+  if u.op is Ops.RANGE: return []
+  if u.arg in _PRINTED: return list(u.src) if (up := _rounds_up(u, 0, 1)) is None else [up, u.src[1]]
+  return [x for t in _terms(u)[0] for x in (t.atoms if t.up is None else (t.up, t.atoms[0].src[1]))]
+
+
+def text_of(u: UOp | int) -> str:
+  """An expression as people write it: ``cdiv(M, BLOCK) * 2 - 1``."""
+  if isinstance(u, int): return str(u)
+  texts: dict[UOp, Text] = {}
+  for n in sources_first(u, _written_parts): texts[n] = _written(n, texts)
+  return texts[u][0]
+
+
+COMPARISONS = {BinaryOps.CMPLT: "<", BinaryOps.CMPLE: "<=", BinaryOps.CMPEQ: "==", BinaryOps.CMPNE: "!="}
+
+
+def condition_text(c: UOp) -> str:
+  """A comparison of sizes as people write it, nothing negative on either side: ``M < N + 8``."""
+  terms, k = ix.linear(ix.sub(*c.src))
+  sides: list[UOp] = []
+  for sign in (1, -1):
+    each = [ix.mul(t, n * sign) for t, n in terms if n * sign > 0]
+    sides.append(ix.node(ix.total(map(ix.number, (*each, ix.const(max(k * sign, 0)))))))
+  return f"{text_of(sides[0])} {COMPARISONS[c.arg]} {text_of(sides[1])}"
+
+
+def shape_text(shape: Sequence[UOp | int]) -> str:
+  """A shape as a tuple of expressions: ``(M, 32)``."""
+  return f"({', '.join(map(text_of, shape))}{',' * (len(shape) == 1)})"
+
+
+def _written(u: UOp, texts: Mapping[UOp, Text]) -> Text:
+  """An expression of which the parts are written."""
+  if u.op is Ops.CONST: return str(u.arg), 5 if u.arg >= 0 else 1
+  if u.op is Ops.SIZE: return (u.arg.name, 5) if u.arg.unit == 1 else (f"{u.arg.name} // {u.arg.unit}", 2)
+  if u.op is Ops.RANGE: return f"a{u.arg[0]}", 5
+  if u.arg in _PRINTED:
+    up = _rounds_up(u, 0, 1)
+    (a, sa), (b, sb) = texts[u.src[0] if up is None else up], texts[u.src[1]]
+    if up is not None: return f"cdiv({a}, {b})", 5
+    if u.arg in (BinaryOps.MAX, BinaryOps.MIN): return f"{u.arg.name.lower()}({a}, {b})", 5
+    if u.arg is BinaryOps.POW: return f"{a if sa == 5 else f'({a})'}**{b if sb == 5 else f'({b})'}", 4
+    left = f"({a})" if sa < 2 or a.startswith("-") else a
+    return f"{left} {'//' if u.arg is BinaryOps.IDIV else '%'} {b if sb > 2 else f'({b})'}", 2
+  parts: list[tuple[bool, Text]] = []   # whether it is taken away, and what
+  terms, c = _terms(u)
+  for k, atoms, up in terms:
+    k, factors = _units(k, atoms, texts) if up is None else (k, [])
+    each = _powers(factors) if up is None else [(f"cdiv({texts[up][0]}, {texts[atoms[0].src[1]][0]})", 5)]
+    if abs(k) > 1: each = [(str(abs(k)), 5), *each]
+    parts.append((k < 0, each[0] if len(each) == 1 else (" * ".join(t if s > 2 else f"({t})" for t, s in each), 3)))
+  if c: parts.append((c < 0, (str(abs(c)), 5)))
+  if parts[0][0]: parts.sort(key=lambda p: p[0])   # 1 - x
+  (negative, (text, strength)), *rest = parts
+  if negative: text, strength = f"-{text}" if strength > 2 else f"-({text})", 1
+  return text + "".join(f" {'-' if minus else '+'} {t}" for minus, (t, _) in rest), 1 if rest else strength
+
+
+def _units(k: int, atoms: Sequence[UOp], texts: Mapping[UOp, Text]) -> tuple[int, list[Text]]:
+  """The factors of a term as they are written: 16 * (N // 16) is N where 16 divides N, and 32 * (N // 16) is 2 * N."""
+  out: list[Text] = []
+  for f in atoms:
+    text = texts[f]
+    if f.op is Ops.SIZE and (g := math.gcd(k, f.arg.unit)) > 1:
+      k //= g
+      text = (f.arg.name, 5) if g == f.arg.unit else (f"{f.arg.name} // {f.arg.unit // g}", 2)
+    out.append(text)
+  return k, out
+
+
+def _powers(texts: list[Text]) -> list[Text]:
+  """x, x, y -> x**2, y"""
+  each = {t: texts.count(t) for t in texts}
+  return [t if n == 1 else (f"{t[0] if t[1] == 5 else f'({t[0]})'}**{n}", 4) for t, n in each.items()]

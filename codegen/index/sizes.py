@@ -1,0 +1,132 @@
+"""Sizes that a launch gives: a program's arguments, and index expressions over SIZEs as text and as functions of the host."""
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Callable, Iterable, Sequence
+
+from ..ir.dtype import DType, dtypes
+from ..ir.errors import ArgumentError
+from ..ir.uop import BinaryOps, Ops, UOp, toposort
+from . import algebra as ix
+
+Dim = ix.Dim
+_INFIX = {   # sign, and how tightly it binds
+  BinaryOps.OR: (" or ", 1), BinaryOps.AND: (" and ", 2), BinaryOps.CMPLT: (" < ", 3), BinaryOps.CMPLE: (" <= ", 3),
+  BinaryOps.CMPEQ: (" == ", 3), BinaryOps.CMPNE: (" != ", 3), BinaryOps.ADD: (" + ", 5), BinaryOps.SUB: (" - ", 5),
+  BinaryOps.MUL: ("*", 6), BinaryOps.IDIV: ("//", 6), BinaryOps.MOD: ("%", 6), BinaryOps.POW: ("**", 8)}
+_CHAINS = (BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.IDIV, BinaryOps.MOD)   # a - b - c is (a - b) - c
+_CALL = {BinaryOps.MAX: "max", BinaryOps.MIN: "min"}
+_ATOM, _SIGNED = 9, 7
+
+
+def sizes_of(exprs: Iterable[Dim]) -> tuple[ix.Size, ...]:
+  """The sizes that expressions are made of, each once, in order of their names."""
+  nodes = toposort([e for e in exprs if isinstance(e, UOp)])
+  return _in_order(u.arg for u in nodes if u.op is Ops.SIZE)
+
+
+def numbers(shape: Iterable[Dim]) -> tuple[int, ...]:
+  """A shape of numbers. Raises ArgumentError where a size is known at the launch only."""
+  out = tuple(shape)
+  if all(isinstance(n, int) for n in out): return out  # type: ignore[return-value]
+  raise ArgumentError(f"({', '.join(map(dim_text, out))}): sizes are numbers here")
+
+
+def _in_order(sizes: Iterable[ix.Size]) -> tuple[ix.Size, ...]:
+  return tuple(sorted(set(sizes), key=lambda s: (s.name, s.unit)))
+
+
+def arguments(uops: Iterable[UOp]) -> dict[ix.Size, DType]:
+  """What a launch of a linear program gives numbers for, in the order of its arguments, and their dtypes: the sizes that the
+  program reads, and those that the number of its programs is made of (int64 where the program does not read them)."""
+  read = {u.arg: u.dtype for u in uops if u.op is Ops.DEFINE_VAR}
+  programs = sizes_of(u.arg[2] for u in uops if u.op is Ops.SPECIAL)
+  return {s: read.get(s, dtypes.int64) for s in _in_order((*read, *programs))}
+
+
+_FOLDS: dict[Any, Callable[[UOp, UOp], UOp]] = {
+  BinaryOps.ADD: ix.add, BinaryOps.SUB: ix.sub, BinaryOps.MUL: ix.mul, BinaryOps.IDIV: ix.fdiv, BinaryOps.MOD: ix.mod,
+  BinaryOps.MAX: ix.greatest, BinaryOps.MIN: ix.least}
+
+
+def as_sizes(u: UOp) -> UOp | None:
+  """An integer of the linear form as an index over SIZEs; None for one that is made of anything else than numbers and
+  DEFINE_VARs."""
+  while u.op is Ops.CAST and u.src[0].dtype.kind in "iu": u = u.src[0]
+  if u.dtype.kind not in "iu": return None
+  if u.op is Ops.CONST: return ix.const(u.arg)
+  if u.op is Ops.DEFINE_VAR: return u.arg.node
+  if u.op is not Ops.ALU or u.arg not in _FOLDS: return None
+  a, b = (as_sizes(s) for s in u.src)
+  if a is None or b is None or u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and ix.vmin(b) < 1: return None
+  return _FOLDS[u.arg](a, b)
+
+
+def size_terms(index: UOp) -> tuple[dict[UOp, UOp], UOp]:
+  """An index of the linear form as its terms and what is left, factors and rest being indices over SIZEs:
+  (gidx0*64 + r0)*K + M -> {gidx0: 64*K, r0: K}, M."""
+  found: dict[UOp, UOp] = {}
+  rest = ix.ZERO
+  left = [(index, ix.ONE)]
+  while left:
+    u, factor = left.pop()
+    while u.op is Ops.CAST and u.src[0].dtype.kind in "iu": u = u.src[0]
+    sizes = [as_sizes(s) for s in u.src] if u.arg is BinaryOps.MUL else []
+    if (known := as_sizes(u)) is not None: rest = ix.add(rest, ix.mul(factor, known))
+    elif u.arg is BinaryOps.ADD: left += [(s, factor) for s in reversed(u.src)]
+    elif sizes and sizes[1] is not None: left.append((u.src[0], ix.mul(factor, sizes[1])))
+    elif sizes and sizes[0] is not None: left.append((u.src[1], ix.mul(factor, sizes[0])))
+    else: found[u] = ix.add(found.get(u, ix.ZERO), factor)
+  return {x: k for x, k in found.items() if k is not ix.ZERO}, rest
+
+
+def size_text(size: ix.Size) -> str:
+  """``N``, or ``N/16`` for one that counts units of 16."""
+  return size.name if size.unit == 1 else f"{size.name}/{size.unit}"
+
+
+def about(size: ix.Size) -> str:
+  """A size and its bounds, where there are any: ``N/16 (1..64)``, ``N (1..)``."""
+  low, high = ("" if n is None else str(n) for n in (size.lower, size.upper))
+  return size_text(size) + (f" ({low}..{high})" if low or high else "")
+
+
+def dim_text(expr: Dim, name: Callable[[ix.Size], str] = size_text) -> str:
+  """An expression as Python writes it, its sizes called as ``name`` says: ``(N + 63)//64``. Raises ArgumentError for one of
+  anything else than sizes and numbers."""
+  return str(expr) if isinstance(expr, int) else _texts(expr, name)[expr][0]
+
+
+def arg_text(arg: Any) -> str:
+  """The arg of a SIZE, DEFINE_VAR or SPECIAL as listings have it."""
+  if isinstance(arg, ix.Size): return about(arg)
+  if not isinstance(arg, tuple): return str(arg)
+  return f"({', '.join(dim_text(a) if isinstance(a, UOp) and ix.of_sizes(a) else repr(a) for a in arg)})"
+
+
+def _texts(root: UOp, name: Callable[[ix.Size], str]) -> dict[UOp, tuple[str, int]]:
+  out: dict[UOp, tuple[str, int]] = {}
+  def inside(u: UOp, least: int) -> str: return out[u][0] if out[u][1] >= least else f"({out[u][0]})"
+  for u in toposort((root,)):
+    if u.op is Ops.CONST: out[u] = (repr(u.arg), _ATOM if u.arg >= 0 else _SIGNED)
+    elif u.op is Ops.SIZE:
+      called = name(u.arg)
+      out[u] = (called, _INFIX[BinaryOps.MUL][1] if "/" in called else _ATOM)
+    elif u.op is Ops.ALU and u.arg in _CALL: out[u] = (f"{_CALL[u.arg]}({', '.join(inside(s, 0) for s in u.src)})", _ATOM)
+    elif u.op is Ops.ALU and u.arg in _INFIX:
+      sign, binds = _INFIX[u.arg]
+      out[u] = (f"{inside(u.src[0], binds if u.arg in _CHAINS else binds + 1)}{sign}{inside(u.src[1], binds + 1)}", binds)
+    else: raise ArgumentError(f"{u} is no expression of sizes and numbers")
+  return out
+
+
+@lru_cache(maxsize=4096)
+def evaluator(exprs: tuple[Dim, ...], sizes: tuple[ix.Size, ...]) -> Callable[[Sequence[int]], tuple[int, ...]]:
+  """A function from numbers for ``sizes``, in order, to those of the expressions (conditions give a bool):
+  (cdiv(N, 64), 4), (N,) -> lambda v: ((v[0] + 63)//64, 4). Raises ArgumentError for an expression of anything else."""
+  def value(size: ix.Size) -> str:
+    if size in sizes: return f"v[{sizes.index(size)}]"
+    raise ArgumentError(f"{about(size)} is none of the sizes {', '.join(map(about, sizes)) or '(there are none)'}")
+  parts = "".join([f"{dim_text(e, value)}, " for e in exprs])
+  found: Callable[[Sequence[int]], tuple[int, ...]] = eval(f"lambda v: ({parts})")
+  return found

@@ -1,0 +1,17 @@
+"""What a kernel is: parameters, axes and a body in index form. Also what it says of itself: arrangements, accesses, blocks."""
+from .kernel import (
+  EFFECTS as EFFECTS,
+  REGIONS as REGIONS,
+  Around as Around,
+  Axis as Axis,
+  AxisKind as AxisKind,
+  Kernel as Kernel,
+  Param as Param,
+  Shape as Shape,
+  Variable as Variable,
+  inner as inner,
+  is_variable as is_variable,
+  reads_its_place as reads_its_place,
+  structure_text as structure_text,
+  walk as walk,
+)

@@ -1,0 +1,118 @@
+"""What the optimiser looks at: how each memory access moves along each axis, and what the arithmetic depends on."""
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Iterable
+
+from .. import index as ix
+from ..index.view import strides_of
+from ..ir.functions import FUNCTIONS
+from ..ir.uop import BinaryOps, Ops, UOp, toposort
+from .kernel import Kernel
+
+
+@dataclass
+class MemoryAccess:
+  """A LOAD or STORE: the elements that its flat index moves by, axis by axis (None: not linear in it; where only the last block
+  of an axis starts earlier, what the others move by)."""
+  node: UOp
+  steps: dict[int, int | None]
+  axes: frozenset[int]
+  gated: bool
+  write: bool
+  slot: int       # of the param; of a variable negative
+  itemsize: int
+
+  @property
+  def linear(self) -> bool:
+    """Whether its place is a sum of steps along axes."""
+    return None not in self.steps.values()
+
+  @cached_property
+  def overlaps(self) -> bool:
+    """Whether different axis values reach the same element (a window): a copy in order of the axes would hold it many times."""
+    return self.overlaps_along(self.steps)
+
+  def overlaps_along(self, axes: Iterable[int]) -> bool:
+    """The same for values of some of the axes."""
+    sizes, steps = dict(r.arg for r in self.node.ranges), [(a, self.steps[a]) for a in axes if a in self.steps]
+    if any(s is None for _, s in steps): return True
+    reach = 1
+    for step, size in sorted((abs(s), ix.count(sizes[a])) for a, s in steps if s):
+      if step < reach: return True
+      reach = step * size
+    return False
+
+
+@dataclass
+class Profile:
+  """A kernel as the cost model sees it. ``work``: the cost of what depends on the same axes; ``reduces``: (axes of the operand,
+  bound axes); ``loops``: bound axes, and the operands' axes of the reductions that are accumulated in one loop over them."""
+  accesses: list[MemoryAccess]
+  work: dict[frozenset[int], float]
+  reduces: list[tuple[frozenset[int], frozenset[int]]]
+  loops: list[tuple[frozenset[int], list[frozenset[int]]]]
+
+
+def gate_of(u: UOp) -> UOp:
+  """The condition under which a LOAD, STORE or ATOMIC is done; TRUE where it has none."""
+  return (*u.src, ix.TRUE)[2 if u.op is Ops.LOAD else 3]
+
+
+def flat_index(shape: tuple[ix.Dim, ...], index: Iterable[UOp]) -> UOp:
+  """The one row-major index of an element from one a dimension."""
+  out = ix.const(0)
+  for i, stride in zip(index, strides_of(shape)): out = ix.add(out, ix.mul(i, stride))
+  return out
+
+
+def steps_of(flat: UOp) -> dict[int, int | None]:
+  """Axis id -> factor of a flat index; None where the axis stands inside something that is not linear."""
+  steps: dict[int, int | None] = {}
+  for atom, k in ix.linear(flat)[0]:
+    if atom.op is Ops.RANGE: steps[atom.arg[0]] = k if atom.arg[0] not in steps else None
+    elif is_shifted(atom): steps[next(iter(ids_of(atom)))] = k * ix.linear(atom.src[0])[0][0][1]
+    else: steps.update(dict.fromkeys(ids_of(atom)))
+  return steps
+
+
+def is_shifted(atom: UOp) -> bool:
+  """Whether an atom is where blocks of an axis begin, the last of which starts earlier: min(a0 * 64, 936)."""
+  if atom.op is not Ops.ALU or atom.arg is not BinaryOps.MIN or atom.src[1].ranges: return False
+  terms = ix.linear(atom.src[0])[0]
+  return len(terms) == 1 and terms[0][0].op is Ops.RANGE
+
+
+def ids_of(u: UOp) -> frozenset[int]:
+  """The axes that a node depends on."""
+  return frozenset([r.arg[0] for r in u.ranges])
+
+
+def profile(kernel: Kernel) -> Profile:
+  """Collect accesses, arithmetic and reductions."""
+  out = Profile([], {}, [], [])
+  loops: dict[tuple[frozenset[int], int], list[frozenset[int]]] = {}
+  depth: dict[UOp, int] = {}   # how many reductions come one after the other up to a node
+  params = {p.uop: p for p in kernel.params}
+  uses = Counter([s for u in kernel.nodes for s in u.src])
+  summed = {r.src[0] for r in kernel.reduces if r.arg[0] is BinaryOps.ADD}
+  in_index = set(toposort([s for u in kernel.nodes if u.op is Ops.INDEX for s in u.src]))
+  for u in kernel.nodes:
+    ids = ids_of(u)
+    depth[u] = max([depth[s] for s in u.src], default=0) + (u.op is Ops.REDUCE)
+    if u.op in (Ops.LOAD, Ops.STORE):
+      p, gated = params[u.src[0]], gate_of(u) is not ix.TRUE
+      steps = steps_of(flat_index(p.shape, u.src[1].src))
+      out.accesses.append(MemoryAccess(u, steps, ids, gated, u.op is Ops.STORE, p.slot, p.dtype.itemsize))
+    elif u.op is Ops.REDUCE:
+      bound, ids = frozenset(u.arg[1]), ids_of(u.src[0])
+      out.reduces.append((ids | bound, bound))
+      loops.setdefault((bound, depth[u]), []).append(ids | bound)
+      out.work[ids] = out.work.get(ids, 0) + FUNCTIONS[u.arg[0]].cost
+    elif u.op is Ops.ALU and u not in in_index:
+      fused = u.arg is BinaryOps.MUL and u in summed and uses[u] == 1   # with the addition of a sum
+      if not fused: out.work[ids] = out.work.get(ids, 0) + FUNCTIONS[u.arg].cost
+  out.loops.extend([(bound, operands) for (bound, _), operands in loops.items()])
+  return out

@@ -1,0 +1,309 @@
+"""A kernel in index form: parameters, axes, and a body of statements whose values are functions of the axes.
+
+A statement is a STORE or an ATOMIC, or a region of statements: FOR, WHILE, IF. What they store to is a param or a variable, which
+each program has for itself.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from enum import Enum
+from functools import cached_property
+from typing import Any, Iterable, Iterator
+
+from .. import index as ix
+from ..index.size_text import text_of
+from ..index.sizes import Dim, dim_text, sizes_of
+from ..ir.dtype import DType
+from ..ir.errors import OptError
+from ..ir.uop import Ops, UOp, toposort
+
+Shape = tuple[Dim, ...]
+
+
+class AxisKind(Enum):
+  """How the values of an axis are gone through; docs/architecture.md has the list."""
+  GRID = "grid"
+  LOOP = "loop"
+  TILE = "tile"
+  LOCAL = "local"
+  UPCAST = "upcast"
+  UNROLL = "unroll"
+  LANE = "lane"
+  __hash__ = object.__hash__
+  def __str__(self) -> str: return self.name
+
+
+@dataclass(frozen=True)
+class Axis:
+  """One dimension of the iteration space: ``RANGE(id, size)`` in the body.
+
+  GRID and LOOP axes may have a ``size`` that is an expression of run-time sizes, a LOOP's also of the axes around it; the sizes
+  of all others are numbers.
+
+  ``programs``: a LOOP whose values so many programs share, each taking every so many-th; 0: each program goes through all of
+  them. ``again``: of lanes, copies or blocks, how many elements the last has that the one before had too (``ShiftInwards``).
+  ``most``: of a run-time size, how large it is at most, for local memory along it. ``rest_of``: of what ``Peel`` left over, the
+  axis that it was a part of; to go through one of the parts needs nothing of the other.
+  """
+  id: int
+  size: Dim
+  kind: AxisKind
+  programs: int = 0
+  again: int = 0
+  most: int = 0
+  rest_of: int | None = None
+
+  @property
+  def rng(self) -> UOp: return ix.rng(self.id, self.size)
+  @property
+  def varies(self) -> bool:
+    """Whether the size is another one for other values of the axes around it."""
+    return isinstance(self.size, UOp) and not ix.of_sizes(self.size)
+  @property
+  def known(self) -> int:
+    """The size of an axis of which it is a number: of all but GRID and LOOP axes."""
+    assert isinstance(self.size, int), f"the size of {self} is no number"
+    return self.size
+  @property
+  def count(self) -> int:
+    """The size, or about what it is where that is known at the launch only."""
+    return ix.count(self.size)
+  def __str__(self) -> str: return f"a{self.id}:{text_of(self.size)} {self.kind}" + (f"/{self.programs}" if self.programs else "")
+
+
+@dataclass(frozen=True)
+class Param:
+  """A buffer parameter: its source shape (indices are one a source dimension), element type, and whether it is written.
+
+  ``align``: of a part of a memory, the bytes that the place where it begins is a multiple of. The place itself is an argument of
+  the launch; 0 is for what begins where the memory does. ``runs``: of an index, in parts of so many elements equal ones stand
+  side by side, and no two parts have the same row.
+  """
+  slot: int
+  shape: Shape
+  dtype: DType
+  written: bool
+  align: int = 0
+  runs: int = 0
+
+  @property
+  def uop(self) -> UOp:
+    part = (self.align,) if self.align else ()
+    return UOp(Ops.DEFINE_GLOBAL, self.dtype, (), (self.slot, f"data{self.slot}", self.written, *part))
+
+
+@dataclass(frozen=True)
+class Variable(Param):
+  """What a program keeps to itself between statements, in the place of a param; its slot is negative."""
+  node: UOp = field(kw_only=True)
+
+  @property
+  def uop(self) -> UOp: return self.node
+
+
+Around = tuple[int, ...]   # ids of the axes of the FORs around a statement
+EFFECTS = (Ops.STORE, Ops.ATOMIC)
+REGIONS = (Ops.FOR, Ops.WHILE, Ops.IF)
+
+
+def reads_its_place(effect: UOp) -> bool:
+  """Whether storing an element twice, or in another order, leaves something else: an ATOMIC, a STORE that adds, one that goes
+  through an axis in order."""
+  return effect.op is Ops.ATOMIC or isinstance(effect.arg, tuple) and (effect.arg[0] == "add" or bool(effect.arg[1]))
+
+
+def inner(statement: UOp) -> tuple[tuple[UOp, ...], ...]:
+  """The sequences of statements of a region: one, or two for an IF (the second may be empty). None for an effect."""
+  if statement.op is Ops.IF: return statement.src[1:1 + statement.arg], statement.src[1 + statement.arg:]
+  return (statement.src[1:],) if statement.op in REGIONS else ()
+
+
+def walk(body: Iterable[UOp], around: Around = ()) -> Iterator[tuple[UOp, Around]]:
+  """Every statement, in order, a region before what it has; each with the axes of the FORs around it."""
+  stack = [(s, around) for s in reversed(list(body))]
+  while stack:
+    s, around = stack.pop()
+    yield s, around
+    within = (*around, s.arg) if s.op is Ops.FOR else around
+    for part in reversed(inner(s)): stack.extend([(x, within) for x in reversed(part)])
+
+
+def is_variable(buffer: UOp) -> bool:
+  """Whether a buffer of the index form is a variable (the array of a CACHE_READ has a number of elements, not a shape)."""
+  return buffer.op is Ops.DEFINE_LOCAL and isinstance(buffer.arg[1], tuple)
+
+
+@dataclass(frozen=True)
+class Kernel:
+  """``body`` is a tuple of statements, mostly STORE(param, INDEX, value[, gate]); ``applied`` lists the Opts that led here.
+  ``needs``: conditions on run-time sizes without which it must not be launched; a ``free`` kernel gets none."""
+  params: tuple[Param, ...]
+  axes: tuple[Axis, ...]
+  body: tuple[UOp, ...]
+  applied: tuple[Any, ...] = ()
+  needs: tuple[UOp, ...] = ()
+  free: bool = False
+
+  def __iter__(self) -> Iterator[Kernel]: yield self   # ``Linearizer(*item.ast)``, as older scripts have it
+
+  def with_(self, **changes: Any) -> Kernel: return replace(self, **changes)
+
+  def needing(self, condition: UOp) -> Kernel:
+    """The kernel, to be launched where a condition on run-time sizes holds. Raises OptError for one that is for all sizes."""
+    if self.free and condition is not ix.TRUE: raise OptError(f"a kernel for all sizes: {dim_text(condition)} may not hold")
+    return self.with_(needs=ix.conjuncts(ix.both(*self.needs, condition)))
+
+  @cached_property
+  def nodes(self) -> list[UOp]: return toposort(self.body)
+
+  @cached_property
+  def sizes(self) -> tuple[ix.Size, ...]:
+    """The run-time sizes that it is launched with, in order of their names."""
+    return sizes_of([*self.body, *(a.size for a in self.axes), *(n for p in self.params for n in p.shape), *self.needs])
+
+  @cached_property
+  def statements(self) -> list[UOp]:
+    """Every statement, those of regions too, in order."""
+    return [s for s, _ in walk(self.body)]
+
+  @cached_property
+  def effects(self) -> list[UOp]:
+    """The STOREs and ATOMICs."""
+    return [s for s in self.statements if s.op in EFFECTS]
+
+  @cached_property
+  def variables(self) -> list[UOp]:
+    """The variables, in the order in which they are first used."""
+    return [u for u in self.nodes if is_variable(u)]
+
+  @cached_property
+  def written(self) -> frozenset[UOp]:
+    """The buffers that some statement writes."""
+    return frozenset(s.src[0] for s in self.effects)
+
+  @cached_property
+  def seen_dims(self) -> dict[UOp, tuple[int, ...]]:
+    """The dimensions of each buffer that people are shown: not those of size 1 that are indexed with 0 everywhere, if others are
+    left."""
+    shapes = {p.uop: p.shape for p in self.params}
+    used: dict[UOp, set[int]] = {u: {d for d, n in enumerate(shape) if n != 1} for u, shape in shapes.items()}
+    for u in self.nodes:
+      if u.op is not Ops.LOAD and u.op not in EFFECTS or u.src[0] not in used: continue
+      used[u.src[0]].update([d for d, i in enumerate(u.src[1].src) if i is not ix.ZERO])
+    return {u: tuple(sorted(dims)) or tuple(range(len(shapes[u])))[-1:] for u, dims in used.items()}
+
+  @cached_property
+  def plain(self) -> bool:
+    """Whether all statements may run at once: STOREs to params, none reading what an earlier one wrote, nor writing what it or an
+    earlier one reads, but for the very element.
+
+    STOREs that were not made fresh (the scheduler's) mean what is read before any of them is done: a swap of two buffers is
+    plain.
+    """
+    if any(s.op is not Ops.STORE for s in self.body) or self.variables: return False
+    if any(u.op is Ops.SCAN or u.op is Ops.SORTED for u in self.nodes): return False
+    peeled = any(a.rest_of is not None for a in self.axes)
+    tiles = frozenset(a.rng for a in self.of_kind(AxisKind.TILE) if a.id not in self.bound)
+    before: set[UOp] = set()
+    read: dict[UOp, list[tuple[UOp, UOp]]] = {}   # memory -> indices, and the statements that read there
+    for n, s in enumerate(self.body):
+      if s.is_unique:
+        done = {e.src[0] for e in self.body[:n] if not self.apart(e, s)} if peeled else before
+        if s.src[0] in done: return False   # perhaps the same elements again
+        for u in s.toposort():
+          if u.op is not Ops.LOAD: continue
+          if u.src[0] in done: return False
+          read.setdefault(u.src[0], []).append((u.src[1], s))
+        for index, e in read.get(s.src[0], ()):
+          if peeled and e is not s and self.apart(e, s): continue
+          # one element a program, of all tiles, or one would go through another's again
+          if index is not s.src[1] or tiles and not tiles <= e.ranges & s.ranges: return False
+      before.add(s.src[0])
+    return True
+
+  def apart(self, a: UOp, b: UOp) -> bool:
+    """Whether two statements go through different parts of one axis."""
+    whole = {x.id: x.id if x.rest_of is None else x.rest_of for x in self.axes}
+    parts = {whole[r.arg[0]]: r for r in a.ranges if r.arg[0] in whole}
+    return any(parts.get(whole[r.arg[0]], r) is not r for r in b.ranges if r.arg[0] in whole)
+
+  @cached_property
+  def scans(self) -> list[UOp]:
+    """The scheduler's SCANs, which stand anywhere in a value: the pass ``scans`` makes loops of them, before Opts."""
+    if self.variables or any(s.op is not Ops.STORE for s in self.body): return []
+    return [u for u in self.nodes if u.op is Ops.SCAN]
+
+  @cached_property
+  def sorts(self) -> list[UOp]:
+    """The scheduler's SORTEDs: the pass ``sorts`` makes statements of them, before Opts."""
+    return [u for u in self.nodes if u.op is Ops.SORTED]
+
+  @cached_property
+  def reduces(self) -> list[UOp]: return [u for u in self.nodes if u.op is Ops.REDUCE]
+
+  @cached_property
+  def bound(self) -> frozenset[int]:
+    """Ids of the axes that one program goes through: those that some REDUCE binds, and the sequential ones."""
+    scanned = [u.arg[1] if u.op is Ops.SCAN else u.arg[0] for u in self.nodes if u.op is Ops.SCAN or u.op is Ops.SORTED]
+    return self.sequential.union(scanned, *[r.arg[1] for r in self.reduces])
+
+  @cached_property
+  def sequential(self) -> frozenset[int]:
+    """Ids of the axes that a scattering STORE goes through in order: later values are added to, or replace, earlier ones."""
+    return frozenset(i for s in self.effects if isinstance(s.arg, tuple) for i in s.arg[1])
+
+  @cached_property
+  def in_place(self) -> bool:
+    """Whether to write an element twice is not the same as once: some parameter is both read and written."""
+    return any(reads_its_place(s) for s in self.effects) or any(u.op is Ops.LOAD and u.src[0] in self.written for u in self.nodes)
+
+  def axis(self, id: int) -> Axis: return next(a for a in self.axes if a.id == id)
+
+  def of_kind(self, *kinds: AxisKind) -> list[Axis]: return [a for a in self.axes if a.kind in kinds]
+
+
+# ---- a kernel as text
+
+def structure_text(kernel: Kernel) -> str:
+  """All that a kernel is, the same in every process; two kernels have the same text only where they are equal. Raises TypeError
+  for a node whose argument has no such text."""
+  whole = (kernel.params, kernel.axes, kernel.body, kernel.applied, kernel.needs, kernel.free)
+  order: list[UOp] = []
+  number: dict[UOp, int] = {}
+  roots = _nodes_in(whole)
+  while roots:   # then those that stand in arguments only
+    new = [u for u in toposort(roots, number.__contains__) if u not in number]
+    number.update(zip(new, range(len(order), len(order) + len(new))))
+    order += new
+    roots = [x for u in new if type(u.arg) is tuple for x in _nodes_in(u.arg) if x not in number]
+  lines = [
+    f"{u.op.name}{'!' if u.is_unique else ''} {u.dtype!r} {[number[s] for s in u.src]} {_arg_text(u.arg, number)}" for u in order
+  ]
+  return "\n".join([*lines, _arg_text(whole, number)])
+
+
+def _within(x: Any) -> tuple[Any, ...]:
+  """What a tuple, or an object of a dataclass, is made of."""
+  if isinstance(x, tuple): return x
+  return tuple([getattr(x, f.name) for f in fields(x)]) if is_dataclass(x) else ()
+
+
+def _nodes_in(x: Any) -> list[UOp]:
+  """The nodes in an argument."""
+  out, stack = [], [x]
+  while stack:
+    x = stack.pop()
+    if isinstance(x, UOp): out.append(x)
+    else: stack.extend(reversed(_within(x)))
+  return out
+
+
+def _arg_text(x: Any, number: dict[UOp, int]) -> str:
+  """An argument as text, nodes by their number."""
+  if x is None or type(x) in (int, bool, str): return repr(x)
+  if isinstance(x, UOp): return f"%{number[x]}"
+  if type(x) is float: return x.hex()
+  if isinstance(x, (Enum, DType)): return f"{type(x).__name__} {x!r}"
+  if isinstance(x, tuple) or is_dataclass(x):   # of whichever class: a Size, an Axis, an Opt
+    return f"{type(x).__name__}({', '.join([_arg_text(y, number) for y in _within(x)])})"
+  raise TypeError(f"{x!r} has no text that is the same in every process")

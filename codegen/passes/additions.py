@@ -1,0 +1,160 @@
+"""Pass: no float accumulator takes more than 64 additions one after the other, of products 256: long sums become sums of sums.
+
+    REDUCE(x, ADD, (a0:2048,))   ->   REDUCE(REDUCE(x, ADD, (a1:64,)), ADD, (a0:32,))
+
+A rule of accuracy, which holds under ``NOOPT=1`` too. It comes after Opts are chosen: lanes, copies and blocks have accumulators
+of their own. The error of n additions grows with the root of n where what is added has any sign, with n where it has one: 64
+lose two bits of that, 4,096 five. What is added once in 64 rounds costs little where a round reads memory, and in 256 where it
+does not; its accumulators wait in memory where there are no registers for them.
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Iterator
+
+from .. import index as ix
+from ..index.rewrite import rewrite
+from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, prod
+from ..kernel import Axis, AxisKind, Kernel
+from ..opts import Pad, Serial, Split
+
+MOST_ADDITIONS = 64
+MOST_PRODUCTS = 256   # of products
+MOST_COPIES = 64      # of one round; more are added in pairs (``expand``)
+# of blocks that are multiplied: a second block of accumulators would take the registers of the first, and each addition is of the
+# sum over a block already
+MOST_BLOCKS = 4096
+LONG = 1 << 18
+FARTHEST = 1 << 40    # of a size that nothing bounds: parts of parts of a longer one would have places that no int64 holds
+
+
+def limit_additions(kernel: Kernel) -> Kernel:
+  """Float sums of more than 64 values one after the other -> sums of sums: sum[a0:2048] -> sum[a0:32](sum[a1:64]).
+
+  Of an axis that no useful number divides the last part is shorter.
+  """
+  if kernel.free:
+    def far(a: Axis) -> bool: return isinstance(a.size, UOp) and not a.most and ix.vmax(a.size) > FARTHEST
+    kernel = kernel.with_(axes=tuple([replace(a, most=FARTHEST) if far(a) else a for a in kernel.axes]))
+  while (found := too_long(kernel)) is not None:
+    id, most = found
+    size = kernel.axis(id).size
+    if not isinstance(size, int):
+      kernel = Split(id, most if kernel.free else max(most // 4, 2)).apply(kernel)
+      continue
+    inner = part(size, most)
+    if size % inner == 0: kernel = Split(id, inner).apply(kernel)
+    elif kernel.axis(id).kind is AxisKind.LOOP and not kernel.axis(id).programs:
+      kernel = Serial(id, inner).apply(kernel)
+      # copies in local memory have room for whole parts
+      kernel = kernel.with_(axes=tuple([replace(a, most=inner) if a.varies and not a.most else a for a in kernel.axes]))
+    else: kernel = Split(id, most).apply(Pad(id, most).apply(kernel))
+
+  def nested(old: UOp, u: UOp) -> UOp:
+    groups = together(kernel, old) if is_float_sum(old) else []
+    if len(groups) < 2: return u
+    later = [i for ids in groups[1:] for i in ids]
+    total = u.src[0]
+    for ids in ([i for i in u.arg[1] if i not in later], *groups[1:]):
+      total = UOp(Ops.REDUCE, u.dtype, (total,), (u.arg[0], tuple(ids)))
+    return total
+  if not kernel.free:
+    for condition in [c for u in filter(is_float_sum, kernel.reduces) for c in short_enough(kernel, u)]:
+      kernel = kernel.needing(condition)
+  return kernel.with_(body=rewrite(kernel.body, {Ops.REDUCE: nested}))
+
+
+def short_enough(kernel: Kernel, u: UOp) -> Iterator[UOp]:
+  """What run-time sizes have to be for a REDUCE's accumulators to take few enough additions: loops were made for about the sizes
+  that they have now."""
+  n = copies(kernel, u)
+  for ids in together(kernel, u):
+    axes = [kernel.axis(i) for i in ids]
+    most = max(most_additions(kernel, u) // n, prod(map(longest, axes)))
+    total = ix.product([longest(a) if a.varies else a.size for a in axes])   # parts of a long axis are short
+    if isinstance(total, UOp) and ix.vmax(total) > most: yield ix.ge(ix.const(most), total)
+    n = 1
+
+
+def part(size: int, most: int) -> int:
+  """How many of ``size`` values one accumulator takes, ``most`` at most: a number that divides them, else about as many each
+  time."""
+  return next((n for n in range(most, most // 2, -1) if size % n == 0), -(-size // -(-size // most)))
+
+
+def room_along(kernel: Kernel, axis: Axis) -> int:
+  """How many elements a copy in local memory needs along an axis: whole parts of a long sum."""
+  mosts = [most_additions(kernel, u) // copies(kernel, u) for u in kernel.reduces if is_float_sum(u) and axis.id in u.arg[1]]
+  most = max(min(mosts, default=axis.count), 1)
+  if axis.kind is not AxisKind.LOOP or axis.count <= most: return axis.count
+  each = part(axis.count, most)
+  return -(-axis.count // each) * each
+
+
+def too_long(kernel: Kernel) -> tuple[int, int] | None:
+  """An axis that makes a float sum too long, and how many of its values one accumulator may take; None where there is none."""
+  for u in filter(is_float_sum, kernel.reduces):
+    for i, before in counted(kernel, u):
+      most = most_additions(kernel, u) // before
+      if longest(kernel.axis(i), kernel.free) > most >= 2: return i, most
+  return None
+
+
+def counted(kernel: Kernel, u: UOp) -> Iterator[tuple[int, int]]:
+  """The sequential axes of a REDUCE, the innermost first, each with how many additions an accumulator takes in one of its
+  rounds."""
+  n, most = copies(kernel, u), most_additions(kernel, u)
+  for i in reversed(sequential(kernel, u)):
+    size = longest(kernel.axis(i), kernel.free)
+    if n > 1 and n * size > most and most // n < 2: n = 1   # of the sums so far there is another sum
+    yield i, n
+    n = n * size if n * size <= most else 1
+
+
+def most_additions(kernel: Kernel, u: UOp) -> int:
+  """How many additions one after the other an accumulator of a REDUCE may take."""
+  value = u.src[0]
+  while value.op is Ops.REDUCE or value.op is Ops.CAST or value.op is Ops.ALU and value.arg is TernaryOps.WHERE:
+    value = value.src[1 if value.op is Ops.ALU else 0]
+  if value.op is not Ops.ALU or value.arg is not BinaryOps.MUL: return MOST_ADDITIONS
+  return MOST_BLOCKS if kernel.of_kind(AxisKind.TILE) else MOST_PRODUCTS
+
+
+def longest(axis: Axis, free: bool = False) -> int:
+  """How many elements an axis may have; of a run-time size twice what it is about, in what it was split into the bound. In a
+  kernel for all sizes it may be long, and of what is longer than ``LONG`` the rest counts as one addition."""
+  if isinstance(axis.size, int): return axis.size
+  return max(min(ix.vmax(axis.size), min(axis.most or LONG, LONG) if free else 2 * axis.count), 1)
+
+
+def is_float_sum(u: UOp) -> bool: return u.arg[0] is BinaryOps.ADD and u.dtype.kind == "f"
+
+
+def sequential(kernel: Kernel, u: UOp) -> list[int]:
+  """The axes of a REDUCE along which its accumulator takes one value after the other, the outermost first."""
+  return [a.id for a in kernel.axes if a.id in u.arg[1] and a.kind in (AxisKind.LOOP, AxisKind.GRID)]
+
+
+def copies(kernel: Kernel, u: UOp) -> int:
+  """How many values an accumulator of a REDUCE takes in one round of its loops: its copies, many of them as pairs of pairs."""
+  n = prod(kernel.axis(i).count for i in u.arg[1] if kernel.axis(i).kind is AxisKind.UNROLL)
+  return n if n <= MOST_COPIES else MOST_COPIES
+
+
+def additions(kernel: Kernel, u: UOp) -> int:
+  """How many values an accumulator of a REDUCE takes one after the other."""
+  return copies(kernel, u) * prod(longest(kernel.axis(i), kernel.free) for i in sequential(kernel, u))
+
+
+def together(kernel: Kernel, u: UOp) -> list[list[int]]:
+  """The sequential axes of a REDUCE in groups of few enough additions, the innermost first, which has the copies of a round."""
+  groups: list[list[int]] = [[]]
+  n, most = copies(kernel, u), most_additions(kernel, u)
+  for i in reversed(sequential(kernel, u)):
+    size = longest(kernel.axis(i), kernel.free)
+    if n > 1 and n * size > most:
+      groups.append([])
+      n = 1
+    groups[-1].insert(0, i)
+    n *= size
+  return groups

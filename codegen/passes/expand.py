@@ -1,0 +1,362 @@
+"""Pass: UPCAST and UNROLL axes become copies, LANE axes become vectors, indices become one flat index a buffer.
+
+What is left depends on GRID, LOCAL and LOOP axes only. A REDUCE then has one source a copy, taken in index order by one
+accumulator.
+"""
+from __future__ import annotations
+
+import itertools
+from typing import Iterable, Sequence
+
+from .. import index as ix
+from ..index.rewrite import fold, rewrite, substitute
+from ..ir.dtype import DType, dtypes
+from ..ir.errors import OptError
+from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, prod
+from ..kernel import EFFECTS, Axis, AxisKind, Kernel
+from ..kernel.accesses import flat_index, gate_of
+from .additions import MOST_COPIES
+
+Env = tuple[tuple[UOp, UOp], ...]  # a number for each copied axis, in axis order
+Copy = tuple[UOp, Env]             # a node, and the copied axes that it depends on
+
+LINE = 64   # bytes of a cache line: a store past the cache of less than one waits for the rest of it
+SPACED = 4  # elements between two lanes up to which whole vectors are loaded and what is needed is taken from them
+_VALUES = frozenset({Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.REDUCE, Ops.SCAN, Ops.SORT})   # of values
+
+
+def within(u: UOp, env: Env) -> Copy:
+  """A node with those of the copied axes that it depends on."""
+  rs = u.ranges
+  return u, tuple((r, n) for r, n in env if r in rs)
+
+
+class Expander:
+  """Expands the statements of one kernel."""
+
+  def __init__(self, kernel: Kernel):
+    self.copied = [a for a in kernel.axes if a.kind in (AxisKind.UPCAST, AxisKind.UNROLL) and a.known > 1]
+    lanes = [a for a in kernel.axes if a.kind is AxisKind.LANE and a.known > 1]
+    if len(lanes) > 1: raise OptError(f"a kernel has one LANE axis, got {len(lanes)}")
+    self.lane = lanes[0].rng if lanes else None
+    self.width = lanes[0].known if lanes else 1
+    self.shapes, self.written = {p.uop: p.shape for p in kernel.params}, kernel.written
+    self.memo: dict[Copy, UOp] = {}
+    self.filled: dict[Copy, UOp] = {}   # the same of indices and conditions
+    self.across: dict[UOp, Axis | None] = {}   # LOAD -> the axis along which its lanes' neighbours lie
+    self.transposed: dict[Copy, list[UOp]] = {}    # and its vectors, of which there is one for each value of that axis
+    self.by_id = {a.id: a for a in kernel.axes}
+    self.caches: dict[UOp, tuple[tuple[int, ...], list[UOp]]] = {}   # CACHE_READ -> loops that fill it; its array and the STOREs
+
+  def envs(self, over: Iterable[Axis]) -> list[Env]:
+    """Every combination of numbers of some axes, in order."""
+    return list(itertools.product(*[[(a.rng, ix.const(n)) for n in range(a.known)] for a in over]))
+
+  def scalar(self, *us: UOp) -> bool:
+    """Whether no node varies along the lane axis."""
+    return not any(self.lane in u.ranges for u in us)
+
+  # ---- values
+
+  def value(self, u: UOp, env: Env = ()) -> UOp:
+    """The value of ``u`` where the copied axes have the numbers of ``env``; a vector where it varies along the lane axis."""
+    first = within(u, env)
+    stack = [first]
+    while stack:   # sources first: graphs are deeper than Python's stack
+      if (at := stack[-1]) in self.memo:
+        stack.pop()
+        continue
+      sources = self.sources(*at)
+      missing = [s for s in sources if s not in self.memo]
+      if missing: stack.extend(missing)
+      else: self.memo[at] = self._value(*at, tuple([self.memo[s] for s in sources]))
+    return self.memo[first]
+
+  def sources(self, u: UOp, env: Env) -> list[Copy]:
+    """The values that the value of a node is made of: of a REDUCE, one for each copy of its axes."""
+    if u.dtype is dtypes.index or u.op not in _VALUES or _compares_indices(u): return []
+    copied = [a for a in self.copied if a.id in u.arg[1]] if u.op is Ops.REDUCE else []
+    return [within(s, (*env, *more)) for more in self.envs(copied) for s in u.src]
+
+  def _value(self, u: UOp, env: Env, src: tuple[UOp, ...]) -> UOp:
+    if u.op is Ops.CONST: return u
+    if u.dtype is dtypes.index: return self.index_lanes(self.at(u, env))
+    if u.op is Ops.LOAD: return self.load(u, env)
+    if u.op is Ops.REDUCE: return self.reduce(u, src)
+    if u.op is Ops.CACHE_READ: return self.cache_read(u, env)
+    if u.op not in _VALUES: raise OptError(f"{u.op} cannot stand in a kernel body")
+    if _compares_indices(u):
+      c = self.at(u, env)
+      return self.uniform(c) or UOp(Ops.ALU, dtypes.bool.vec(self.width), tuple(map(self.index_lanes, c.src)), c.arg)
+    out = UOp(u.op, u.dtype.vec(max(s.dtype.count for s in src)), src, u.arg)
+    return fold(out) or out
+
+  def at(self, u: UOp, env: Env) -> UOp:
+    """An index or condition with the copied axes filled in; loads inside are expanded too. Still scalar along the lane axis."""
+    key = within(u, env)
+    found = self.filled.get(key)
+    if found is None:
+      def load(old: UOp, new: UOp) -> UOp: return _load(new, flat_index(self.shapes[new.src[0]], new.src[1].src), gate_of(new))
+      found, = rewrite((u,), {Ops.LOAD: load}, dict(key[1]))
+      self.filled[key] = found
+    return found
+
+  def lanes_of(self, u: UOp) -> list[UOp]:
+    """A scalar expression of the lane axis, once for each lane."""
+    assert self.lane is not None
+    step = self.step_of(u) if u.dtype is dtypes.index else None
+    if step is not None:
+      first = ix.sub(u, ix.mul(self.lane, step))
+      return [ix.add(first, i * step) for i in range(self.width)]
+    return [substitute((u,), {self.lane: ix.const(i)})[0] for i in range(self.width)]
+
+  def step_of(self, u: UOp) -> int | None:
+    """What an index moves by from lane to lane; None where that is not the same everywhere."""
+    step = 0
+    for atom, k in ix.linear(u)[0]:
+      if atom is self.lane: step += k
+      elif self.lane in atom.ranges: return None
+    return step
+
+  def contiguous(self, at: UOp, ats: list[UOp]) -> bool:
+    """Whether the lanes of an index follow one another (a step that depends on ranges, as in (8*i + lane) // 8, shows lane by
+    lane)."""
+    step = self.step_of(at)
+    return step == 1 if step is not None else all(ix.sub(a, ats[0]) is ix.const(i) for i, a in enumerate(ats))
+
+  def index_lanes(self, u: UOp) -> UOp:
+    """An index as a value: a vector where it depends on the lane axis."""
+    if self.scalar(u): return u
+    lanes = self.lanes_of(u)
+    steps = [ix.sub(x, lanes[0]) for x in lanes]
+    if not all(s.op is Ops.CONST for s in steps): return _vector(lanes)
+    return UOp(Ops.ALU, dtypes.index.vec(self.width), (lanes[0], _vector(steps)), BinaryOps.ADD)
+
+  def uniform(self, c: UOp) -> UOp | None:
+    """A condition that all lanes agree on, as a scalar, or one that is known for some lanes, as a vector; None for any other."""
+    if self.scalar(c): return c
+    lanes = self.lanes_of(c)
+    if all(x is lanes[0] for x in lanes): return lanes[0]
+    return _vector(lanes) if any(x.op is Ops.CONST for x in lanes) else None
+
+  def wide(self, v: UOp) -> UOp:
+    """A value as a vector: a scalar is the same in all lanes."""
+    return _vector([v] * self.width) if v.dtype.count == 1 else v
+
+  # ---- memory
+
+  def place(self, u: UOp, env: Env) -> tuple[UOp, UOp]:
+    """The flat index and the gate of a LOAD, STORE or ATOMIC."""
+    return flat_index(self.shapes[u.src[0]], [self.at(i, env) for i in u.src[1].src]), self.at(gate_of(u), env)
+
+  def gate(self, u: UOp, env: Env) -> UOp:
+    """The gate of a vector: scalar where all lanes agree, else a bool vector."""
+    return self.uniform(self.at(gate_of(u), env)) or self.value(gate_of(u), env)
+
+  def load(self, u: UOp, env: Env) -> UOp:
+    """A scalar, a vector of neighbours, or lanes that are loaded one by one."""
+    at, gate = self.place(u, env)
+    if self.scalar(at, gate): return _load(u, at, gate)
+    ats = self.lanes_of(at)
+    if self.contiguous(at, ats):
+      mask = self.gate(u, env)
+      return _load(u, ats[0], mask, self.width) if mask.dtype.count == 1 else self.masked_load(u, ats[0], mask)
+    if u not in self.across: self.across[u] = self.beside(u)
+    if (axis := self.across[u]) is not None and axis.rng in dict(env): return self.transposed_load(u, env, axis)
+    step = self.step_of(at)
+    if step is not None and is_spaced(step, self.width) and u.dtype.kind != "b":
+      return self.spaced_load(u, ats, step, self.gate(u, env))
+    return _vector([_load(u, a, g) for a, g in zip(ats, self.lanes_of(gate))])
+
+  def spaced_load(self, u: UOp, ats: list[UOp], step: int, gate: UOp) -> UOp:
+    """Lanes that lie ``step`` elements apart, of vectors that reach from the first one's element to the last one's."""
+    n, first = self.width, ats[0 if step > 0 else -1]
+    places = [abs(step) * i for i in range(n)]
+    found: list[UOp] = []   # the lanes that are there already
+    while len(found) < n:
+      start = min(places[len(found)], places[-1] - (n - 1))
+      if gate.dtype.count == 1: v = _load(u, ix.add(first, start), gate, n)
+      else:
+        lanes = {p - start: lane_of(gate, i if step > 0 else n - 1 - i) for i, p in enumerate(places)}
+        v = self.masked_load(u, ix.add(first, start), _vector([lanes.get(i, ix.FALSE) for i in range(n)]))
+      new = [lane_of(v, p - start) for p in places[len(found):] if p - start < n]
+      # two vectors a time, which is one shuffle
+      found = new if not found else [lane_of(_vector([*found, *new, *[new[-1]] * (n - len(found) - len(new))]), i)
+                                     for i in range(len(found) + len(new))]
+    return _vector(found if step > 0 else found[::-1])
+
+  def masked_load(self, u: UOp, at: UOp, mask: UOp) -> UOp:
+    """A vector some of whose lanes may not be read: where it lies in memory as a whole (the LOAD's last source) it is read as a
+    whole, and the mask chooses."""
+    zero, dtype = UOp.const(u.dtype, 0), u.dtype.vec(self.width)
+    if u.src[0] in self.written or u.src[0].op is not Ops.DEFINE_GLOBAL: return _load(u, at, mask, self.width)
+    room = ix.sub(ix.node(ix.product(self.shapes[u.src[0]])), self.width)
+    inside = ix.both(ix.ge(at, 0), ix.ge(ix.sub(room, at), 0))
+    if inside is ix.FALSE: return _load(u, at, mask, self.width)
+    whole = _load(u, at, ix.TRUE, self.width) if inside is ix.TRUE else UOp(
+      Ops.LOAD, dtype, (u.src[0], at, mask, zero, inside), u.arg)
+    return UOp.alu(TernaryOps.WHERE, mask, whole, zero, dtype=dtype)
+
+  def beside(self, u: UOp) -> Axis | None:
+    """Of an access whose lanes lie apart, the copied axis whose values lie beside each other, where the copies make vectors as
+    well: a block of both is moved by such vectors and transposed in registers."""
+    if self.lane is None or self.lane not in u.src[1].ranges or gate_of(u) is not ix.TRUE or u.dtype.kind == "b": return None
+    if u.op is not Ops.LOAD and (u.op is not Ops.STORE or isinstance(u.arg, tuple)): return None
+    if self.width & (self.width - 1): return None
+    first: Env = tuple([(a.rng, ix.const(0)) for a in self.copied])
+    def at(env: Env) -> UOp: return self.place(u, env)[0]
+    lanes = self.lanes_of(at(first))
+    if self.contiguous(at(first), lanes): return None
+    for a in self.copied:
+      if a.rng not in u.src[1].ranges or a.kind is not AxisKind.UPCAST: continue
+      if a.known not in (4, 8, 16) or a.known > self.width: continue
+      others = tuple([(r, n) for r, n in first if r is not a.rng])
+      if all(ix.sub(at((*others, (a.rng, ix.const(i)))), at(first)) is ix.const(i) for i in range(a.known)): return a
+    return None
+
+  def transposed_load(self, u: UOp, env: Env, axis: Axis) -> UOp:
+    """A vector of lanes that lie apart, of a block that is loaded by vectors along the copied axis."""
+    known = dict(env)
+    rest = tuple([(r, n) for r, n in env if r is not axis.rng])
+    key = (u, rest)
+    if key not in self.transposed:
+      at = self.lanes_of(self.place(u, (*rest, (axis.rng, ix.const(0))))[0])
+      self.transposed[key] = transposed([_load(u, a, ix.TRUE, axis.known) for a in at], axis.known)
+    return self.transposed[key][known[axis.rng].arg]
+
+  def transposed_store(self, u: UOp, axis: Axis) -> list[UOp]:
+    """The STOREs of vectors along the copied axis, of a block whose lanes lie apart; past the cache only whole lines of it."""
+    out: list[UOp] = []
+    to = u if axis.known * u.dtype.itemsize >= LINE else u.replace(u.src, arg=None)
+    for env in self.envs([a for a in self.copied if a.rng in u.ranges and a is not axis]):
+      at = self.lanes_of(self.place(u, (*env, (axis.rng, ix.const(0))))[0])
+      values = [self.wide(self.value(u.src[2], (*env, (axis.rng, ix.const(i))))) for i in range(axis.known)]
+      out += [_store(to, a, v, ix.TRUE) for a, v in zip(at, transposed(values, self.width))]
+    return out
+
+  def store(self, u: UOp) -> list[UOp]:
+    """The STOREs of all copies: of scalars, of vectors of neighbours, or of lanes one by one. Where a gate is false there is
+    none."""
+    out: list[UOp] = []
+    if (axis := self.beside(u)) is not None: return self.transposed_store(u, axis)
+    for env in self.envs([a for a in self.copied if a.rng in u.ranges]):
+      (at, gate), v = self.place(u, env), self.value(u.src[2], env)
+      if gate is ix.FALSE: continue
+      if isinstance(u.arg, tuple) and u.arg[0] == "add":
+        old = self.load(UOp(Ops.LOAD, u.dtype, (*u.src[:2], *u.src[3:])), env)
+        v = UOp.alu(BinaryOps.ADD, old, v, dtype=u.dtype.vec(max(old.dtype.count, v.dtype.count)))
+      if self.scalar(at, gate) and v.dtype.count == 1:
+        out.append(_store(u, at, v, gate))
+        continue
+      ats = self.lanes_of(at)
+      if u.op is Ops.STORE and self.contiguous(at, ats): out.append(_store(u, ats[0], self.wide(v), self.gate(u, env)))
+      else:
+        lanes = enumerate(zip(ats, self.lanes_of(gate)))
+        out += [_store(u, a, lane_of(v, i), g) for i, (a, g) in lanes if g is not ix.FALSE]
+    return out
+
+  def cache_read(self, u: UOp, env: Env) -> UOp:
+    """An element of the copy: CACHE_READ(index, local array, stores that fill it), with the loops that the stores go through."""
+    load, axes = u.src[0], [self.by_id[i] for i in u.arg]
+    shape = tuple([a.most or a.known for a in axes])
+    vector = self.lane is not None and axes[-1].kind is AxisKind.LANE
+    first: Env = ((self.lane, ix.const(0)),) if self.lane is not None else ()
+    def position(at: Env) -> UOp:
+      known = dict(at)
+      return flat_index(shape, [known.get(a.rng, a.rng) for a in axes])
+    if u not in self.caches:
+      local = UOp.unique(Ops.DEFINE_LOCAL, u.dtype, (), (f"cache{len(self.caches)}", prod(shape), "local"))
+      loops = tuple(a.id for a in axes if a.kind in (AxisKind.LOOP, AxisKind.GRID))
+      if not vector or self.step_of(self.place(load, ())[0]) == 1:
+        fills = [(position((*first, *at)), self.value(load, at)) for at in self.envs([a for a in self.copied if a in axes])]
+        if vector: fills = [(at, self.wide(v)) for at, v in fills]   # one number for all lanes, where none of them is read
+      else:   # element by element: gathered vectors would be much code for what runs once
+        fills, loops = [(position(()), self.at(load, ()))], tuple(a.id for a in axes if a.kind is not AxisKind.LOCAL)
+      self.caches[u] = loops, [local, *[UOp(Ops.STORE, v.dtype, (local, at, v)) for at, v in fills]]
+    loops, array = self.caches[u]
+    return UOp(Ops.CACHE_READ, u.dtype.vec(self.width if vector else 1), (position((*first, *env)), *array), loops)
+
+  # ---- reductions
+
+  def reduce(self, u: UOp, parts: tuple[UOp, ...]) -> UOp:
+    """A REDUCE of the copies of its value over the loops that are left; without loops, the copies combined."""
+    fn, ids = u.arg
+    kinds = {i: self.by_id[i].kind for i in ids}
+    across = self.lane is not None and AxisKind.LANE in kinds.values()
+    if across: parts = tuple(map(self.wide, parts))
+    loops = tuple(i for i in ids if kinds[i] in (AxisKind.LOOP, AxisKind.GRID, AxisKind.TILE))
+    dtype = u.dtype.vec(max(p.dtype.count for p in parts))
+    if fn is BinaryOps.ADD and u.dtype.kind == "f":
+      while len(parts) > MOST_COPIES: parts = tuple([self.pair(fn, parts[i:i + 2], dtype) for i in range(0, len(parts), 2)])
+    if loops: total = UOp(Ops.REDUCE, dtype, parts, (fn, loops))
+    else:
+      total = parts[0]
+      for p in parts[1:]: total = UOp.alu(fn, total, p, dtype=dtype)
+    return across_lanes(total, fn) if across else total
+
+  @staticmethod
+  def pair(fn: BinaryOps, parts: Sequence[UOp], dtype: DType) -> UOp:
+    """One or two copies combined."""
+    return parts[0] if len(parts) == 1 else UOp.alu(fn, *parts, dtype=dtype)
+
+
+def _compares_indices(u: UOp) -> bool:
+  return u.op is Ops.ALU and u.dtype is dtypes.bool and all(s.dtype is dtypes.index for s in u.src)
+
+
+def _vector(xs: list[UOp]) -> UOp: return UOp(Ops.VECTORIZE, xs[0].dtype.vec(len(xs)), tuple(xs))
+
+
+def _load(u: UOp, at: UOp, gate: UOp, count: int = 1) -> UOp:
+  """A LOAD of ``count`` elements from a flat index, 0 where the gate is false."""
+  zero = UOp.const(u.dtype, 0)
+  if gate is ix.FALSE: return zero
+  return UOp(Ops.LOAD, u.dtype.vec(count), (u.src[0], at) if gate is ix.TRUE else (u.src[0], at, gate, zero), u.arg)
+
+
+def _store(u: UOp, at: UOp, v: UOp, gate: UOp) -> UOp:
+  src = (u.src[0], at, v) if gate is ix.TRUE else (u.src[0], at, v, gate)
+  return UOp(u.op, v.dtype, src, u.arg if isinstance(u.arg, str) else None)
+
+
+def lane_of(v: UOp, i: int) -> UOp:
+  """One element of a vector; a scalar stands for all of its lanes."""
+  if v.dtype.count == 1: return v
+  return v.src[i] if v.op is Ops.VECTORIZE else UOp(Ops.GEP, v.dtype.scalar(), (v,), i)
+
+
+def is_spaced(step: int | None, width: int) -> bool:
+  """Whether lanes so many elements apart are taken from whole vectors."""
+  return step is not None and width & (width - 1) == 0 and (step == -1 or 2 <= abs(step) <= SPACED)
+
+
+def transposed(rows: list[UOp], columns: int) -> list[UOp]:
+  """The columns of a block, of which each vector is a row: all numbers are powers of two.
+
+  Interleaving the first half of all elements with the second moves the highest bit of an element's number to the lowest place;
+  after as many times as the rows' numbers have bits, elements stand column by column.
+  """
+  n, width = len(rows), rows[0].dtype.count
+  for _ in range(n.bit_length() - 1):
+    pairs = [(a, b) for a, b in zip(rows[:n // 2], rows[n // 2:])]
+    both = [[lane_of(v, i) for i in range(width) for v in pair] for pair in pairs]
+    rows = [_vector(part) for lanes in both for part in (lanes[:width], lanes[width:])]
+  if n == width: return rows
+  flat = [(v, i) for v in rows for i in range(width)]
+  return [_vector([lane_of(v, i) for v, i in flat[c * n:(c + 1) * n]]) for c in range(columns)]
+
+
+def across_lanes(v: UOp, fn: BinaryOps) -> UOp:
+  """The lanes of a vector joined pairwise."""
+  xs = [lane_of(v, i) for i in range(v.dtype.count)]
+  while len(xs) > 1:
+    half = len(xs) // 2
+    xs = [UOp.alu(fn, xs[i], xs[i + half]) for i in range(half)] + xs[2 * half:]
+  return xs[0]
+
+
+def expand(kernel: Kernel) -> tuple[UOp, ...]:
+  """Copies of UPCAST and UNROLL axes, vectors of LANE axes, one flat index a buffer: y[a0, a1:2 UPCAST] -> y[2*a0], y[2*a0 +
+  1]."""
+  e = Expander(kernel)
+  return tuple(out for s in kernel.body for out in (e.store(s) if s.op in EFFECTS else [e.value(s)]))

@@ -1,0 +1,233 @@
+"""Pass: the expanded statements of a part -> the same with loops: each phase of reductions its LOOP, each REDUCE its accumulator.
+
+    STORE(y, a0, REDUCE(LOAD(x, a0*4 + a1), ADD, (a1,)))   ->   acc = 0; LOOP(0, 4); PHI(acc, acc + LOAD(x, gidx0*4 + loop));
+    STORE(y, gidx0, phi)
+
+Nothing has an order yet: a node knows in which loops it stands, and what its value varies with.
+"""
+from __future__ import annotations
+
+import itertools
+from typing import Sequence, Union
+
+from .. import index as ix
+from ..index.rewrite import fold
+from ..ir.dtype import dtypes
+from ..ir.errors import OptError
+from ..ir.functions import identity
+from ..ir.uop import BinaryOps, Ops, UOp, prod, repeated, toposort
+from ..kernel import EFFECTS, Axis, AxisKind, Kernel
+from ..kernel.accesses import ids_of
+
+Loops = frozenset[UOp]
+NONE: Loops = frozenset()
+Env = dict[int, UOp]      # axis -> its LOOP
+Phase = Union[int, UOp]   # which loops over an axis are one: those of a phase of reductions, or those that fill a local array
+
+
+def positions(kernel: Kernel) -> dict[int, UOp]:
+  """GRID and LOCAL axes from the program's position: the last axis is dimension 0; more than three share dimension 2."""
+  out: dict[int, UOp] = {}
+  for kind, letter in ((AxisKind.GRID, "g"), (AxisKind.LOCAL, "l")):
+    axes = kernel.of_kind(kind)[::-1]
+    for d, a in enumerate(axes[:2]): out[a.id] = UOp(Ops.SPECIAL, dtypes.index, (), (letter, d, a.size))
+    at = UOp(Ops.SPECIAL, dtypes.index, (), (letter, 2, ix.product(a.size for a in axes[2:])))
+    for a in axes[2:]: out[a.id], at = ix.mod(at, a.size), ix.fdiv(at, a.size)
+  return out
+
+
+class LoopNest:
+  """The roots of an expanded part with loops and accumulators (``out``), and for every node the loops that it stands in
+  (``inside``)."""
+
+  def __init__(self, kernel: Kernel, roots: tuple[UOp, ...]):
+    self.kernel = kernel
+    self.axes = {a.id: a for a in kernel.axes}
+    self.order: dict[UOp, tuple[int, int, int]] = {}            # loop -> place in the nesting
+    self.loops: dict[tuple[int, Phase, Loops], UOp] = {}        # (axis, phase, surrounding loops) -> LOOP
+    self.part: dict[UOp, tuple[Phase, int, int]] = {}           # loop -> phase, the axis that its own is a part of, its own
+    self.inside: dict[UOp, Loops] = {}                          # the loops that a linear node stands in
+    self.varies: dict[UOp, Loops] = {}                          # the loops that its value varies with
+    self.after: dict[UOp, tuple[UOp, ...]] = {}                 # nodes that must come before, beside the sources
+    self.step: dict[UOp, int] = {}                              # the copy of a reduced axis that a node first serves
+    self.phase: dict[UOp, int] = {}
+    for u in toposort(roots): self.phase[u] = max((self.phase[s] for s in u.src), default=0) + (u.op is Ops.REDUCE)
+    self.free = self._free(roots)                               # the axes that a node depends on, where sizes do too
+    self.special = positions(kernel)
+    self.locals = [a for a in kernel.of_kind(AxisKind.LOCAL) if a.known > 1]
+    self.barriers: dict[tuple[tuple[UOp, ...], Loops], UOp] = {}
+    self.memo: dict[tuple[UOp, frozenset[tuple[int, UOp]]], UOp] = {}
+    self.final = 1 + max(self.phase[s] for s in roots)
+    self.out = [self.lower_store(s) if s.op in EFFECTS else self.lower(s, {}) for s in roots]
+
+  # ---- axes
+
+  def _free(self, roots: tuple[UOp, ...]) -> dict[UOp, Loops]:
+    """The axes that each node depends on: those of its value, and those that the sizes of loops beneath it need. Empty where no
+    size needs one: then it is ``UOp.ranges``."""
+    needs = {a.id: a.size.ranges for a in self.kernel.axes if isinstance(a.size, UOp) and a.size.ranges}
+    found: dict[UOp, Loops] = {}
+    for u in toposort(roots) if needs else ():
+      own = u.ranges.union(*(found[s] for s in u.src))
+      if u.op is Ops.REDUCE:
+        own = own.union(*(needs.get(i, NONE) for i in u.arg[1]))
+        own -= frozenset([self.axes[i].rng for i in u.arg[1]])
+      found[u] = own
+    return found
+
+  def ranges(self, u: UOp) -> Loops:
+    """The axes that a node depends on."""
+    return self.free.get(u, u.ranges)
+
+  def loop(self, id: int, phase: Phase, outer: Loops, env: Env, items: Axis | None = None) -> UOp:
+    """The loop over an axis in a phase (or, for the array of a CACHE_READ, the one that fills it) inside other loops, those of
+    ``env`` among them. The work-items of ``items`` share its values."""
+    key = (id, phase, outer)
+    found = self.loops.get(key)
+    if found is None:
+      axis = self.axes[id]
+      start, step = ix.const(0), axis.programs
+      if axis.programs: start = UOp(Ops.SPECIAL, dtypes.index, (), ("g", 0, step))
+      elif items is not None: start, step = self.special[items.id], items.known
+      end = ix.node(axis.size)
+      if end.ranges: end = self.lower(end, env)
+      bounds = tuple(map(self._track, (start, end, *[ix.const(step)] * (step > 0))))
+      found = self.loops[key] = UOp.unique(Ops.LOOP, dtypes.index, bounds, "flatten" if axis.programs else None)
+      self.inside[found] = self.varies[found] = outer | {found}
+      self.part[found] = (phase, id if axis.rest_of is None else axis.rest_of, id)
+      # surrounding loops come first
+      self.order[found] = (len(outer), -1 if isinstance(phase, UOp) else phase, self.kernel.axes.index(axis))
+    return found
+
+  def apart(self, a: UOp, b: UOp) -> bool:
+    """Whether two nodes stand in loops over different parts of one axis, in one phase: neither has to come before the other."""
+    parts = {self.part[l][:2]: self.part[l][2] for l in self.inside[a]}
+    return any(parts.get(self.part[l][:2], self.part[l][2]) != self.part[l][2] for l in self.inside[b])
+
+  def nest(self, u: UOp, env: Env) -> tuple[Env, list[UOp], Loops]:
+    """The loops that the sources of a node stand in: the LOOP of each axis, those of its own, and the ones around these.
+
+    Of a REDUCE, loops over the axes that it binds (TILE axes have none); of a CACHE_READ, those that fill its array.
+    """
+    axes: tuple[int, ...]
+    phase: Phase
+    if u.op is Ops.REDUCE:
+      axes, phase, ranges = tuple([i for i in u.arg[1] if not self.is_tile(i)]), self.phase[u], self.ranges(u)
+    elif u.op is Ops.CACHE_READ: axes, phase, ranges = u.arg, u.src[1], NONE.union(*(f.ranges for f in u.src[2:]))
+    else: return env, [], NONE
+    outer = NONE.union(*(self.varies[env[r.arg[0]]] for r in ranges if r.arg[0] in env and r.arg[0] not in axes))
+    inner, loops = dict(env), list[UOp]()
+    items = [a for a in self.locals if a.rng not in ranges] if u.op is Ops.CACHE_READ else []   # who would copy the same
+    for i, a in itertools.zip_longest(axes, items[:len(axes)]):
+      inner[i] = self.loop(i, phase, outer.union(loops), inner, a)
+      loops.append(inner[i])
+    return inner, loops, outer
+
+  def is_tile(self, id: int) -> bool:
+    """Whether all values of an axis are taken at once, as a block."""
+    return self.axes[id].kind is AxisKind.TILE
+
+  # ---- nodes
+
+  def lower_store(self, u: UOp) -> UOp:
+    """Output LOOP axes get their loops: those that no reduction binds surround everything, the bound ones the last phase."""
+    env: Env = {}
+    outer: Loops = NONE
+    ranges = ids_of(u)
+    for a in sorted(self.kernel.of_kind(AxisKind.LOOP), key=lambda a: a.id in self.kernel.bound):
+      if a.id in ranges:
+        env[a.id] = self.loop(a.id, self.final if a.id in self.kernel.bound else 0, outer, env)
+        outer |= {env[a.id]}
+    return self.lower(u, env)
+
+  def lower(self, root: UOp, env: Env) -> UOp:
+    """``root`` with axes replaced by loops and positions."""
+    def key(u: UOp, e: Env) -> tuple[UOp, frozenset[tuple[int, UOp]]]:
+      return (u, frozenset((r.arg[0], e[r.arg[0]]) for r in self.ranges(u) if r.arg[0] in e))
+    stack = [(root, env)]
+    while stack:   # sources first: graphs are deeper than Python's stack
+      u, e = stack[-1]
+      k = key(u, e)
+      if k in self.memo:
+        stack.pop()
+        continue
+      inner, loops, outer = self.nest(u, e)
+      position = 1 if u.op is Ops.CACHE_READ else 0   # the first source: where to read, which the loops do not go through
+      at = [*((s, e) for s in u.src[:position]), *((s, inner) for s in u.src[position:])]
+      missing = [x for x in at if key(*x) not in self.memo]
+      if missing:
+        stack.extend(missing)
+        continue
+      src = tuple([self.memo[key(*x)] for x in at])
+      if u.op is Ops.REDUCE: self.memo[k] = self.reduce(u, src, loops, outer)
+      elif u.op is Ops.CACHE_READ: self.memo[k] = self.cache_read(u, src, outer)
+      else: self.memo[k] = self.node(u, src, e)
+    return self.memo[key(root, env)]
+
+  def node(self, u: UOp, src: tuple[UOp, ...], env: Env) -> UOp:
+    """A node without loops of its own."""
+    if u.op is Ops.RANGE:
+      i = u.arg[0]
+      if i in env: return env[i]
+      if i in self.special: return self._track(self.special[i])
+      if self.is_tile(i): return self._track(u)   # the node stands for a block
+      raise OptError(f"axis a{i} has kind {self.axes[i].kind}, which this target does not take")
+    new = u.replace(src)
+    folded = fold(new) if src != u.src else None
+    return self._track(folded or new)
+
+  def _track(self, u: UOp) -> UOp:
+    """Note the loops of a node: those that its sources vary with."""
+    if u in self.varies: return u
+    for n in toposort((u,), stop=self.varies.__contains__):
+      if n not in self.varies: self.inside[n] = self.varies[n] = NONE.union(*(self.varies[s] for s in n.src))
+    return u
+
+  def over_tiles(self, fn: BinaryOps, value: UOp, tiles: list[int]) -> UOp:
+    """A block reduced over TILE axes; those that the value does not vary along only say how often it counts."""
+    there = ids_of(value)
+    over = tuple(i for i in tiles if i in there)
+    if over: value = UOp(Ops.REDUCE, value.dtype, (value,), (fn, over))
+    return self._track(repeated(fn, value, prod(self.axes[i].known for i in tiles if i not in there)))
+
+  def reduce(self, u: UOp, parts: Sequence[UOp], loops: list[UOp], outer: Loops) -> UOp:
+    """acc = identity; for ..: acc = value + acc. Over TILE axes it stays a REDUCE, of a block."""
+    fn, bound = u.arg
+    if tiles := [i for i in bound if self.is_tile(i)]: parts = [self.over_tiles(fn, p, tiles) for p in parts]
+    if not loops:
+      whole = parts[0]
+      for p in parts[1:]: whole = self._track(UOp.alu(fn, whole, p, dtype=u.dtype))
+      return whole
+    acc = UOp.unique(Ops.DEFINE_ACC, u.dtype, (), identity(fn, u.dtype))
+    self.inside[acc], self.varies[acc] = outer, outer.union(loops)
+    total = acc
+    for j, p in enumerate(parts):
+      total = UOp.alu(fn, p, acc, dtype=u.dtype) if total is acc else UOp.alu(fn, total, p, dtype=u.dtype)
+      # accumulators advance together: what the j-th copy reads is used by all of them before the next is loaded
+      for n in toposort((total,), stop=self.step.__contains__): self.step.setdefault(n, j)
+      self.inside[total] = self.varies[total] = self.varies[p] | self.varies[acc]
+    phi = UOp.unique(Ops.PHI, u.dtype, (acc, total, *loops))
+    self.inside[phi], self.varies[phi] = outer.union(loops), outer
+    return phi
+
+  def cache_read(self, u: UOp, src: tuple[UOp, ...], outer: Loops) -> UOp:
+    """for ..: local[..] = value; then reads of it. Work-items wait for each other before the array is filled anew, and before it
+    is read."""
+    at, local, *fills = src
+    out = UOp(Ops.LOAD, u.dtype, (local, at))
+    self.inside[out] = self.varies[out] = self.varies[at] | outer
+    self.after[out] = (self.filled(tuple(fills), outer),) if self.locals else tuple(fills)
+    return out
+
+  def filled(self, fills: tuple[UOp, ...], outer: Loops) -> UOp:
+    """The BARRIER behind the STOREs that fill an array. Another comes before them; all stand in the same loops, also what is the
+    same in each iteration."""
+    key = (fills, outer)
+    if key not in self.barriers:
+      before, behind = UOp.unique(Ops.BARRIER, dtypes.bool), UOp.unique(Ops.BARRIER, dtypes.bool)
+      self.inside[before] = self.inside[behind] = outer
+      stores = [UOp.unique(f.op, f.dtype, f.src, f.arg) for f in fills]
+      for f, s in zip(fills, stores): self.inside[s], self.after[s] = self.inside[f] | outer, (before,)
+      self.after[behind] = tuple(stores)
+      self.barriers[key] = behind
+    return self.barriers[key]

@@ -1,0 +1,85 @@
+"""A kernel cut into what is lowered together: *parts*, in the order in which they run, between the marks of loops and branches.
+
+A plain kernel is one part. Of a kernel whose statements have an order each statement is one: a small kernel with axes of its own,
+in which the program's position and the axes of the loops that it stands in are SPECIAL nodes. Opts are chosen for each part.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Callable, Iterable, Iterator, Union
+
+from ..ir.dtype import dtypes
+from ..ir.uop import Ops, UOp
+from ..kernel import Axis, Kernel
+from ..opts import Opt, Opts
+
+
+@dataclass(frozen=True)
+class Part:
+  """Statements that run at once, or one value that a mark asks for (the body is not a STORE then). ``roots``: its body, once
+  expanded."""
+  kernel: Kernel
+  roots: tuple[UOp, ...] = ()
+
+
+@dataclass(frozen=True)
+class Mark:
+  """LOOP, WHILE, BREAK, IF, ELSE, or the end of one; ``values`` are its sources (start and end of a LOOP, a condition). ``axis``:
+  of a LOOP."""
+  op: Ops
+  values: tuple[Part, ...] = ()
+  axis: Axis | None = None
+
+  @staticmethod
+  def index(axis: Axis) -> UOp:
+    """What stands for the axis of a LOOP in the parts inside."""
+    return UOp(Ops.SPECIAL, dtypes.index, (), ("for", axis.id, axis.size))
+
+  def __str__(self) -> str:
+    of = f" a{self.axis.id}:{self.axis.size}" if self.axis is not None else ""
+    return self.op.name + of
+
+
+Item = Union[Part, Mark]
+
+
+@dataclass(frozen=True)
+class Parts:
+  """A kernel as parts. ``kernel`` is the whole one, before Opts if it is in several parts."""
+  kernel: Kernel
+  items: tuple[Item, ...]
+
+  @staticmethod
+  def of(kernel: Kernel) -> Parts:
+    """A plain kernel as its one part."""
+    return Parts(kernel, (Part(kernel),))
+
+  def all(self) -> Iterator[Part]:
+    """Every part, those of marks too."""
+    for item in self.items: yield from (item,) if isinstance(item, Part) else item.values
+
+  @property
+  def needs(self) -> tuple[UOp, ...]:
+    """The conditions on run-time sizes under which it may be launched."""
+    return tuple(dict.fromkeys([c for k in (self.kernel, *[p.kernel for p in self.all()]) for c in k.needs]))
+
+  @property
+  def opts(self) -> tuple[Opts, ...]:
+    """The Opts of each part."""
+    return tuple([p.kernel.applied for p in self.all()])
+
+  def after(self, opts: Iterable[Iterable[Opt]]) -> Parts:
+    """With a list of Opts applied to each part, in the order of ``all``. Raises OptError where one does not apply."""
+    lists = iter(opts)
+    def one(part: Part) -> Part:
+      kernel = part.kernel
+      for o in next(lists): kernel = o.apply(kernel)
+      return replace(part, kernel=kernel)
+    out = self.map(one)
+    return Parts.of(next(out.all()).kernel) if self.kernel.plain else out
+
+  def map(self, fn: Callable[[Part], Part]) -> Parts:
+    """With every part replaced."""
+    return replace(
+      self, items=tuple([fn(x) if isinstance(x, Part) else replace(x, values=tuple(map(fn, x.values))) for x in self.items])
+    )

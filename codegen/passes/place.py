@@ -1,0 +1,233 @@
+"""Pass: parts with loops -> one list of UOps, every node in the innermost loop or branch that it depends on.
+
+:func:`in_order` puts the nodes of one part in order; :class:`Writer` puts parts one after the other: index arithmetic as far out
+as it can stand, once; what touches memory that the kernel writes exactly where its statement stands.
+"""
+from __future__ import annotations
+
+import heapq
+import itertools
+from dataclasses import dataclass, field
+from typing import Iterable, Union
+
+from ..ir.dtype import dtypes
+from ..ir.target import Target
+from ..ir.uop import Ops, UOp, prod, toposort
+from ..kernel import EFFECTS, is_variable
+from ..kernel.linear import UOpList
+from .loops import LoopNest
+from .parts import Mark, Part, Parts
+
+# what stands first in a list, in this order
+_FIRST = (Ops.DEFINE_GLOBAL, Ops.SIZE, Ops.DEFINE_LOCAL, Ops.SPECIAL, Ops.DEFINE_ACC, Ops.CONST)
+FIRST = {op: n for n, op in enumerate(_FIRST, -len(_FIRST))}
+
+
+def in_order(nest: LoopNest) -> UOpList:
+  """The nodes of one part, each in its innermost loop: loop by loop a topological sort with priorities."""
+  nodes = toposort([*(u for before in nest.after.values() for u in before), *nest.out])
+  loads: dict[UOp, list[UOp]] = {}
+  for u in nodes:
+    if u.op is Ops.LOAD: loads.setdefault(u.src[0], []).append(u)
+  for u in nodes:   # what is read of a parameter that the part also writes is the old contents
+    if u.op is Ops.STORE and u.src[0].op is Ops.DEFINE_GLOBAL and u.src[0] in loads:
+      nest.after[u] = tuple([x for x in loads[u.src[0]] if not nest.apart(u, x)])
+
+  # the tree of loops: a loop stands in all that some node stands in together with it, and that come before it in the nesting
+  loops = sorted((u for u in nodes if u.op is Ops.LOOP), key=nest.order.__getitem__)
+  number = {l: i for i, l in enumerate(loops)}
+  def innermost(ls: Iterable[UOp]) -> UOp | None: return max(ls, key=number.__getitem__, default=None)
+  outer: dict[UOp, set[UOp]] = {l: set() for l in loops}
+  for u in nodes:
+    for l in nest.inside[u]: outer[l].update(x for x in nest.inside[u] if number[x] < number[l])
+  parent: dict[UOp, UOp | None] = {}
+  for l in reversed(loops):
+    p = parent[l] = innermost(outer[l])
+    if p is not None: outer[p] |= outer[l] - {p}
+
+  # the path to each node: the loops that it stands in, outermost first, and itself
+  path: dict[UOp | None, tuple[UOp, ...]] = {None: ()}
+  for l in loops: path[l] = (*path[parent[l]], l)
+  members: dict[UOp | None, list[UOp]] = {l: [] for l in (None, *loops)}
+  for u in nodes:
+    block = parent[u] if u.op is Ops.LOOP else innermost(nest.inside[u])
+    members[block].append(u)
+    path[u] = (*path[block], u)
+
+  # a node waits for its sources; where their paths part, a loop stands for all that is in it
+  waits: dict[UOp, set[UOp]] = {u: set() for u in nodes}
+  users: dict[UOp, list[UOp]] = {u: [] for u in nodes}
+  for u in nodes:
+    for s in (*u.src, *nest.after.get(u, ())):
+      first, then = next(((x, y) for x, y in zip(path[s], path[u]) if x is not y), (u, u))
+      if first is not then and first not in waits[then]:
+        waits[then].add(first)
+        users[first].append(then)
+
+  rank = {u: i for i, u in enumerate(nodes)}
+  def priority(u: UOp) -> tuple[int, int, int, int]:
+    if u.op in (Ops.LOOP, Ops.PHI): return (1 if u.op is Ops.LOOP else 3, 0, 0, rank[u])
+    return (FIRST.get(u.op, 0), nest.step.get(u, 0), u.arg[0] if u.op is Ops.DEFINE_GLOBAL else 0, rank[u])
+  out = UOpList()
+  def emit(block: UOp | None) -> None:
+    heap = [priority(u) for u in members[block] if not waits[u]]
+    heapq.heapify(heap)
+    while heap:
+      u = nodes[heapq.heappop(heap)[-1]]
+      out.append(u)
+      if u.op is Ops.LOOP:
+        emit(u)
+        out.append(UOp.unique(Ops.ENDLOOP, u.dtype, (u,)))
+      for v in users[u]:
+        waits[v].discard(u)
+        if not waits[v]: heapq.heappush(heap, priority(v))
+  emit(None)
+  assert len(out) == len(nodes) + len(loops), "nodes wait for each other"
+  return out
+
+
+@dataclass
+class Block:
+  """What stands in a loop or a branch, while it is open."""
+  opener: UOp | None = None                                 # LOOP, WHILE or IF; None at the top
+  nodes: list[Union[UOp, Block]] = field(default_factory=list)
+  available: dict[UOp, UOp] = field(default_factory=dict)   # a node as it would be interned -> the one that stands here
+  inner: int = 0                                            # where the last block inside begins, before which hoisted nodes go
+
+
+class Writer:
+  """A linear program while it is written: a tree of blocks, each with its nodes and the expressions that are available there."""
+
+  def __init__(self, parts: Parts, private: int) -> None:
+    self.private = private                               # bytes from which on a variable is local memory
+    self.written = {s.src[0] for part in parts.all() for s in part.kernel.effects}
+    self.names: set[str] = {v.arg[0] for part in parts.all() for v in part.kernel.variables}
+    self.arrays: dict[UOp, UOp] = {}                     # variables and arrays of CACHE_READs -> as they stand in the list
+    self.values: dict[UOp, UOp] = {}                     # what stands for a loop's axis in a part -> the LOOP
+    self.blocks = [Block()]                              # the open ones
+    self.depths: dict[UOp, int] = {}                     # every node that stands in the list -> how many blocks it is in
+
+  @property
+  def depth(self) -> int: return len(self.blocks) - 1
+
+  def pure(self, u: UOp, src: tuple[UOp, ...], hoist: bool) -> UOp:
+    """A node without effect: a common subexpression that stands in an open block, or a new node, with ``hoist`` as far out as its
+    sources allow."""
+    like = UOp(u.op, u.dtype, src, u.arg)
+    for block in reversed(self.blocks):
+      if like in block.available: return block.available[like]
+    new = UOp.unique(u.op, u.dtype, src, u.arg) if like in self.depths else like
+    depth = max((self.depths[s] for s in src), default=0) if hoist else self.depth
+    self.blocks[depth].available[like] = new
+    return self._place(new, depth)
+
+  def unique(self, u: UOp, src: tuple[UOp, ...]) -> UOp:
+    """A unique node (not interned), which stands here."""
+    return self._place(UOp.unique(u.op, u.dtype, src, u.arg), self.depth)
+
+  def _place(self, new: UOp, depth: int) -> UOp:
+    block = self.blocks[depth]
+    if depth == self.depth: block.nodes.append(new)
+    else:
+      block.nodes.insert(block.inner, new)
+      block.inner += 1
+    self.depths[new] = self.depths[new.src[0]] if new.op is Ops.PHI else depth
+    return new
+
+  def part(self, part: Part) -> UOp | None:
+    """Put the nodes of a part here; gives what its last root became, None where no root is left (a gate that is never true)."""
+    if not part.roots: return None
+    nest = LoopNest(part.kernel, part.roots)
+    base = self.depth
+    new: dict[UOp, UOp] = {}
+    for u in in_order(nest):
+      if u in self.values: new[u] = self.values[u]
+      elif u.op is Ops.DEFINE_LOCAL: new[u] = self.array(u)
+      else:
+        src = tuple([new[s] for s in u.src])
+        if u.op is Ops.LOOP: new[u] = self.open(UOp.unique(u.op, u.dtype, src, u.arg))
+        elif u.op is Ops.ENDLOOP: self.close(UOp.unique(u.op, u.dtype, src))
+        elif u.op in (*EFFECTS, Ops.DEFINE_ACC, Ops.PHI, Ops.BARRIER): new[u] = self.unique(u, src)
+        elif u.op is not Ops.LOAD: new[u] = self.pure(u, src, self.depth == base)
+        elif u.src[0] in self.written or u.src[0].op is Ops.DEFINE_LOCAL: new[u] = self.unique(u, src)   # what it reads changes
+        else: new[u] = self.pure(u, src, False)
+    return new[nest.out[-1]]
+
+  def mark(self, mark: Mark) -> None:
+    """Begin or end a loop or a branch."""
+    values = tuple([v for v in map(self.part, mark.values) if v is not None])
+    dtype = dtypes.index if mark.op in (Ops.LOOP, Ops.ENDLOOP) else dtypes.bool
+    opener = self.blocks[-1].opener
+    if mark.op in (Ops.LOOP, Ops.WHILE, Ops.IF):
+      opened = self.open(UOp.unique(mark.op, dtype, values))
+      if mark.axis is not None: self.values[Mark.index(mark.axis)] = opened
+    elif mark.op is Ops.BREAK: self.unique(UOp(Ops.BREAK, dtype), values)
+    else:
+      assert opener is not None, f"{mark} without what it belongs to"
+      u = UOp.unique(mark.op, dtype, (opener,))
+      if mark.op is Ops.ELSE:
+        self.blocks.pop()
+        self._begin(u, opener)
+      else: self.close(u)
+
+  def array(self, u: UOp) -> UOp:
+    """A variable, or the array of a CACHE_READ, as it stands at the top of the list."""
+    found = self.arrays.get(u)
+    if found is None:
+      name, size, where = u.arg
+      if is_variable(u):
+        size = prod(size)
+        if size * u.dtype.itemsize > self.private: where = "local"
+      else:
+        name = next(n for i in itertools.count() if (n := f"cache{i}") not in self.names)
+        self.names.add(name)
+      found = self.arrays[u] = UOp.unique(Ops.DEFINE_LOCAL, u.dtype, (), (name, size, where))
+      self._place(found, 0)
+    return found
+
+  def open(self, opener: UOp) -> UOp:
+    """``opener`` stands here, what follows inside it."""
+    self.blocks[-1].inner = len(self.blocks[-1].nodes)
+    return self._begin(opener, opener)
+
+  def _begin(self, u: UOp, opener: UOp) -> UOp:
+    block = Block(opener)
+    self.blocks[-1].nodes += [u, block]
+    self.blocks.append(block)
+    self.depths[u] = self.depth
+    return u
+
+  def close(self, end: UOp) -> None:
+    """``end`` ends what is open."""
+    self.blocks.pop()
+    self.blocks[-1].nodes.append(end)
+    self.depths[end] = self.depth
+
+  def list(self) -> UOpList:
+    """Everything in order; params, arrays, positions and constants first, and accumulators that nothing but these stands
+    before."""
+    top = self.blocks[0].nodes
+    start = next((i for i, u in enumerate(top) if isinstance(u, Block) or u.op not in FIRST), len(top))
+    moved = [u for u in top[start:] if isinstance(u, UOp) and u.op in FIRST and u.op is not Ops.DEFINE_ACC]
+    head = [u for u in (*top[:start], *moved) if isinstance(u, UOp)]
+    out = UOpList(sorted(head, key=lambda u: (FIRST[u.op], u.arg[0] if u.op is Ops.DEFINE_GLOBAL else 0)))
+    done = set(moved)
+    todo = top[start:][::-1]
+    while todo:
+      u = todo.pop()
+      if isinstance(u, Block): todo.extend(u.nodes[::-1])
+      elif u not in done: out.append(u)
+    return out
+
+
+def place(parts: Parts, target: Target | None = None) -> UOpList:
+  """Loops and accumulators for reductions, every node in the innermost loop that it depends on: REDUCE -> DEFINE_ACC, LOOP, ..,
+  PHI, ENDLOOP."""
+  target = target or Target("none")
+  writer = Writer(parts, target.private_memory)
+  for p in parts.kernel.params: writer.pure(p.uop, (), True)
+  for size in parts.kernel.sizes: writer.pure(UOp(Ops.SIZE, dtypes.index, (), size), (), True)
+  for item in parts.items:
+    if isinstance(item, Part): writer.part(item)
+    else: writer.mark(item)
+  return writer.list()

@@ -1,0 +1,252 @@
+"""Pass: a kernel whose statements have an order -> parts, one a statement.
+
+    FOR(n, STORE(t, SCAN(x)), STORE(y, t * 2))   ->   LOOP, run = 0, LOOP, run = run + x, t = run, ENDLOOP, y = t * 2, ENDLOOP
+
+Regions become marks. In a statement the program's position and the axes of the FORs that it stands in are scalars: SPECIAL nodes.
+A SCAN becomes a loop, a SORT the rank of every element; what is read elsewhere than it is written is read before; where a tile
+may hang over an edge there is a version without masks for those that do not.
+"""
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Callable, Iterable, Sequence, Union
+
+from .. import index as ix
+from ..index.rewrite import substitute
+from ..index.sizes import Dim
+from ..ir.config import config
+from ..ir.dtype import DType, dtypes
+from ..ir.errors import OptError
+from ..ir.functions import identity
+from ..ir.target import Target
+from ..ir.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
+from ..kernel import EFFECTS, Axis, AxisKind, Kernel, Variable, inner, is_variable
+from ..kernel.accesses import gate_of, ids_of
+from ..opts.axes import seen_by
+from .loops import positions
+from .parts import Item, Mark, Part, Parts
+from .tiles import without_true_gates
+
+Work = Union[UOp, Callable[[], None]]   # a statement, or what ends a region
+COPIED = (AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE, AxisKind.LOCAL)
+
+
+def cut(kernel: Kernel, target: Target | None = None) -> Parts:
+  """A kernel as parts: one for each statement, with marks for FOR, WHILE and IF; a plain kernel is one part. SCAN -> a loop, SORT
+  -> ranks.
+
+  For a target with blocks (``target.blocks``) TILE axes, SCAN and SORT stay.
+  """
+  if kernel.plain: return Parts.of(kernel)
+  out = _Statements(kernel, target)
+  out.body(kernel.body)
+  return Parts(kernel, tuple(out.items))
+
+
+def chooses(target: Target | None) -> bool:
+  """Whether Opts are chosen for the statements of a kernel."""
+  return not (config.noopt or target is None or target.blocks or target.lanes == 1 or target.locals)
+
+
+class _Statements:
+  """Cuts one kernel into ``items``, in order."""
+
+  def __init__(self, kernel: Kernel, target: Target | None):
+    self.kernel = kernel
+    self.keeps_blocks = bool(target is not None and target.blocks)
+    self.chooses = chooses(target)
+    self.axes = {a.id: a for a in kernel.axes}
+    position = positions(kernel)
+    self.scalars: dict[UOp, UOp] = {a.rng: position[a.id] for a in kernel.axes if a.id in position and a.size != 1}
+    self.names: set[str] = {v.arg[0] for v in kernel.variables}
+    self.items: list[Item] = []
+
+  def mark(self, op: Ops, *values: Part, axis: Axis | None = None) -> None: self.items.append(Mark(op, values, axis))
+
+  # ---- regions
+
+  def body(self, statements: Iterable[UOp]) -> None:
+    """Go through statements, and what regions among them have: a region gives what is to be done for it, in order."""
+    regions = {Ops.FOR: self.loop, Ops.WHILE: self.while_, Ops.IF: self.branch}
+    todo: list[Work] = [*statements]
+    todo.reverse()
+    while todo:
+      s = todo.pop()
+      if not isinstance(s, UOp): s()
+      elif s.op in EFFECTS: self.effect(s)
+      elif s.op in regions: todo.extend(regions[s.op](s)[::-1])
+      else: raise OptError(f"{s.op} is no statement")
+
+  def loop(self, s: UOp) -> Sequence[Work]:
+    """FOR -> LOOP .. ENDLOOP"""
+    axis = self.axes[s.arg]
+    end = s.src[0]
+    if end.op is Ops.CONST and end.arg <= 0: return ()
+    if end.op is Ops.CONST and axis.size == 1: return s.src[1:]
+    self.mark(Ops.LOOP, self.value(ix.const(0)), self.value(ix.least(end, axis.size)), axis=axis)
+    outside = self.scalars
+    if axis.size != 1: self.scalars = {**outside, axis.rng: Mark.index(axis)}
+    def end_loop() -> None:
+      self.scalars = outside
+      self.mark(Ops.ENDLOOP)
+    return (*s.src[1:], end_loop)
+
+  def while_(self, s: UOp) -> Sequence[Work]:
+    """WHILE -> WHILE, the condition, BREAK, .. ENDWHILE"""
+    self.mark(Ops.WHILE)
+    self.mark(Ops.BREAK, self.value(s.src[0]))
+    return (*s.src[1:], lambda: self.mark(Ops.ENDWHILE))
+
+  def branch(self, s: UOp) -> Sequence[Work]:
+    """IF -> IF .. [ELSE ..] ENDIF"""
+    condition, (yes, no) = s.src[0], inner(s)
+    if condition.op is Ops.CONST: return yes if condition.arg else no
+    if not yes: condition, yes, no = UOp.alu(UnaryOps.NOT, condition), no, ()
+    self.mark(Ops.IF, self.value(condition))
+    other: Sequence[Work] = (lambda: self.mark(Ops.ELSE), *no) if no else ()
+    return (*yes, *other, lambda: self.mark(Ops.ENDIF))
+
+  # ---- effects
+
+  def effect(self, s: UOp) -> None:
+    """A STORE or ATOMIC, by way of other statements where one will not do."""
+    value = s.src[2]
+    if value.op in (Ops.SCAN, Ops.SORT):
+      axis = self.axes[value.arg[1 if value.op is Ops.SCAN else 0]]
+      if axis.rng not in value.ranges: s = with_value(s, value.src[0])   # one element
+      elif not self.keeps_blocks: return self.scan(s, axis) if value.op is Ops.SCAN else self.sort(s, axis)
+    s, = substitute((s,), self.scalars)
+    if not self.keeps_blocks:
+      loads, whole = before(s)
+      s, = substitute((s,), {u: self.materialize(u) for u in loads})
+      if whole: s = with_value(s, self.materialize(s.src[2]))
+    self.store(s)
+
+  def store(self, s: UOp) -> None:
+    """Where a tile may hang over an edge, most do not: IF whole .. without masks, ELSE .. as it is."""
+    whole = whole_tiles(s) if s.op is Ops.STORE and self.chooses else {}
+    condition = ix.both(*whole.values())
+    if not whole or condition is ix.FALSE:
+      self.items.append(self.part(s))
+      return
+    self.mark(Ops.IF, self.part(condition))
+    self.items.append(self.part(without_true_gates(substitute((s,), dict.fromkeys(whole, ix.TRUE)))[0]))
+    self.mark(Ops.ELSE)
+    self.items.append(self.part(s))
+    self.mark(Ops.ENDIF)
+
+  def materialize(self, value: UOp) -> UOp:
+    """Compute a value now, into a variable; gives what reads it."""
+    out = self.variable(value.dtype, [a for a in self.axes.values() if a.rng in value.ranges])
+    self.store(stored(out, value))
+    return out
+
+  def variable(self, dtype: DType, axes: Sequence[Axis]) -> UOp:
+    """What reads a new variable that has an element for each value of some axes."""
+    name = next(n for i in itertools.count() if (n := f"t{i}") not in self.names)
+    self.names.add(name)
+    v = UOp(Ops.DEFINE_LOCAL, dtype, (), (name, tuple([a.known for a in axes]), "private"))
+    return UOp(Ops.LOAD, dtype, (v, UOp(Ops.INDEX, dtypes.index, tuple([a.rng for a in axes]))))
+
+  def scan(self, s: UOp, axis: Axis) -> None:
+    """for a: run = fn(run, value(a)); out[a] = run"""
+    fn, _, reverse = s.src[2].arg
+    value = s.src[2].src[0]
+    if has_reduce(value) or reads_elsewhere(s, (value,)): value = self.materialize(substitute((value,), self.scalars)[0])
+    back = {axis.rng: ix.sub(ix.node(ix.minus(axis.size, 1)), axis.rng)} if reverse else {}
+    value, at, *gate = substitute((value, s.src[1], *s.src[3:]), back)
+    run = self.variable(
+      value.dtype, [a for a in self.axes.values() if a is not axis and a.rng in value.ranges and a.rng not in self.scalars]
+    )
+    self.effect(stored(run, UOp.const(value.dtype, identity(fn, value.dtype))))
+    out = UOp.unique(Ops.STORE, s.dtype, (s.src[0], at, run, *gate))
+    self.body([UOp.unique(Ops.FOR, dtypes.index, (ix.node(axis.size), stored(run, UOp.alu(fn, run, value)), out), axis.id)])
+
+  def sort(self, s: UOp, axis: Axis) -> None:
+    """Each element goes to its rank: how many stand before it."""
+    descending = s.src[2].arg[1]
+    x = self.materialize(substitute(s.src[2].src, self.scalars)[0])
+    other = Axis(max(self.axes) + 1, axis.size, AxisKind.TILE)
+    self.axes[other.id] = other
+    y, = substitute((x,), {axis.rng: other.rng})
+    more, less = (x, y) if descending else (y, x)
+    before, same = UOp.alu(BinaryOps.CMPLT, more, less), UOp.alu(BinaryOps.CMPEQ, x, y)
+    if x.dtype.kind == "f":   # NaN stands after everything else
+      xn, yn = UOp.alu(UnaryOps.ISNAN, x), UOp.alu(UnaryOps.ISNAN, y)
+      before = UOp.alu(BinaryOps.OR, before, UOp.alu(BinaryOps.AND, xn, UOp.alu(UnaryOps.NOT, yn)))
+      same = UOp.alu(BinaryOps.OR, same, UOp.alu(BinaryOps.AND, xn, yn))
+    first = UOp.alu(BinaryOps.OR, before, UOp.alu(BinaryOps.AND, same, ix.lt(ix.sub(other.rng, axis.rng), 0)))
+    one = first.where(UOp.const(dtypes.int32, 1), UOp.const(dtypes.int32, 0))
+    rank = self.materialize(UOp(Ops.REDUCE, dtypes.int32, (one,), (BinaryOps.ADD, (other.id,))))
+    at, *gate = substitute((s.src[1], *s.src[3:]), {axis.rng: rank.cast(dtypes.index)})
+    self.effect(UOp.unique(Ops.STORE, s.dtype, (s.src[0], at, x, *gate)))
+
+  # ---- parts
+
+  def value(self, u: UOp) -> Part:
+    """A scalar value that is asked for here."""
+    u, = substitute((u,), self.scalars)
+    return self.part(self.materialize(u) if has_reduce(u) and not self.keeps_blocks else u)
+
+  def part(self, root: UOp) -> Part:
+    """A statement, or a value, as a kernel of the axes that it is a function of and those that its reductions go through."""
+    nodes = toposort((root,))
+    ids = ids_of(root).union(*(n.arg[1] for n in nodes if n.op is Ops.REDUCE))
+    axes = seen_by(tuple([
+      a if self.keeps_blocks or a.kind in COPIED else replace(a, kind=AxisKind.LOOP) for i, a in self.axes.items() if i in ids
+    ]), self.scalars)
+    variables = [Variable(-1 - i, v.arg[1], v.dtype, True, node=v) for i, v in enumerate(filter(is_variable, nodes))]
+    return Part(Kernel((*self.kernel.params, *variables), axes, (root,), free=self.kernel.free))
+
+
+def whole_tiles(s: UOp) -> dict[UOp, UOp]:
+  """Conditions of gates, some of which depend on the statement's own axes, each with what makes it true for all their values."""
+  out: dict[UOp, UOp] = {}
+  gates = [c for u in toposort((s,)) if u.op in (Ops.LOAD, Ops.STORE) for c in ix.conjuncts(gate_of(u))]
+  if not any(c.ranges for c in gates): return out
+  for c in gates:
+    if c.op is not Ops.ALU or c.arg is not BinaryOps.CMPLT or c.src[0].dtype is not dtypes.index: continue
+    terms, n = ix.linear(ix.sub(*c.src))  # below 0
+    if any(t.ranges and t.op is not Ops.RANGE for t, _ in terms): continue
+    greatest = ix.const(n)
+    for t, k in terms:
+      greatest = ix.add(greatest, ix.mul(ix.sub(ix.node(t.arg[1]), 1), max(k, 0)) if t.op is Ops.RANGE else ix.mul(t, k))
+    always = ix.lt(greatest, 0)
+    if always is not ix.FALSE and not any(x.op is Ops.LOAD for x in always.toposort()): out[c] = always
+  return out
+
+
+def has_reduce(u: UOp) -> bool: return any(n.op is Ops.REDUCE for n in toposort((u,)))
+
+
+def reads_elsewhere(s: UOp, roots: Iterable[UOp]) -> list[UOp]:
+  """The LOADs beneath ``roots`` of what a statement writes, at other indices than it does."""
+  return [u for u in toposort(roots) if u.op is Ops.LOAD and u.src[0] is s.src[0] and u.src[1] is not s.src[1]]
+
+
+def before(s: UOp) -> tuple[list[UOp], bool]:
+  """What must be read before an effect, as it writes there: LOADs in its place and its gate; and whether its value must be
+  computed before. Both are kept in variables, whose sizes are numbers."""
+  early = [] if isinstance(s.arg, tuple) else reads_elsewhere(s, s.src[1:])
+  places, value = set(toposort((s.src[1], *s.src[3:]))), set(toposort((s.src[2],)))
+  reduced = s.op is Ops.ATOMIC and has_reduce(s.src[2])
+  return [u for u in early if u in places], reduced or any(u in value for u in early)
+
+
+def kept_sizes(kernel: Kernel) -> list[Dim]:
+  """The sizes of the tiles that a kernel keeps before it writes over what they are made of."""
+  tiles = {a.rng: a.size for a in kernel.of_kind(AxisKind.TILE)}
+  kept: dict[UOp, None] = {}
+  for s in kernel.effects:
+    loads, whole = before(s)
+    kept |= {r: None for u in (*loads, *s.src[2:3] * whole) for r in u.ranges if r in tiles}
+  return [tiles[r] for r in kept]
+
+
+def stored(place: UOp, value: UOp) -> UOp:
+  """A STORE to where a LOAD reads."""
+  return UOp.unique(Ops.STORE, value.dtype, (*place.src[:2], value))
+
+
+def with_value(s: UOp, value: UOp) -> UOp: return UOp.unique(s.op, s.dtype, (*s.src[:2], value, *s.src[3:]), s.arg)

@@ -1,0 +1,188 @@
+"""Pass for targets with blocks: programs whose block lies inside the data run a copy of the code without masks.
+
+A mask that ends at no multiple of a vector keeps a whole block from being moved by vectors, though it leaves out elements of
+the last program only. So where a kernel's accesses could be vectors but for such masks, its programs branch: those that are
+whole have a copy of the statements without them.
+"""
+from __future__ import annotations
+
+import math
+import operator
+from typing import Callable, Iterable, Mapping, Sequence
+
+from .. import index as ix
+from ..ir.config import config
+from ..ir.dtype import dtypes
+from ..ir.uop import NO_VALUE, BinaryOps, Ops, TernaryOps, UOp
+from ..kernel.blocks import gate_of, is_dot, prune, terms
+from ..kernel.linear import UOpList
+
+WIDE = 16        # bytes that a thread moves at a time, at most
+MOST_NODES = 400  # of a program that is written twice
+_GONE = UOp.const(dtypes.bool, True)
+_SHARED = frozenset((Ops.DEFINE_GLOBAL, Ops.DEFINE_VAR, Ops.SPECIAL, Ops.RANGE, Ops.CONST))
+_OWN = NO_VALUE | {Ops.LOOP, Ops.PHI, Ops.DEFINE_ACC, Ops.DEFINE_LOCAL}   # each branch has one of its own
+_LEFT = frozenset((Ops.WHILE, Ops.IF, Ops.ATOMIC, Ops.BARRIER))            # programs with these stay as they are
+_UNIFORM = frozenset((Ops.SPECIAL, Ops.DEFINE_VAR, Ops.CONST, Ops.ALU, Ops.CAST))
+
+Sum = tuple[tuple[UOp, int], ...]   # of values that a program has one of, each with a factor
+Condition = tuple[Sum, int]         # that such a sum is less than a number
+
+
+def branch_whole(uops: UOpList) -> UOpList:
+  """For targets with blocks: what is masked for the last program's sake -> a branch without the masks, and the rest as it was.
+
+      STORE(y, g*1024 + r, x, g*1024 + r < n)
+      ->   IF(g*1024 < n - 1023); STORE(y, g*1024 + r, x); ELSE; STORE(y, g*1024 + r, x, g*1024 + r < n); ENDIF
+  """
+  if config.noopt or len(uops) > MOST_NODES or any(u.op in _LEFT or is_dot(u) for u in uops): return uops
+  if _read_after_write(uops): return uops
+  uniform = _uniform(uops)
+  masks = [gate for u in uops if u.op in (Ops.LOAD, Ops.STORE) and (gate := gate_of(u)) is not None]
+  gates = dict.fromkeys(c for gate in masks for c in ix.conjuncts(gate))
+  always = {c: found for c in gates if (found := _for_all(c, uniform)) is not None}
+  if not always or not any(_widened(u, always) for u in uops): return uops
+  least: dict[Sum, int] = {}
+  for sum_, end in always.values(): least[sum_] = min(end, least.get(sum_, end))
+  return _branched(uops, frozenset(always), least) if _mostly(uniform, least) else uops
+
+
+def _read_after_write(uops: Sequence[UOp]) -> bool:
+  """Whether memory is read after it was written: the order of such accesses is not changed."""
+  written: set[UOp] = set()
+  for u in uops:
+    if u.op is Ops.STORE and u.src[0].op is Ops.DEFINE_GLOBAL: written.add(u.src[0])
+    elif u.op is Ops.LOAD and u.src[0] in written: return True
+  return False
+
+
+def _uniform(uops: Iterable[UOp]) -> dict[UOp, None]:
+  """The integers that a program has one of from its beginning on."""
+  out: dict[UOp, None] = {}
+  for u in uops:
+    if u.op in _UNIFORM and u.dtype.kind in "iu" and all(s in out for s in u.src): out[u] = None
+  return out
+
+
+def _difference(c: UOp) -> tuple[dict[UOp, int], int] | None:
+  """The sum that is less than 0 where a comparison holds: its terms, and its constant."""
+  if c.op is not Ops.ALU or c.arg is not BinaryOps.CMPLT or any(s.dtype.kind not in "iu" for s in c.src): return None
+  found, constant = terms(c.src[0])
+  more, other = terms(c.src[1])
+  for x, k in more.items(): found[x] = found.get(x, 0) - k
+  return {x: k for x, k in found.items() if k}, constant - other
+
+
+def _for_all(c: UOp, uniform: Mapping[UOp, None]) -> Condition | None:
+  """When a condition holds for all of a program's elements and rounds; None where that does not depend on the program, or nobody
+  knows."""
+  if (found := _difference(c)) is None: return None
+  mine, most = [], found[1]
+  for x, k in found[0].items():
+    if x in uniform: mine.append((x, k))
+    elif x.dtype.kind not in "iu" or x.op in (Ops.LOAD, Ops.PHI, Ops.DEFINE_ACC): return None
+    else:
+      low, high = ix.bounds(x)
+      if max(abs(low), abs(high)) >= ix.FAR: return None
+      most += k * (high if k > 0 else low)
+  return (tuple(mine), -most) if mine else None
+
+
+def _widened(u: UOp, always: Mapping[UOp, Condition]) -> bool:
+  """Whether an access would move vectors but for masks that whole programs do without."""
+  if u.op not in (Ops.LOAD, Ops.STORE) or u.src[0].op is not Ops.DEFINE_GLOBAL or (gate := gate_of(u)) is None: return False
+  most = WIDE // u.src[0].dtype.itemsize
+  found, constant = terms(u.src[1])
+  along = next((x for x, k in found.items() if x.op is Ops.RANGE and k == 1), None)
+  if along is None: return False
+  width = math.gcd(most, along.arg[1], constant, *[k for x, k in found.items() if x is not along])
+  if width == 1: return False
+  masks = {c: _aligned(c, along, width) for c in ix.conjuncts(gate)}
+  return min(masks.values()) < min([n for c, n in masks.items() if c not in always], default=width)
+
+
+def _aligned(c: UOp, along: UOp, width: int) -> int:
+  """How many neighbours along an axis a condition is the same for, at most ``width``."""
+  if (found := _difference(c)) is None: return 1
+  k = found[0].get(along, 0)
+  if abs(k) > 1: return 1
+  if not k: return width if not any(along in x.ranges for x in found[0]) else 1
+  return math.gcd(width, found[1] + (k < 0), *[n for x, n in found[0].items() if x is not along])
+
+
+_VALUE: Mapping[object, Callable[[int, int], int]] = {
+  BinaryOps.ADD: operator.add, BinaryOps.SUB: operator.sub, BinaryOps.MUL: operator.mul, BinaryOps.MIN: min, BinaryOps.MAX: max,
+  BinaryOps.IDIV: operator.floordiv, BinaryOps.MOD: operator.mod}
+
+
+def _mostly(uniform: Iterable[UOp], least: Mapping[Sum, int]) -> bool:
+  """Whether the program in the middle of all is whole."""
+  value: dict[UOp, int] = {}
+  for u in uniform:
+    if u.op is Ops.CONST: value[u] = int(u.arg)
+    elif u.op is Ops.SPECIAL: value[u] = ix.count(u.arg[2]) // 2
+    elif u.op is Ops.DEFINE_VAR: value[u] = ix.hint(u)
+    elif all(s in value for s in u.src):
+      if u.op is Ops.CAST: value[u] = value[u.src[0]]
+      elif u.arg in _VALUE and (u.arg not in (BinaryOps.IDIV, BinaryOps.MOD) or value[u.src[1]]):
+        value[u] = _VALUE[u.arg](value[u.src[0]], value[u.src[1]])
+  if any(x not in value for sum_ in least for x, _ in sum_): return False
+  return all(sum(k * value[x] for x, k in sum_) < end for sum_, end in least.items())
+
+
+def _condition(least: Mapping[Sum, int]) -> list[UOp]:
+  """The nodes of the condition that sums are less than their ends, itself the last."""
+  out: list[UOp] = []
+  def made(u: UOp) -> UOp:
+    out.append(u)
+    return u
+  whole: UOp | None = None
+  for sum_, end in least.items():
+    wide = any(x.dtype.itemsize > 4 for x, _ in sum_)
+    dtype = dtypes.int64 if wide or abs(end) > dtypes.max(dtypes.int32) else dtypes.int32
+    total: UOp | None = None
+    for x, k in sum_:
+      term = x if x.dtype is dtype else made(x.cast(dtype))
+      if k != 1: term = made(UOp.alu(BinaryOps.MUL, term, made(UOp.const(dtype, k))))
+      total = term if total is None else made(UOp.alu(BinaryOps.ADD, total, term))
+    assert total is not None
+    here = made(UOp.alu(BinaryOps.CMPLT, total, made(UOp.const(dtype, end)), dtype=dtypes.bool))
+    whole = here if whole is None else made(UOp.alu(BinaryOps.AND, whole, here))
+  return out
+
+
+def _branched(uops: UOpList, gone: frozenset[UOp], least: Mapping[Sum, int]) -> UOpList:
+  """A program with a branch in which some conditions hold."""
+  new: dict[UOp, UOp] = {}
+  copies: list[tuple[UOp, UOp]] = []
+  for u in uops:
+    src = tuple([new[s] for s in u.src])
+    if u in gone: n = _GONE
+    elif u.op in _SHARED: n = u
+    elif u.op is Ops.DEFINE_LOCAL: n = UOp.unique(u.op, u.dtype, src, (f"{u.arg[0]}_whole", *u.arg[1:]))
+    elif u.op in (Ops.LOAD, Ops.STORE) and (at := 2 if u.op is Ops.LOAD else 3) < len(src) and src[at] is _GONE:
+      n = UOp.unique(u.op, u.dtype, src[:at], u.arg) if u.op is Ops.STORE else u.replace(src[:at])
+    elif u.op in _OWN: n = UOp.unique(u.op, u.dtype, src, u.arg)
+    elif u.arg is BinaryOps.AND and _GONE in src and u.op is Ops.ALU: n = src[src[0] is _GONE]
+    elif u.arg is TernaryOps.WHERE and src[0] is _GONE: n = src[1]
+    else: n = u.replace(src) if src != u.src else u
+    new[u] = n
+    copies.append((u, n))
+  begin, without, masked = _apart(copies, {x for sum_ in least for x, _ in sum_})
+  condition = _condition(least)
+  branch = UOp.unique(Ops.IF, dtypes.bool, (condition[-1],))
+  other, end = (UOp.unique(op, dtypes.bool, (branch,)) for op in (Ops.ELSE, Ops.ENDIF))
+  return prune([_GONE, *begin, *condition, branch, *without, other, *masked, end])
+
+
+def _apart(copies: Sequence[tuple[UOp, UOp]], asked: set[UOp]) -> tuple[list[UOp], list[UOp], list[UOp]]:
+  """What both branches need and is the same in them, or is ``asked`` for before they begin; what the one needs, and the other."""
+  needed = set(asked), set(asked)
+  for side in (0, 1):
+    for pair in reversed(copies):
+      u = pair[side]
+      if u.op in _OWN or u in needed[side]: needed[side].update((u, *u.src))
+  both = needed[0] & needed[1] | {u for u in needed[0] | needed[1] if u.op in _SHARED}
+  def listed(side: int) -> list[UOp]: return [*dict.fromkeys(p[side] for p in copies if p[side] in needed[side])]
+  without, masked = ([u for u in listed(side) if u not in both] for side in (1, 0))
+  return [*dict.fromkeys(u for p in copies for u in p if u in both)], without, masked

@@ -1,0 +1,67 @@
+"""Pass: the dtype ``index`` of a list of UOps -> int32 where the ranges of its values prove that it is enough, else int64.
+
+Of a run-time size the host knows the value: where a kernel is launched in which they are not ``wide``, every param has fewer than
+2**31 elements, and what is computed from sizes fits. A target may have them in 64 bits all the same (``Target.long_index``): no
+range shows a C compiler that a sum of them does not overflow, and in 64 bits it makes addresses of them as they are.
+"""
+from __future__ import annotations
+
+from typing import Iterable
+
+from .. import index as ix
+from ..index.atoms import DATA
+from ..ir.dtype import DType, dtypes
+from ..ir.target import Target
+from ..ir.uop import Ops, UOp
+from ..kernel.linear import UOpList
+
+
+def lower_index(uops: Iterable[UOp], target: Target | None = None) -> UOpList:
+  """The dtype ``index`` -> int32 where the ranges of its values prove that it is enough, else int64."""
+  long = target is not None and target.long_index
+  new: dict[UOp, UOp] = {}
+  out = UOpList()
+  seen: set[UOp] = set()
+  ended: dict[UOp, UOp] = {}   # LOOP -> its ENDLOOP, in order
+  after: dict[UOp, list[UOp]] = {}
+  must: set[UOp] = set()       # what does not fit 32 bits
+  def is_index(u: UOp) -> bool: return u.dtype.scalar() is dtypes.index
+  def widen(s: UOp, dtype: DType) -> UOp:
+    n = new[s]
+    if not is_index(s) or n.dtype.scalar() is dtype: return n
+    c = UOp.const(dtype, n.arg) if n.op is Ops.CONST else UOp(Ops.CAST, dtype.vec(n.dtype.count), (n,))
+    if c not in seen:
+      seen.add(c)
+      # beside what it widens, so that every loop which sees that sees it too; a PHI is seen after its loops
+      ends = [end for loop, end in ended.items() if loop in n.src[2:]] if n.op is Ops.PHI else []
+      after.setdefault((n, *ends)[-1], []).append(c)
+    return c
+  for u in uops:
+    indices = [new[s] for s in u.src if is_index(s)]
+    lo, hi = ix.bounds(u) if is_index(u) else (0, 0)
+    far = lo < -(1 << 31) or hi >= 1 << 31
+    if any(s in must for s in u.src if is_index(s)) or far and (not ix.has_sizes(u) or ix.wide(u)): must.add(u)
+    # numbers of a vector are not addresses
+    freely = long and u.dtype.count == 1 and (any(n.dtype.itemsize > 4 for n in indices) or is_index(u) and ix.has_sizes(u))
+    width = dtypes.int64 if u in must or freely else dtypes.int32
+    dtype = width.vec(u.dtype.count) if is_index(u) and u.op is not Ops.ENDLOOP else u.dtype
+    together = indices and u.op in (Ops.ALU, Ops.LOOP, Ops.VECTORIZE)
+    src = tuple([widen(s, width) if together else new[s] for s in u.src])
+    if u.op is Ops.SIZE: n = UOp(Ops.DEFINE_VAR, dtype, (), u.arg)
+    else: n = src[0] if u.op is Ops.CAST and src[0].dtype is dtype else u.replace(src, dtype=dtype)
+    if n.op is Ops.ALU and not is_index(u) and ix.of_launch(n) and ix.bounds(n) != ix.bounds(u):   # data, which may wrap
+      one = UOp(Ops.CAST, n.src[0].dtype, n.src[:1], DATA)
+      if one not in seen:
+        seen.add(one)
+        out.append(one)
+      n = n.replace((one, *n.src[1:]))
+    new[u] = n
+    if n.op is Ops.ENDLOOP: ended[n.src[0]] = n
+    if n not in seen:
+      seen.add(n)
+      out.append(n)
+  listed, stack = UOpList(), out[::-1]
+  while stack:   # what is widened may itself stand beside another node
+    listed.append(n := stack.pop())
+    stack.extend(after.get(n, ())[::-1])
+  return listed

@@ -1,0 +1,216 @@
+"""The verifier's table of the tensor graph."""
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
+from .. import index as ix
+from ..index.size_text import shape_text, text_of
+from ..index.view import TRANSFORMS, Shape
+from ..ir.uop import MOVEMENT, Ops, UOp, toposort
+from .rules import (
+  ANY,
+  VALUES,
+  Rule,
+  all_of,
+  alu_rule,
+  argument,
+  by_op,
+  combiner_rule,
+  fields,
+  int_dtype,
+  no_sources,
+  one_dtype,
+  one_source,
+  sources,
+  verify,
+)
+
+# sizes may be expressions of run-time sizes: what is not known to be wrong may be right
+
+def _alike(a: Shape, b: Shape) -> bool: return len(a) == len(b) and all(map(ix.may_equal, a, b))
+def _natural(n: Any) -> bool: return n >= 0 if isinstance(n, int) else isinstance(n, UOp) and ix.vmax(n) >= 0
+def _most(a: ix.Dim, b: ix.Dim) -> bool: return ix.vmin(ix.node(ix.minus(a, b))) <= 0   # a <= b
+
+
+def _same_shapes(u: UOp) -> str | None:
+  first, *others = dict.fromkeys(s.shape for s in u.src)
+  return None if all(_alike(first, s) for s in others) else \
+    f"the sources of {u.arg} have one shape, got {' and '.join(map(shape_text, (first, *others)))}"
+
+
+def _tiles(shape: Shape, arg: Any) -> bool:
+  return len(arg) == len(shape) and all(
+    len(t) == 3 and min(t) >= 1 and (t[0] - 1) * t[2] < max(ix.vmax(ix.node(n)), 1) for t, n in zip(arg, shape)
+  )
+
+
+_FITS: dict[Ops, Callable[[Shape, Any], bool]] = {   # whether a tuple is the arg of a movement of a shape
+  Ops.RESHAPE: lambda s, a: all(map(_natural, a)) and ix.may_equal(ix.product(a), ix.product(s)),
+  Ops.PERMUTE: lambda s, a: sorted(a) == list(range(len(s))),
+  Ops.EXPAND: lambda s, a: len(a) == len(s) and all(n == 1 or ix.may_equal(n, m) for m, n in zip(a, s)),
+  Ops.PAD: lambda s, a: len(a) == len(s) and all(len(p) == 2 and all(map(_natural, p)) for p in a),
+  Ops.SHRINK: lambda s, a: len(a) == len(s) and all(
+    len(p) == 2 and _natural(p[0]) and _most(p[0], p[1]) and _most(p[1], n) for p, n in zip(a, s)),
+  Ops.FLIP: lambda s, a: len(set(a)) == len(a) and all(0 <= d < len(s) for d in a),
+  Ops.TILE: _tiles,
+  Ops.UNTILE: lambda s, a: len(a) == 2 and _tiles(*a) and _alike(TRANSFORMS[Ops.TILE].shape(*a), s),
+}
+
+
+def _moves(u: UOp) -> str | None:
+  """The argument of a movement operation fits the shape it moves."""
+  s = u.src[0].shape
+  fits = isinstance(u.arg, tuple) and _FITS[u.op](s, u.arg)
+  return None if fits else f"{u.op.name} {_text(u.arg)} does not fit shape {shape_text(s)}"
+
+
+def _text(arg: Any) -> str:
+  """An argument with sizes as they are written."""
+  if isinstance(arg, tuple): return f"({', '.join(map(_text, arg))}{',' * (len(arg) == 1)})"
+  return text_of(arg) if isinstance(arg, UOp) else repr(arg)
+
+
+def _reduces(u: UOp) -> str | None:
+  op, axes = u.arg
+  s = u.src[0].shape
+  if len(set(axes)) != len(axes) or not all(0 <= a < len(s) for a in axes): return f"REDUCE_AXIS over axes {axes} of shape {s}"
+  return combiner_rule(op, u.dtype)
+
+
+def _scans(u: UOp) -> str | None:
+  fn, axis, reverse, *every = u.arg
+  s = u.src[0].shape
+  if not isinstance(axis, int) or not 0 <= axis < len(s) or not isinstance(reverse, bool):
+    return f"SCAN_AXIS along axis {axis!r}, reverse {reverse!r}, of shape {shape_text(s)}"
+  if any(not isinstance(n, int) or n < 1 for n in every): return f"SCAN_AXIS starts anew after {every[0]!r} elements"
+  return combiner_rule(fn, u.dtype)
+
+
+def _sorts(u: UOp) -> str | None:
+  axis, low, high, keep = u.arg[:4]
+  s = u.src[0].shape
+  if u.dtype.kind != "u": return f"SORT_AXIS sorts unsigned ints, got {u.dtype}"
+  if not 0 <= axis < len(s) or keep and isinstance(s[axis], int) and keep > s[axis]:
+    return f"SORT_AXIS along axis {axis}, the first {keep}, of shape {shape_text(s)}"
+  return None if 0 <= low < high <= 8 * u.dtype.itemsize else f"SORT_AXIS by bits {low} to {high} of {u.dtype}"
+
+
+def _index(at: int) -> Rule: return lambda u: int_dtype(f"the index of {u.op.name}", u.src[at])
+
+
+def _indices(end: int | None) -> Rule:
+  """Ints of one shape from the second source to before ``end``, one for each of the base's first dims."""
+  def rule(u: UOp) -> str | None:
+    base, index = u.src[0].shape, u.src[1:end]
+    if len(index) > len(base):
+      return f"{u.op.name} by {len(index)} indices needs a base of as many dimensions, got {len(base)}"
+    if any(not _alike(i.shape, index[0].shape) for i in index): return f"the indices of {u.op.name} have one shape"
+    return next((wrong for i in index if (wrong := int_dtype(f"the index of {u.op.name}", i))), None)
+  return rule
+
+
+def _value(u: UOp, value: UOp, shape: Shape) -> str | None:
+  return None if _alike(value.shape, shape) else \
+    f"{u.op.name} of a value of shape {shape_text(value.shape)}; {shape_text(shape)} expected"
+
+
+def _scatter(u: UOp) -> str | None:
+  base, *index, value = u.src
+  return _value(u, value, index[0].shape + base.shape[len(index):])
+
+
+def _joins(u: UOp) -> str | None:
+  if not u.src: return "CAT of nothing"
+  first, axis = u.src[0].shape, u.arg
+  if not isinstance(axis, int) or not 0 <= axis < len(first): return f"CAT along axis {axis!r} of shape {first}"
+  for s in u.src[1:]:
+    if len(s.shape) != len(first) or any(not ix.may_equal(a, b) for d, (a, b) in enumerate(zip(s.shape, first)) if d != axis):
+      return f"CAT along axis {axis} of shapes {first} and {s.shape}"
+  return None
+
+
+def _assigns(u: UOp) -> str | None:
+  target, value = u.src[:2]
+  beneath = target
+  while beneath.op in MOVEMENT or beneath.op in (Ops.ASSIGN, Ops.AFTER): beneath = beneath.src[0]
+  if beneath.op not in (Ops.BUFFER, Ops.CONTIGUOUS): return f"ASSIGN to a BUFFER or a view of one, got a view of {beneath.op}"
+  return _value(u, value, target.shape)
+
+
+def _updates(u: UOp) -> str | None:
+  part: Shape = u.src[0].shape
+  for op, arg in u.arg:
+    if op not in MOVEMENT or op in (Ops.PAD, Ops.EXPAND, Ops.UNTILE):
+      return f"UPDATE by {op}; it takes movement that shows no element twice"
+    part = TRANSFORMS[op].shape(part, arg)
+  if len(u.src) == 3:
+    if wrong := _index(2)(u): return wrong
+    part = u.src[2].shape + part[1:]
+  return _value(u, u.src[1], part)
+
+
+def _after(u: UOp) -> str | None:
+  effects = (Ops.ASSIGN, Ops.SCATTER, Ops.LAUNCH)
+  return None if u.src[1].op in effects else f"AFTER comes after an ASSIGN, SCATTER or LAUNCH, got {u.src[1].op}"
+
+
+def _calls(u: UOp) -> str | None:
+  position = u.arg[1]
+  if not 0 <= position < len(u.src) - 1: return f"CALL of argument {position}, of {len(u.src) - 1}"
+  return None if _alike(u.src[0].shape, u.src[1 + position].shape) else f"CALL of argument {position}, whose shape is another"
+
+
+def _buffer(u: UOp) -> str | None:
+  if not hasattr(u.arg, "shape"): return f"the arg of BUFFER is a Buffer, got {u.arg!r}"
+  return None if u.dtype is u.arg.dtype else f"a BUFFER node of {u.dtype} on a Buffer of {u.arg.dtype}"
+
+
+_same = all_of(one_source, one_dtype())
+GRAPH: dict[Ops, Rule] = {
+  **VALUES,
+  Ops.ALU: all_of(alu_rule, _same_shapes),
+  Ops.BUFFER: _buffer,
+  Ops.IOTA: all_of(argument(_natural, "a size >= 0"), no_sources, lambda u: int_dtype("IOTA", u)),
+  **dict.fromkeys(MOVEMENT, all_of(_same, _moves)),
+  **dict.fromkeys((Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY), _same),
+  Ops.REDUCE_AXIS: all_of(_same, _reduces),
+  Ops.SCAN_AXIS: all_of(
+    _same, argument(lambda a: isinstance(a, tuple) and len(a) in (3, 4), "(combiner, axis, reverse)"), _scans
+  ),
+  Ops.SORT_AXIS: all_of(
+    _same,
+    argument(lambda a: isinstance(a, tuple) and len(a) in (4, 5) and fields(a[:4], int, int, int, int), "(axis, bits, keep)"),
+    _sorts,
+  ),
+  Ops.GATHER: all_of(
+    lambda u: None if len(u.src) > 1 else f"GATHER has a base and an index for each of its first dimensions, got {len(u.src)}",
+    _indices(None),
+    one_dtype(0),
+  ),
+  Ops.SCATTER: all_of(
+    lambda u: None if len(u.src) > 2 else f"SCATTER has a base, indices and a value, got {len(u.src)}",
+    argument(lambda a: (a[0] if isinstance(a, tuple) else a) in ("set", "add"), "'set' or 'add'"),
+    _indices(-1),
+    _scatter,
+    one_dtype(0, -1),
+  ),
+  Ops.CAT: all_of(_joins, one_dtype()),
+  Ops.ASSIGN: all_of(sources(2, "a target and a value", ANY), _assigns, one_dtype(0, 1)),
+  Ops.UPDATE: all_of(sources(2, "a base, a value and perhaps an index", 3), _updates, one_dtype(0, 1)),
+  Ops.AFTER: all_of(sources(2, "memory and an effect"), _after, one_dtype(0)),
+  Ops.CALL: all_of(argument(lambda a: isinstance(a, tuple) and len(a) == 2, "(launcher, position)"), _calls, one_dtype(0)),
+  Ops.LAUNCH: all_of(
+    argument(lambda a: isinstance(a, tuple) and len(a) == 5, "(launcher, position, positions, call, number)"), one_dtype(0)
+  ),
+  Ops.SLOPED: all_of(sources(2, "a value and what it is made from", ANY), one_dtype(), _same_shapes),
+  Ops.CUSTOM: lambda u: None,
+}
+
+
+def _scalar(u: UOp) -> str | None:
+  return f"{u.op.name} has dtype {u.dtype}: the tensor graph has scalar dtypes" if u.dtype.count != 1 else None
+
+
+def verify_graph(roots: Sequence[UOp]) -> None:
+  """Check a tensor graph. Raises VerifyError with the rule broken and the node's line in the listing of the graph."""
+  verify(toposort(roots), "tensor graph", _scalar, by_op(GRAPH, "the tensor graph"))

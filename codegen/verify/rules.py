@@ -1,0 +1,245 @@
+"""What the verifier's tables are made of: rules for nodes of more than one form, and makers of rules.
+
+A rule is a function of a node that gives one sentence about what is wrong, or None. The first sentence becomes a VerifyError that
+names the program, the rule broken and the line of the listing.
+"""
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable, Mapping, Sequence
+
+from ..index import Size
+from ..ir.dtype import DType, Number, dtypes, held
+from ..ir.errors import VerifyError
+from ..ir.functions import COMBINERS, FUNCTIONS, refusal
+from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+from ..kernel.linear import UOpList
+
+Rule = Callable[[UOp], str | None]
+BUFFERS = (Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL)
+ATOMICS = ("add", "max", "min")
+_ARITY = {UnaryOps: 1, BinaryOps: 2, TernaryOps: 3}
+
+
+def verify(nodes: Sequence[UOp], name: str, *rules: Rule) -> None:
+  """Check every node by all rules, in order. Raises VerifyError with the first sentence, and the node's line of the listing."""
+  for i, u in enumerate(nodes):
+    for rule in rules:
+      if wrong := rule(u): raise refused(name, wrong, nodes, i)
+
+
+def refused(name: str, wrong: str, nodes: Sequence[UOp], i: int) -> VerifyError:
+  """The error about node ``i`` of a listing. A source that is not in the listing has a number past its end."""
+  return VerifyError(f"{name}: {wrong}\n{UOpList([*nodes, *(s for s in nodes[i].src if s not in nodes)]).lines()[i]}")
+
+
+# ---- makers of rules
+
+def by_op(table: Mapping[Ops, Rule], form: str) -> Rule:
+  """The rule that a table has for the node's op. An op without one does not belong in the form."""
+  return lambda u: table[u.op](u) if u.op in table else f"{u.op} does not belong in {form}"
+
+
+def all_of(*rules: Rule) -> Rule:
+  """The first sentence that one of the rules gives."""
+  return lambda u: next((wrong for rule in rules if (wrong := rule(u))), None)
+
+
+def sources(least: int, what: str, most: int | None = None) -> Rule:
+  """From ``least`` to ``most`` sources (default: exactly ``least``); ``what`` names them: "a base and an index"."""
+  def rule(u: UOp) -> str | None:
+    n = len(u.src)
+    return None if least <= n <= (least if most is None else most) else f"{u.op.name} has {what}, got {n} sources"
+  return rule
+
+
+def argument(fits: Callable[[Any], bool], what: str) -> Rule:
+  """An arg that ``fits``; ``what`` describes it."""
+  return lambda u: None if fits(u.arg) else f"the arg of {u.op.name} is {what}, got {u.arg!r}"
+
+
+def one_dtype(*at: int) -> Rule:
+  """The sources at these positions (default: all of them) have the dtype of the node."""
+  def rule(u: UOp) -> str | None:
+    read = [u.src[i].dtype for i in at] or [s.dtype for s in u.src]
+    return None if all(d is u.dtype for d in read) else f"{u.op.name} of {names(read)} gives {u.dtype}: one dtype expected"
+  return rule
+
+
+# ---- parts of rules
+
+ANY = 1 << 30   # sources: no limit
+no_sources = sources(0, "no sources")
+one_source = sources(1, "one source")
+
+
+def fields(value: Any, *kinds: type) -> bool:
+  """Whether a value is a tuple with one entry of each type."""
+  return isinstance(value, tuple) and tuple(map(type, value)) == kinds
+
+
+def int_dtype(what: str, u: UOp) -> str | None:
+  """``what``, which ``u`` is, has a scalar int dtype."""
+  return None if u.dtype.kind in "iu" and u.dtype.count == 1 else f"{what} has a scalar int dtype, got {u.dtype}"
+
+
+def spreads(dtype: DType, element: DType, count: int) -> bool:
+  """Whether a value of ``dtype`` can be used as ``count`` elements: it has as many, or is a scalar that is broadcast."""
+  return dtype.scalar() is element and dtype.count in (1, count)
+
+
+def python_type(dtype: DType) -> type[Number]:
+  """The type of a dtype's constants."""
+  return {"f": float, "e": float, "b": bool}.get(dtype.kind, int)
+
+
+def names(ds: Iterable[DType]) -> str:
+  """Each dtype once, joined by "and"."""
+  return " and ".join(dict.fromkeys(map(str, ds)))
+
+
+# ---- rules
+
+def alu_rule(u: UOp) -> str | None:
+  """The number of sources, their dtypes, and what the function takes."""
+  fn, values = u.arg, u.src
+  arity = _ARITY.get(type(fn))
+  if arity is None: return f"ALU needs a function (UnaryOps, BinaryOps or TernaryOps), got {fn!r}"
+  if len(values) != arity: return f"{fn} takes {arity} sources, got {len(values)}"
+  for s in values:
+    if s.dtype.count not in (1, u.dtype.count):
+      return f"{fn} gives {u.dtype.count} elements, a source has {s.dtype.count} (1 or {u.dtype.count} expected)"
+  if fn is TernaryOps.WHERE:
+    if values[0].dtype.scalar() is not dtypes.bool: return f"the condition of WHERE is bool, got {values[0].dtype}"
+    values = values[1:]
+  kind, *others = {s.dtype.scalar() for s in values}
+  if others: return f"the sources of {fn} have one dtype, got {names(s.dtype for s in values)}"
+  gives = FUNCTIONS[fn].gives or kind
+  if u.dtype.scalar() is not gives: return f"{fn} of {kind} gives {gives}, not {u.dtype.scalar()}"
+  return refusal(fn, kind)
+
+
+size_rule = all_of(
+  argument(lambda a: isinstance(a, Size), "a Size"),
+  no_sources,
+  lambda u: None if u.dtype is dtypes.index or u.op is Ops.DEFINE_VAR and u.dtype in (dtypes.int32, dtypes.int64) else
+  f"{u.op.name} is an index{', an int32 or an int64' if u.op is Ops.DEFINE_VAR else ''}, got {u.dtype}",
+)
+
+
+def cast_rule(u: UOp) -> str | None:
+  """One source of the same count, or a scalar that is broadcast."""
+  if wrong := one_source(u): return wrong
+  src = u.src[0].dtype
+  if src.count not in (1, u.dtype.count): return f"{u.op.name} keeps the count: {src} to {u.dtype}"
+  if u.op is Ops.BITCAST and src.itemsize != u.dtype.itemsize:
+    return f"BITCAST keeps the item size: {src} has {src.itemsize} bytes, {u.dtype} {u.dtype.itemsize}"
+  return None
+
+
+def const_rule(u: UOp) -> str | None:
+  """A value of the dtype's kind that the dtype has."""
+  want = python_type(u.dtype)
+  if u.src: return "CONST has no sources"
+  if type(u.arg) is not want: return f"a {u.dtype} constant is a Python {want.__name__}, got {u.arg!r}"
+  if want is int and u.dtype is not dtypes.index and not dtypes.min(u.dtype.scalar()) <= u.arg <= dtypes.max(u.dtype.scalar()):
+    return f"{u.arg} is outside {u.dtype}"
+  if want is float and u.arg == u.arg and held(u.arg, u.dtype) != u.arg: return f"{u.arg} is not rounded to {u.dtype}"
+  return None
+
+
+VALUES: dict[Ops, Rule] = {Ops.CONST: const_rule, Ops.ALU: alu_rule, Ops.CAST: cast_rule, Ops.BITCAST: cast_rule}
+
+
+def combiner_rule(op: Any, dtype: DType) -> str | None:
+  """What reduces, and which dtypes it takes."""
+  if op not in COMBINERS: return f"no combiner {op!r}; combiners: {', '.join(c.name for c in COMBINERS)}"
+  return refusal(op, dtype, f"a reduction by {op.name}")
+
+
+def vectorize_rule(u: UOp) -> str | None:
+  """A scalar for each element of the vector."""
+  if len(u.src) != u.dtype.count: return f"VECTORIZE to {u.dtype} of {len(u.src)} sources"
+  if any(s.dtype is not u.dtype.scalar() for s in u.src): return f"VECTORIZE to {u.dtype} of {names(s.dtype for s in u.src)}"
+  return None
+
+
+def gep_rule(u: UOp) -> str | None:
+  """One lane of a vector."""
+  if wrong := one_source(u): return wrong
+  v = u.src[0].dtype
+  if not isinstance(u.arg, int) or not 0 <= u.arg < v.count: return f"GEP of lane {u.arg!r} of a vector of {v.count}"
+  return f"GEP of {v} gives {v.scalar()}, not {u.dtype}" if u.dtype is not v.scalar() else None
+
+
+def _range(u: UOp) -> str | None:
+  size = u.arg[1]
+  if isinstance(size, int): return no_sources(u) if size >= 1 else f"the arg of RANGE is (axis id, size >= 1), got {u.arg!r}"
+  return None if u.src == (size,) else "a RANGE whose size is no number has it as its source"
+
+
+range_rule = all_of(
+  argument(lambda a: isinstance(a, tuple) and len(a) == 2 and isinstance(a[0], int) and isinstance(a[1], int | UOp),
+           "(axis id, size >= 1)"),
+  _range, lambda u: int_dtype("a RANGE", u)
+)
+
+
+def accesses(index: Rule, scatters: bool = False) -> dict[Ops, Rule]:
+  """The entries of a table for LOAD, STORE and ATOMIC: a buffer, an index that keeps to its rule, the value's dtype, the gate.
+
+  ``scatters``: a STORE may go through axes in order, adding later values to earlier ones or replacing them.
+  """
+  def rule(u: UOp) -> str | None:
+    store = u.op is not Ops.LOAD
+    most = 4 if store else 5   # the last: that all elements of a vector lie in memory, also those that are not read
+    if wrong := sources(2 + store, f"{2 + store} to {most} sources", most)(u): return wrong
+    buf = u.src[0]
+    if buf.op not in BUFFERS: return f"{u.op.name} needs a DEFINE_GLOBAL or DEFINE_LOCAL first, got {buf.op}"
+    if wrong := index(u.src[1]): return wrong
+    dtype = u.src[2].dtype if store else u.dtype
+    if dtype.scalar() is not buf.dtype: return f"{u.op.name} of {dtype} in a buffer of {buf.dtype}"
+    gate, other = (*u.src[2 + store:], None, None)[:2]
+    if gate is not None and not spreads(gate.dtype, dtypes.bool, dtype.count):
+      return f"a gate is bool, one or one a lane ({dtype.count}), got {gate.dtype}"
+    if u.src[4:] and u.src[4].dtype is not dtypes.bool: return f"whether a vector lies in memory is a bool, got {u.src[4].dtype}"
+    if other is not None and not spreads(other.dtype, dtype.scalar(), dtype.count):
+      return f"`other` of a LOAD of {dtype} is {other.dtype}"
+    if store and buf.op is Ops.DEFINE_GLOBAL and not buf.arg[2]:
+      return f"{u.op.name} into {buf.arg[1]!r}, which is declared as not written"
+    allowed = ATOMICS if u.op is Ops.ATOMIC else (None, "nt", "tma") if store else (None, "tma")
+    ordered = scatters and u.op is Ops.STORE
+    if u.arg not in allowed and not (ordered and fields(u.arg, str, tuple) and u.arg[0] in ("add", "set")):
+      also = ", ('add' or 'set', axis ids)" if ordered else ""
+      return f"the arg of {u.op.name} is one of {', '.join(map(repr, allowed))}{also}, got {u.arg!r}"
+    if buf.op is Ops.DEFINE_LOCAL and u.op is Ops.ATOMIC:
+      return f"ATOMIC on {buf.arg[0]!r}, which only one program sees: a STORE does it"
+    if buf.op is Ops.DEFINE_LOCAL and u.arg == "tma": return f"{u.op.name} of {buf.arg[0]!r} by descriptor: only params have one"
+    return f"ATOMIC takes numbers, got {dtype}" if u.op is Ops.ATOMIC and dtype.kind == "b" else None
+  return dict.fromkeys((Ops.LOAD, Ops.STORE, Ops.ATOMIC), rule)
+
+
+def _scalar_elements(u: UOp) -> str | None: return f"a buffer has a scalar dtype, got {u.dtype}" if u.dtype.count != 1 else None
+
+
+global_rule = all_of(
+  argument(
+    lambda a: (fields(a, int, str, bool) or fields(a, int, str, bool, int) and a[3] >= 1) and a[0] >= 0,
+    "(slot, name, written) and, where it begins somewhere in a memory, the bytes that its place is a multiple of",
+  ),
+  _scalar_elements,
+)
+local_rule = all_of(
+  argument(
+    lambda a: fields(a, str, int, str) and a[1] >= 1 and a[2] in ("local", "private"), "(name, size >= 1, 'local' or 'private')"
+  ),
+  _scalar_elements,
+)
+_shaped = all_of(
+  argument(lambda a: all(type(n) is int and n >= 1 for n in a[1]) and a[2] == "private", "(name, sizes >= 1, 'private')"),
+  _scalar_elements,
+)
+
+
+def variable_rule(u: UOp) -> str | None:
+  """``(name, shape, "private")`` and a scalar dtype; or an array of the linear form."""
+  return (_shaped if fields(u.arg, str, tuple, str) else local_rule)(u)

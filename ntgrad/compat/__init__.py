@@ -1,0 +1,1 @@
+"""What public modules show, and why a name of PyTorch or tinygrad is not there."""

@@ -1,0 +1,114 @@
+"""What people see of a public module: the names that are its own, and why another name is not there.
+
+The last line of such a module's file is ``show(__name__)``. From then on there is, under its name, a module that has its
+``__all__`` and the modules beneath it; what the file imports for itself (``Any``, ``math``, errors) is seen by its functions
+alone. A name that is missing is looked up in ``ntgrad/compat/absent.py``, which has the reasons of docs/coming-from-pytorch.md
+and docs/coming-from-tinygrad.md.
+"""
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from functools import cache
+from opcode import opmap
+from types import ModuleType
+from typing import Any
+
+# a module, or a class -> what the names in it begin with in the lists of PyTorch's and tinygrad's names
+_PLACES = {"ntgrad": ("torch.", ""), "ntgrad.nn.optim": ("optim.", "nn.optim.")}
+
+
+def show(name: str) -> None:
+  """Have the module whose file ends here show its own names alone."""
+  file = sys.modules[name]
+  given, seen = vars(file), ModuleType(name, file.__doc__)
+  own = {*given["__all__"]}
+  beneath = {k for k, v in given.items() if isinstance(v, ModuleType) and v.__name__ == f"{name}.{k}"}
+  vars(seen).update({k: v for k, v in given.items() if k in own or k in beneath or k[0] == "_"})
+  later = given.get("__getattr__")
+
+  def find(k: str) -> Any:
+    found = sys.modules.get(f"{name}.{k}")
+    if found is None:
+      try:
+        if later is None: raise AttributeError(k)
+        found = later(k)
+      except AttributeError as e:
+        if e.args != (k,): raise   # another one's, of a module that is imported
+        why = reason(name, k)
+        f = sys._getframe(1)   # ``from .. import ..`` would leave the reason out
+        if f.f_lasti >= 0 and f.f_code.co_code[f.f_lasti] == opmap["IMPORT_FROM"]:
+          raise ImportError(f"cannot import name {k!r} from {name!r}{why}", name=name) from None
+        raise AttributeError(f"module {name!r} has no attribute {k!r}{why}") from None
+    vars(seen)[k] = found
+    return found
+
+  vars(seen).update(__getattr__=find, __dir__=given.get("__dir__", lambda: sorted(own)))
+  sys.modules[name] = seen
+
+
+class _Absent:
+  """Asked for modules that nobody else finds, last of all: says why one of this package is not there (``import ntgrad.fft``)."""
+  @staticmethod
+  def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+    place, _, last = name.rpartition(".")
+    # what only asks whether there is one (``importlib.util.find_spec``) gets no error
+    if place.partition(".")[0] == "ntgrad" and sys._getframe(2).f_code.co_name == "_find_and_load_unlocked":
+      if why := reason(place, last): raise ModuleNotFoundError(f"No module named {name!r}{why}", name=name)
+
+
+sys.meta_path.append(_Absent)
+
+
+class Absent:
+  """Stands in a class for an attribute that is not there: who asks for it is told why. ``__getattr__`` would tell too, and make
+  every attribute of the class's objects slower to reach."""
+
+  def __init__(self, why: str): self.why = why
+  def __set_name__(self, kind: type, name: str) -> None: self.name = name
+
+  def __get__(self, x: Any, kind: type) -> Any:
+    what = f"type object {kind.__name__!r}" if x is None else f"{kind.__name__!r} object"
+    raise AttributeError(f"{what} has no attribute {self.name!r}: {self.why}")
+
+
+def explain(kind: type, place: str) -> None:
+  """Have a class (``place`` in the tables: ``Tensor``, ``nn.Module``) say why it has not what PyTorch's or tinygrad's has."""
+  for name, why in _reasons().items():
+    where, _, attribute = name.rpartition(".")
+    if where != place or not attribute or hasattr(kind, attribute): continue
+    absent = Absent(why)
+    absent.__set_name__(kind, attribute)
+    setattr(kind, attribute, absent)
+
+
+def present(kind: type, names: Iterable[str]) -> list[str]:
+  """Of the names of a class, or of its objects, those that are there."""
+  absent = {n for k in kind.__mro__ for n, x in k.__dict__.items() if isinstance(x, Absent)}
+  return [n for n in names if n not in absent]
+
+
+def reason(place: str, name: str) -> str:
+  """Why a name is not in a module, behind a colon; "" where nothing is known."""
+  if name[:1] == "_": return ""
+  whys = _reasons()
+  for before in _PLACES.get(place, (place.removeprefix("ntgrad.") + ".",)):
+    found = whys.get(before + name) or whys.get(before.removeprefix("torch.") + name + ".")
+    if found is not None: return f": {found}"
+  return ""
+
+
+@cache
+def _reasons() -> dict[str, str]:
+  """Why by name; by what several names begin with, the reason of the first of them."""
+  from .absent import WHY
+  out: dict[str, str] = {}
+  for why, names in WHY.items():
+    for name in names.split():
+      out.setdefault(name, why)
+      parts = name.split(".")
+      for i in range(1, len(parts)): out.setdefault(".".join(parts[:i]) + ".", why)
+  return out
+
+
+__all__ = ["explain", "present", "reason", "show"]

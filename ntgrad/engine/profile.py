@@ -1,0 +1,196 @@
+"""Where the time of a program goes: ``with ntgrad.profile() as p: ...; print(p)``, and ``python -m ntgrad profile script.py``.
+
+Every launch is timed by itself, as ``DEBUG=2`` does it, and compared with its bound (``codegen/choose/bound.py``). What is
+kept is one row a kernel, however often it is launched.
+"""
+from __future__ import annotations
+
+import runpy
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Sequence
+
+from ntgrad.backends.base import Device, ProgramSpec
+from ntgrad.codegen.choose.bound import Bound, Unit
+from ntgrad.graph.lock import lock
+
+from . import report
+from .report import scaled
+
+ROWS = 20             # that a table has
+KERNELS = 4096        # that have a row of their own; what comes after shares one
+_NAME, _SIZES, _DEVICE = 28, 22, 6   # columns of a table, in characters
+
+
+@dataclass
+class Row:
+  """All launches of one kernel on one device. Times are seconds.
+
+  ``axes`` has the least and the greatest size that each axis of the kernel had (of a copy: its bytes), ``bounds`` the bounds of
+  the launches by the unit that each was bound by.
+  """
+  name: str
+  device: str
+  axes: tuple[tuple[int, int], ...] = ()
+  count: int = 0
+  seconds: float = 0.0
+  bounds: dict[Unit, float] = field(default_factory=dict)
+
+  @property
+  def bound(self) -> float:
+    """What the launches would take at least."""
+    return sum(self.bounds.values())
+
+  @property
+  def lost(self) -> float:
+    """What they took beyond that; 0 where they were faster, for what they read was still in a cache."""
+    return max(self.seconds - self.bound, 0.0)
+
+  @property
+  def fraction(self) -> float:
+    """The part of the bound that was reached: 1 is as fast as can be."""
+    return self.bound / self.seconds if self.seconds else 0.0
+
+  @property
+  def unit(self) -> Unit:
+    """What bounds most of the time that the launches need."""
+    return max(self.bounds, key=self.bounds.__getitem__, default=Unit.MEMORY)
+
+  @property
+  def sizes(self) -> str:
+    """The axes as text: ``1024x64``, and ``1024x16..64`` where launches differ."""
+    return "x".join([f"{low}" if low == high else f"{low}..{high}" for low, high in self.axes]) or "1"
+
+  def add(self, axes: Sequence[int], seconds: float, least: Bound) -> None:
+    """Count one launch more."""
+    old = self.axes if len(self.axes) == len(axes) else tuple([(n, n) for n in axes])
+    self.axes = tuple([(min(low, n), max(high, n)) for (low, high), n in zip(old, axes)])
+    self.count += 1
+    self.seconds += seconds
+    self.bounds[least.unit] = self.bounds.get(least.unit, 0.0) + least.seconds
+
+
+class Profile:
+  """Times every launch of the process while its ``with`` block lasts, whichever thread makes it, and replays of ``ntgrad.jit``
+  too. Launches are made one by one, so what would overlap does not.
+
+  It can be entered again, and goes on counting then. Profiles may be nested: each sees what is launched within it. ``print`` it
+  for a table of what is lost most, as often as you like, also in the block.
+  """
+
+  def __init__(self) -> None:
+    self._rows: dict[Any, Row] = {}
+    self._entered = 0
+
+  def __enter__(self) -> Profile:
+    with lock:
+      self._entered += 1
+      if self._entered == 1: report.watchers.append(self)
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    with lock:
+      self._entered -= 1
+      if self._entered == 0: report.watchers.remove(self)
+
+  def launched(self, spec: ProgramSpec, device: Device, seconds: float, least: Bound) -> None:
+    """See :class:`ntgrad.engine.report.Watcher`; whoever launches holds the lock."""
+    key: Any = device.name, spec.label
+    axes = [n for n in spec.work.axes if isinstance(n, int)]
+    with lock:
+      if key not in self._rows and len(self._rows) >= KERNELS: key, axes = None, []
+      row = self._rows.get(key)
+      if row is None: row = self._rows[key] = Row(spec.label if key else "other kernels", device.name if key else "")
+      row.add(axes, seconds, least)
+
+  @property
+  def rows(self) -> list[Row]:
+    """A row a kernel and device, what lost most first."""
+    with lock: return sorted(self._rows.values(), key=lambda r: -r.lost)
+
+  @property
+  def total(self) -> float:
+    """Seconds that all launches took."""
+    return sum([r.seconds for r in self.rows])
+
+  @property
+  def lost(self) -> float:
+    """Seconds that they took beyond their bounds."""
+    return sum([r.lost for r in self.rows])
+
+  def table(self, most: int = ROWS) -> str:
+    """The rows as text, ``most`` of them and a line for all others, in 120 columns."""
+    rows = self.rows
+    if not rows: return "nothing was launched"
+    shown, others = rows[:most], rows[most:]
+    lost, several = self.lost, len({r.device for r in rows}) > 1
+    head = f"{'kernel':{_NAME}}{'sizes':{_SIZES}}" + (f"{'device':{_DEVICE + 1}}" if several else "")
+    lines = [f"{head}{'count':>7}{'time':>10}{'bound':>10}{'lost':>10}{'of lost':>9}{'of bound':>10}  by"]
+    for r in shown:
+      what = _fit(r.name, _NAME) + _fit(r.sizes, _SIZES) + (_fit(r.device, _DEVICE + 1) if several else "")
+      lines.append(f"{what}{_numbers(r.count, r.seconds, r.bound, r.lost, lost)}  {r.unit.value}")
+    def line(what: str, of: Sequence[Row]) -> str:
+      seconds, least = sum([r.seconds for r in of]), sum([r.bound for r in of])
+      return f"{what:{len(head)}}{_numbers(sum([r.count for r in of]), seconds, least, sum([r.lost for r in of]), lost)}"
+    if others: lines.append(line(f"{len(others)} other{'s' if len(others) > 1 else ''}", others))
+    return "\n".join([*lines, line("all", rows)])
+
+  def __str__(self) -> str: return self.table()
+  def __repr__(self) -> str: return f"<profile of {len(self._rows)} kernels>"
+
+
+def _fit(text: str, width: int) -> str:
+  """A text in so many columns, the last one blank."""
+  return f"{text if len(text) < width else text[:width - 2] + '…':{width}}"
+
+
+def _numbers(count: int, seconds: float, least: float, lost: float, all_lost: float) -> str:
+  times = "".join([f"{scaled(t, 's'):>10}" for t in (seconds, least, lost)])
+  share, reached = lost / all_lost if all_lost else 0.0, least / seconds if seconds else 0.0
+  return f"{count:7d}{times}{share:9.1%}{reached:10.1%}"
+
+
+def profile() -> Profile:
+  """A context manager that times every launch within: ``with ntgrad.profile() as p: ...``, then ``print(p)`` or ``p.rows``. See
+  :class:`Profile`."""
+  return Profile()
+
+
+def run(script: str, args: Sequence[str]) -> None:
+  """Run a script as ``python script args...`` does, and print the table of what its launches lost when it ends. Raises
+  SystemExit as ``run_script`` does, and where there is no such file."""
+  there_is(script, "profile")
+  p = Profile()
+  try:
+    with p: run_script(script, args)
+  finally:
+    sys.stderr.flush()
+    report.show(str(p))
+
+
+def run_script(script: str, args: Sequence[str]) -> None:
+  """Run a script as ``python script args...`` does.
+
+  Raises SystemExit as the script does, with status 1 after an exception, which is shown as Python shows it.
+  """
+  argv, path = sys.argv, sys.path[0]
+  sys.argv, sys.path[0] = [script, *args], str(Path(script).resolve().parent)
+  try: runpy.run_path(script, run_name="__main__")
+  except Exception as e:
+    e.__traceback__ = _within(e, script)
+    sys.excepthook(type(e), e, e.__traceback__)
+    raise SystemExit(1) from None
+  finally: sys.argv, sys.path[0] = argv, path
+
+
+def there_is(script: str, command: str) -> None:
+  """Raises SystemExit where there is no such file."""
+  if not Path(script).exists(): sys.exit(f"python -m ntgrad {command}: there is no file {script}")
+
+
+def _within(e: BaseException, script: str) -> Any:
+  """The traceback of an exception without the frames above the script's own."""
+  tb = e.__traceback__
+  while tb is not None and tb.tb_frame.f_code.co_filename != script: tb = tb.tb_next
+  return tb or e.__traceback__

@@ -1,0 +1,311 @@
+"""What shares memory. An *Alias* is one value that several tensors see, each through a view; a write gives it its next version.
+
+The graph stays pure: a write changes no node, it makes a new one, the value after it. Whether that value then lies where the old
+one lay is decided when it is computed (``engine/realize.py``): an Alias that has memory of its own is written in place, and
+whoever still needs the old value is computed before. One that only reads another's memory (a copy, say) gets memory of its own
+when it is written. As PyTorch/XLA's functionalisation has it:
+https://dev-discuss.pytorch.org/t/functionalization-in-pytorch-everything-you-wanted-to-know/965
+"""
+from __future__ import annotations
+
+import os
+from copy import deepcopy
+from typing import Any, Callable, Collection, Iterator
+from weakref import ref
+
+from ntgrad.codegen.ir.errors import AssignError
+from ntgrad.codegen.ir.uop import NodeTable, Ops, UOp
+
+from . import nodes as graph, origins
+from .lock import alone, lock
+
+Move = tuple[Ops, Any]
+# from an Alias's value to what a tensor shows of it: movement without PAD, and DETACH; of Bits also BITCAST with a dtype
+View = tuple[Move, ...]
+
+_ONTO = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP})     # movement that every element takes part in once
+
+
+class Alias:
+  """A value that tensors share.
+
+  ``node`` is the newest version. ``memory`` is the Buffer that a new version is written to, the last version that lies there;
+  None where there is none yet, or the value lies in memory that another Alias writes. ``tensors`` are those alive that see it.
+  ``packed`` is the tensor that the value is unpacked from wherever it is used (quantised weights), None where it is no such
+  value: a jit computes it in the kernels that use it, not once into memory, and so nobody may write it.
+  """
+  __slots__ = ("node", "memory", "tensors", "place", "packed", "__weakref__")
+  node: UOp
+  memory: Any
+  tensors: dict[ref[Any], None]
+  place: str   # where the last write stands, in the user's code
+  packed: Any
+  beneath: View = ()   # what the value shows of another Alias's
+
+  def __init__(self, node: UOp) -> None:
+    self.node, self.memory, self.tensors, self.place, self.packed = node, None, {}, "", None
+    if node.op is Ops.BUFFER: self.claim()
+    _add(ref(self, _drop))
+
+  def claim(self) -> bool:
+    """Take the memory that the value lies in for this Alias's own. False where it is another's, or nobody may write it."""
+    buffer, storage = self.node.arg, self.node.arg.storage
+    with lock:
+      if (storage.writer is not None and storage.writer() is not None) or buffer.stale: return False
+      storage.writer = ref(self)
+    if storage.read_only: return False
+    self.memory = buffer
+    return True
+
+  @property
+  def pending(self) -> bool:
+    """Whether memory of its own still has an older value."""
+    return self.memory is not None and self.node is not self.memory.node
+
+  def seen(self) -> Iterator[Any]:
+    """The tensors that see it."""
+    for r in list(self.tensors):
+      t = r()
+      if t is not None: yield t
+
+  @alone
+  def write(self, node: UOp, what: str) -> None:
+    """``node`` is the value from now on."""
+    for note in watchers: note(self)
+    if self.memory is None and self.node.op is Ops.BUFFER: self.claim()
+    self.place = f"{what} at {caller()}"
+    origins.note(node)
+    if self.memory is not None: pending[ref(self, _forget)] = None
+    else: unplaced[ref(self, _found)] = None
+    for t in self.seen(): t._node = None
+    self.node = node   # last: an interrupt before it leaves the old value
+    if followers: self.followed()
+
+  def put(self, view: View, value: UOp, index: UOp | None, what: str) -> None:
+    """Write what a view shows, or rows of that."""
+    self.write(written(self.history, view, value, index), what)
+
+  def followed(self, computed: bool = False) -> None:
+    """Those that show its bits show the newest version, or (``computed``) the memory that it lies in now."""
+    for r in list(followers.get(ref(self), ())):
+      if (b := r()) is not None and not (computed and b.memory is not None): b.follow(self)
+
+  def settle(self, node: UOp, memory: Any) -> None:
+    """The value has been computed: it is ``node``, memory or a view of memory. Tensors that gradients go through keep the graph
+    of it."""
+    if node is self.node: return
+    leaf = any([t._state == 2 for t in self.seen()])   # its views find their way to it by themselves
+    attached = [] if leaf else [t for t in self.seen() if t._state == 1]
+    if attached:
+      for t in attached: t.lazydata  # noqa: B018 - known from here on
+      history = self.history
+      # the value lies elsewhere too, and may change there
+      if memory is not None and values.get(history) is not node:
+        history = UOp.unique(Ops.CONTIGUOUS, history.dtype, (history,))
+        memory.is_value_of(history)
+    for t in self.seen(): t._node = None
+    for t in attached: t._node = onto(history, t._view)
+    self.node = node
+    self.memory = memory
+    pending.pop(ref(self), None)
+    if followers: self.followed(True)
+
+  def __deepcopy__(self, memo: Any) -> Alias:
+    """The same value, of its own. Nothing is copied until one of the two is written."""
+    return Alias(self.node if self.node.op is Ops.BUFFER else graph.detach(self.node))
+
+  def renew(self) -> None:
+    """The same value, to be computed into memory of its own."""
+    history = self.history
+    self.node = UOp.unique(Ops.CONTIGUOUS, history.dtype, (history,))
+    self.memory = None
+    for t in self.seen(): t._node = None
+
+  def overwritten(self, what: str) -> None:
+    """A kernel that is not of the graph (``what``) has written over its memory: tensors see that."""
+    self.memory = self.memory.overwritten(what)
+    self.node = self.memory.node
+    for t in self.seen(): t._node = None
+    if followers: self.followed()
+
+  @property
+  def history(self) -> UOp:
+    """The newest version with the graph that gradients go through, if a tensor that needs it is alive."""
+    found: Any = None
+    for t in self.seen():
+      if t._state == 2: return self.node   # the graph ends at a leaf
+      if t._state == 1 and t._node is not None and found is None: found = t
+    if found is None: return self.node
+    u: UOp = found._node
+    for _ in found._view: u = u.src[0]
+    return u
+
+
+class Bits(Alias):
+  """The bits of another Alias's value as another dtype: a value that is computed from that one, and may have memory of its own.
+
+  What is written to the other one is seen here, what is written here is written there. The other one is not kept alive: when no
+  tensor sees it, this is a value of its own, unless others show the same bits.
+  """
+  __slots__ = ("source", "beneath", "beside")
+  source: ref[Alias]
+  beside: dict[ref[Bits], None]   # those that show bits of the same Alias, this one too
+
+  def __init__(self, node: UOp, source: Alias, beneath: View) -> None:
+    super().__init__(node)
+    if isinstance(source, Bits) and (root := source.source()) is not None:
+      source, beneath = root, (*source.beneath, *beneath)
+    self.source, self.beneath, self.packed = ref(source), beneath, source.packed
+    if (beside := followers.get(self.source)) is None: beside = followers[ref(source, followers.pop)] = {}
+    self.beside = beside
+    beside[ref(self, beside.pop)] = None
+
+  def follow(self, source: Alias) -> None:
+    """Show the newest version of the other Alias, to be computed again."""
+    self.node, self.memory = onto(source.node, self.beneath), None
+    pending.pop(ref(self), None)
+    for t in self.seen(): t._node = None
+
+  def put(self, view: View, value: UOp, index: UOp | None, what: str) -> None:
+    """Write to the other Alias, where some tensor sees it. Raises AssignError where none does and others may show the same."""
+    source = self.source()
+    for note in watchers: note(self)
+    if source is not None: return source.put((*self.beneath, *view), value, index, what)
+    for r in self.beside:
+      if (b := r()) is not None and b is not self and not apart(b.beneath, self.beneath):
+        raise AssignError(f"{what}: bits of a tensor that is gone, which another bitcast shows too; keep the tensor and write to "
+                          "it, or write to a .clone()")
+    super().put(view, value, index, what)
+
+
+  def __deepcopy__(self, memo: Any) -> Alias:
+    source = self.source()
+    return super().__deepcopy__(memo) if source is None else shown_of(deepcopy(source, memo), self.beneath)
+
+
+def follows(a: Alias, storages: Collection[Any]) -> bool:
+  """Whether an Alias shows bits of one whose memory is among these: it goes with what is written there."""
+  source = a.source() if isinstance(a, Bits) else None
+  return source is not None and source.memory is not None and source.memory.storage in storages
+
+
+def shown_of(source: Alias, beneath: View) -> Bits:
+  """The bits that a view with BITCAST shows."""
+  return Bits(onto(source.node, beneath), source, beneath)
+
+
+class LiveAliases:
+  """Every Alias that is alive, weakly held. Iterating gives them in the order of their making, so that schedules that take in
+  several of them have the same structure every time."""
+  __slots__ = ("refs",)
+
+  def __init__(self) -> None: self.refs: dict[ref[Alias], None] = {}
+  def __iter__(self) -> Iterator[Alias]:
+    for r in list(self.refs):
+      a = r()
+      if a is not None: yield a
+  def __len__(self) -> int: return len(self.refs)
+
+
+live_aliases = LiveAliases()
+_add: Callable[[Any], Any] = live_aliases.refs.setdefault
+_drop: Callable[[Any], Any] = live_aliases.refs.pop
+followers: dict[ref[Alias], dict[ref[Bits], None]] = {}   # those that show an Alias's bits
+pending: dict[ref[Alias], None] = {}                   # those written since their memory was
+unplaced: dict[ref[Alias], None] = {}                  # those written before they had memory
+# where the value of a node lies that has been computed: a BUFFER, or a view of one
+values: NodeTable[UOp] = NodeTable()
+watchers: list[Callable[[Alias], None]] = []           # told before every write: ntgrad.jit while a function runs
+
+
+def waiting() -> list[Alias]:
+  """The Aliases whose memory has an older value than they have."""
+  return _those(pending, lambda a: a.pending)
+
+
+def homeless() -> list[Alias]:
+  """The Aliases that have been written and have no memory yet."""
+  return _those(unplaced, lambda a: a.memory is None and a.node.op is not Ops.BUFFER)
+
+
+def _those(among: dict[ref[Alias], None], still: Callable[[Alias], bool]) -> list[Alias]:
+  """The Aliases of a list that still belong there; the others go."""
+  found = []
+  for r in list(among):
+    a = r()
+    if a is not None and still(a): found.append(a)
+    else: among.pop(r, None)
+  return found
+
+
+def _forget(r: ref[Alias]) -> None: pending.pop(r, None)
+def _found(r: ref[Alias]) -> None: unplaced.pop(r, None)
+
+
+def onto(node: UOp, view: View) -> UOp:
+  """What a view shows of a node."""
+  for op, arg in view:
+    if op is Ops.DETACH: node = graph.detach(node)
+    else: node = graph.bits(node, arg) if op is Ops.BITCAST else UOp(op, node.dtype, (node,), arg)
+  return node
+
+
+def through(view: View) -> View:
+  """A view without its DETACHs."""
+  return tuple([m for m in view if m[0] is not Ops.DETACH])
+
+
+def beyond(view: View, base: View) -> View | None:
+  """What a view shows of what another view of the same Alias shows; None where it is no part of that. A DETACH of it stays."""
+  rest, stops = list(view), False
+  for m in through(base):
+    while rest and rest[0][0] is Ops.DETACH: stops = bool(rest.pop(0))
+    if not rest or rest.pop(0) != m: return None
+  return (*([(Ops.DETACH, None)] if stops else ()), *rest)
+
+
+def repeats(view: View) -> bool:
+  """Whether a view may show an element several times: then it cannot be written."""
+  return any([op is Ops.EXPAND or op is Ops.TILE and any([0 < step < (n - 1) * gap + 1 for n, step, gap in arg])
+              for op, arg in view])
+
+
+def whole(view: View) -> bool:
+  """Whether a view shows every element once."""
+  return all([op in _ONTO or op is Ops.DETACH for op, _ in view])
+
+
+def written(base: UOp, view: View, value: UOp, index: UOp | None = None) -> UOp:
+  """``base`` with the part that a view shows (of that the rows ``index``) replaced by ``value``: a pure node.
+
+  Where the view shows everything, ``value`` seen from the other side; else UPDATE(base, value[, index]). Bits that are seen as a
+  dtype of another size are written as a whole.
+  """
+  view = through(view)
+  for i in range(len(view) - 1, -1, -1):
+    if view[i][0] is not Ops.BITCAST: continue
+    below = onto(base, view[:i])
+    if below.dtype.itemsize == view[i][1].itemsize: view = (*view[:i], *view[i + 1:])   # movement after it may be before it
+    else: value, index, view = written(graph.bits(below, view[i][1]), view[i + 1:], value, index), None, view[:i]
+    value = graph.bits(value, below.dtype)
+  if index is not None or not whole(view): return graph.update(base, value, view, index)
+  shapes = [base.shape]
+  for op, arg in view:
+    shapes.append(arg if op is Ops.RESHAPE else tuple([shapes[-1][i] for i in arg]) if op is Ops.PERMUTE else shapes[-1])
+  for (op, arg), shape in zip(reversed(view), reversed(shapes[:-1])):
+    if op is Ops.RESHAPE: value = graph.reshape(value, shape)
+    elif op is Ops.PERMUTE: value = graph.permute_back(value, arg)
+    else: value = graph.flip(value, arg)
+  return value
+
+
+def apart(a: View, b: View) -> bool:
+  """Whether two views are known to share no element: both begin with parts that share none."""
+  if not a or not b or not a[0][0] is b[0][0] is Ops.SHRINK: return False
+  return any([p[1] <= q[0] or q[1] <= p[0] for p, q in zip(a[0][1], b[0][1])])
+
+
+def caller() -> str:
+  """File and line of the code that called into ntgrad."""
+  f = origins.user_frame()
+  return f"{os.path.basename(f.f_code.co_filename)}:{f.f_lineno}"

@@ -1,0 +1,45 @@
+"""One lock for what all threads share: which version lies in which memory, plans, programs, captures, random numbers.
+
+Whoever computes, writes or launches holds it; building a graph does not. A thread that waits for the device while it reads a
+value does not hold it either. The handler of a signal may find its own thread holding it: what that is at is half done, so
+``enter`` refuses.
+"""
+from __future__ import annotations
+
+import os
+import threading
+from functools import wraps
+from types import CodeType
+from typing import Any, Callable, TypeVar
+
+from ntgrad.codegen.ir.handlers import in_handler, interrupted
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+lock = threading.RLock()
+os.register_at_fork(after_in_child=lock._at_fork_reinit)  # type: ignore[attr-defined]   # its holder may be no thread of the fork
+
+
+_holders: set[CodeType] = set()   # functions that hold the lock while they call others
+
+
+def holds(fn: F) -> F:
+  """A function that holds the lock, which it has entered by ``enter``, while others are called that take it too."""
+  _holders.add(fn.__code__)
+  return fn
+
+
+def enter() -> None:
+  """To be called by what takes the lock, before it does. Raises DeviceError in the handler of a signal that has interrupted its
+  holder."""
+  if lock._is_owned() and in_handler(_holders, 3): raise interrupted()  # type: ignore[attr-defined]
+
+
+def alone(fn: F) -> F:
+  """A function that one thread at a time is in, or in any other that is so marked."""
+  @wraps(fn)
+  def call(*args: Any, **kwargs: Any) -> Any:
+    if lock._is_owned() and in_handler(_holders, 2): raise interrupted()  # type: ignore[attr-defined]
+    with lock: return fn(*args, **kwargs)
+  _holders.add(call.__code__)  # type: ignore[attr-defined]
+  return call  # type: ignore[return-value]

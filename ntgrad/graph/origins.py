@@ -1,0 +1,202 @@
+"""Which line of the user's code made a node of the tensor graph.
+
+An operation notes beside the node of its result (no part of what the node is) the code object that called into ntgrad and the
+place in it: never a frame, which would keep its locals alive. The note goes when the node does. Two lines that make the same node
+are one: the newest counts. Nodes without a note (within an operation, of a rewrite) were made for what reads them, and have its
+line.
+"""
+from __future__ import annotations
+
+import ast
+import linecache
+import os
+import sys
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from types import CodeType, FrameType
+from typing import Any
+
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.errors import NtgradError
+from ntgrad.codegen.ir.recent import Recent
+from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UOp
+
+# code, and the offset of an instruction in it; a third is there for the gradient of what that has made
+Origin = tuple[CodeType, int] | tuple[CodeType, int, bool]
+
+FILES = 4096          # of which is remembered whether they are ntgrad's
+LINES = 4             # that are named of one kernel
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+if not os.path.isdir(_HERE):   # what is kept on disk is known by these files, and workers import them by their folder
+  raise ImportError(f"ntgrad lies packed in {_HERE[:-1]}, and needs its files in a folder: unpack the archive, or pip install it")
+_WORDS = {"mult": "mul", "matmult": "matmul", "usub": "neg", "lt": "less", "gt": "greater", "subscript": "getitem"}
+_OPERATIONS = frozenset({"__getitem__", "__setitem__"})   # that have no name of their own to be called by
+_SUMS = {BinaryOps.ADD: "sum", BinaryOps.MUL: "prod"}
+# what is no work of a kernel by itself
+_QUIET = MOVEMENT - {Ops.PAD}
+_QUIET |= {Ops.CONST, Ops.BUFFER, Ops.DETACH, Ops.CONTIGUOUS, Ops.CAST, Ops.SLOPED, Ops.IOTA, Ops.AFTER, Ops.ASSIGN}
+
+
+internal: dict[str, bool] = {}   # whether a file is one of ntgrad's
+
+
+def is_internal(name: str) -> bool:
+  """Whether a file is one of ntgrad's."""
+  if name not in internal:
+    if len(internal) >= FILES: internal.clear()
+    internal[name] = name.startswith(_HERE)
+  return internal[name]
+
+
+def user_frame(depth: int = 1) -> FrameType:
+  """The frame that called into ntgrad."""
+  f = sys._getframe(depth)
+  while is_internal(f.f_code.co_filename) and f.f_back is not None: f = f.f_back
+  return f
+
+
+def called(name: str) -> tuple[str, str]:
+  """What the user called and where, for a message about ``name``, which may be a part of that: the layer, or else the function
+  or the operation, that the line called (``nn.Embedding``, ``take``, ``getitem``), and the line as ``model.py:31``."""
+  f: FrameType | None = sys._getframe(1)
+  layer = ""
+  while f is not None and is_internal(f.f_code.co_filename):
+    what = f.f_code.co_name
+    if what in _OPERATIONS: name = what.strip("_")
+    elif what == "__call__":
+      kind: Any = type(f.f_locals.get("self"))
+      if not layer and (room := getattr(kind, "_room", "")):
+        layer = f"{room if kind.__module__.startswith('ntgrad.') else ''}{kind.__name__}"
+    elif what[0] not in "_<" and "<locals>" not in f.f_code.co_qualname: name = what
+    if f.f_back is None: break
+    f = f.f_back
+  assert f is not None
+  return layer or name, f"{os.path.basename(f.f_code.co_filename)}:{f.f_lineno}"
+
+
+_told: Recent[Any, bool] = Recent(1024)
+
+
+def say_once(key: Any, text: str, where: tuple[str, int] | None = None) -> None:
+  """A warning at the user's line, or at a file and line, once a process for each ``key``."""
+  if key in _told: return
+  _told[key] = True
+  if where is None:
+    f = user_frame()
+    where = f.f_code.co_filename, f.f_lineno
+  warnings.warn_explicit(text, UserWarning, *where)
+
+
+def note(node: UOp) -> UOp:
+  """The user's line makes ``node`` now, which is given back."""
+  if config.origins:
+    f: Any = sys._getframe(2)
+    try:
+      while internal[f.f_code.co_filename]: f = f.f_back
+    except (KeyError, AttributeError): f = user_frame()   # a file that was not seen before, or the outermost frame
+    node.origin = f.f_code, f.f_lasti
+  return node
+
+
+def of_gradient(node: UOp, made: Origin) -> None:
+  """``node`` is a gradient of what was ``made`` there."""
+  if config.origins and node.origin is None: node.origin = (*made[:2], True)
+
+
+def carry(old: UOp, new: UOp) -> None:
+  """``new`` stands for ``old``, in another graph."""
+  if new.origin is None: new.origin = old.origin
+
+
+def of(order: Sequence[UOp]) -> dict[UOp, Origin]:
+  """Where the nodes of a graph (sources first) were made; those without a note where what reads them was."""
+  found: dict[UOp, Origin] = {}
+  if not config.origins: return found
+  for u in reversed(order):
+    origin = u.origin
+    if origin is None: origin = found.get(u)
+    else: found[u] = origin
+    if origin is None: continue
+    for s in u.src: found.setdefault(s, origin)
+  return found
+
+
+def worth_naming(nodes: Iterable[UOp]) -> list[UOp]:
+  """Those that compute something; where none does, all that are made of others."""
+  nodes = list(nodes)
+  return [u for u in nodes if u.op not in _QUIET] or [u for u in nodes if u.src] or nodes
+
+
+def lines(nodes: Iterable[UOp], origins: Mapping[UOp, Origin]) -> str:
+  """The user's lines that made nodes, with the operations there: ``model.py:31 conv2d, relu · model.py:33 sum``. Empty where
+  none is known."""
+  found: dict[tuple[str, int], dict[str, None]] = {}
+  for u in nodes:
+    if (origin := origins.get(u)) is None: continue
+    code, at, *gradient = origin
+    place, name = _read(code, at)
+    found.setdefault((code.co_filename, place), {})[("gradient of " if gradient else "") + (name or _name(u))] = None
+  texts = [f"{os.path.basename(file)}:{line} {', '.join(names)}" for (file, line), names in found.items()]
+  more = [f"and {len(texts) - LINES} more lines"] if len(texts) > LINES + 1 else []
+  return " · ".join([*texts[:len(texts) if not more else LINES], *more])
+
+
+def lines_of(parts: Sequence[Iterable[UOp]], order: Sequence[UOp]) -> list[str]:
+  """``lines`` of several parts of a graph in ``order``."""
+  origins = of(order)
+  return [lines(nodes, origins) for nodes in parts]
+
+
+def blame(error: Exception, nodes: Iterable[UOp], order: Sequence[UOp]) -> None:
+  """Say in an error's message which lines made the nodes that it is about, of a graph in ``order``, where that has not been
+  said."""
+  if _may_say(error) and (text := lines(nodes, of(order))): _say(error, f"computing what was made at {text}")
+
+
+def blame_caller(error: Exception, what: str) -> None:
+  """Say in an error's message which line of the user's called ``what`` (a replay, which goes through no graph; a wait for the
+  device, which is about all that was launched before), where no line has been named."""
+  if not config.origins or not _may_say(error): return
+  f = user_frame()
+  _say(error, f"{what} at {os.path.basename(f.f_code.co_filename)}:{f.f_lineno}")
+
+
+def _may_say(error: Exception) -> bool: return isinstance(error, NtgradError) and "blamed" not in error.__dict__
+
+
+def _say(error: Exception, line: str) -> None:
+  """A further line of an error's message; no other is added to it."""
+  error.__dict__["blamed"] = True
+  error.args = (f"{error}\n{line}", *error.args[1:])
+
+
+def _read(code: CodeType, at: int) -> tuple[int, str]:
+  """The line of an instruction, and the operation that is called there, as the source has it: ``relu`` of ``self.c(x).relu()``.
+  Empty where there is no source."""
+  positions = list(code.co_positions())
+  first, last, begin, end = positions[at // 2] if at // 2 < len(positions) else (None,) * 4
+  line = first or code.co_firstlineno
+  if first is None or last is None or begin is None or end is None: return line, ""
+  texts = [linecache.getline(code.co_filename, n).encode() for n in range(first, last + 1)]
+  if not all(texts): return line, ""
+  texts[-1] = texts[-1][:end]
+  texts[0] = texts[0][begin:]
+  try: tree = ast.parse(b"".join(texts).decode().strip()).body[0]
+  except (SyntaxError, ValueError, IndexError): return line, ""
+  what: ast.AST = tree.value if isinstance(tree, ast.Expr) else tree
+  if isinstance(what, ast.Call):
+    fn = what.func
+    if isinstance(fn, ast.Attribute):   # the line of the method, in a chain over several lines
+      return (first + (fn.end_lineno or 1) - 1), fn.attr
+    return line, fn.id if isinstance(fn, ast.Name) else ""
+  op: ast.AST = what.ops[0] if isinstance(what, ast.Compare) else getattr(what, "op", what)
+  word = type(op).__name__.lower()
+  return line, _WORDS.get(word, word)
+
+
+def _name(u: UOp) -> str:
+  """A node's own operation, where the source does not say what the user called."""
+  while u.op in _QUIET and u.src: u = u.src[0]
+  if u.op is Ops.ALU: return str(u.arg.name).lower()
+  if u.op is Ops.REDUCE_AXIS: return _SUMS.get(u.arg[0], u.arg[0].name.lower())
+  return u.op.name.lower()

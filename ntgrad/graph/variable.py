@@ -1,0 +1,218 @@
+"""Variables: sizes that a person says will have other values. ``n = Variable("n", 1, 4096); cache[:, :n.bind(17)]``.
+
+A bound variable is an int, its value now, that remembers what it is made of: ``n.bind(17) + 1`` is 18 and n + 1. Where such an
+int is a size in tensor code, kernels are made for all its values from the first time on. An int that has forgotten it (a float
+came between, another library) is a size like any other: it is one from the second value on.
+"""
+from __future__ import annotations
+
+import operator
+import os
+import sys
+from types import FrameType
+from typing import Any, Callable, NamedTuple, cast
+
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.ir.dtype import DType, held
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
+from ntgrad.codegen.ir.uop import Ops, UOp
+
+
+class Looked(NamedTuple):
+  """A comparison of two values, ``said`` being how it came out."""
+  fn: Callable[[UOp, UOp], UOp]
+  a: UOp
+  b: UOp
+  said: bool
+
+
+# while ntgrad.jit records: the comparisons that Bounds took part in
+looks: list[dict[Looked, None]] = []
+LONGEST = 400   # characters of how a float is made, that it remembers
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def _internal(depth: int, frame: Callable[[int], FrameType] = sys._getframe, here: str = _HERE) -> bool:
+  """Whether a frame, counted from the caller's, is of ntgrad's code. (Modules may be gone when the interpreter ends.)"""
+  return frame(depth + 1).f_code.co_filename.startswith(here)
+
+
+def _hash(self: Bound, internal: Callable[[int], bool] = _internal, plain: Callable[[int], int] = int.__hash__,
+          both: Callable[[Any], int] = hash) -> int:
+  if internal(1): return both((plain(self), self.node))
+  if looks: looks[-1][Looked(ix.eq, self.node, ix.const(plain(self)), True)] = None   # who looks it up may not find another value
+  return plain(self)
+
+
+class Bound(int):
+  """An int that is the value of an expression of Variables. Sums, products, quotients and remainders with ints are such ints
+  again; everything else about it is an int's.
+
+  In tables of ntgrad's own, ints that stand for different expressions are different keys.
+  """
+  node: UOp
+  __hash__ = _hash
+
+  @staticmethod
+  def of(value: int, node: UOp) -> int:
+    """The value of an expression; an int where no variable is left in it."""
+    if node.op is Ops.CONST: return int(value)
+    out = Bound(value)
+    out.node = node
+    return out
+
+  def __truediv__(self, other: Any) -> Any: return real(self) / other
+  def __rtruediv__(self, other: Any) -> Any: return other / real(self)
+  def __divmod__(self, other: Any) -> Any: return self // other, self % other
+  def __rdivmod__(self, other: Any) -> Any: return other // self, other % self
+  def __pow__(self, other: Any, modulo: Any = None) -> Any:
+    if type(other) is not int or not 0 <= other <= 4 or modulo is not None: return int.__pow__(self, other, modulo)
+    out: int = 1
+    for _ in range(other): out = out * self
+    return out
+  def rounded(self, dtype: DType) -> Any:
+    """The number that an element of a dtype of floats holds."""
+    return cast(Derived, real(self)).rounded(dtype)
+  def __bool__(self) -> bool:
+    said = int(self) != 0
+    if looks: looks[-1][Looked(ix.eq, self.node, ix.ZERO, not said)] = None
+    return said
+  def __neg__(self) -> int: return self * -1
+  def __pos__(self) -> int: return self
+  def __reduce__(self) -> Any: return int, (int(self),)
+  def __copy__(self) -> int: return self
+  def __deepcopy__(self, memo: Any) -> int: return self
+
+
+def _method(fn: Callable[[int, int], int], made: Callable[[UOp, UOp], UOp], swapped: bool) -> Callable[[Bound, Any], Any]:
+  def method(self: Bound, other: Any) -> Any:
+    if isinstance(other, float) and made in (ix.add, ix.sub, ix.mul):
+      mine: Any = real(self)
+      return fn(other, mine) if swapped else fn(mine, other)  # type: ignore[arg-type]
+    if not isinstance(other, int) or isinstance(other, bool): return NotImplemented
+    a, b = (other, self) if swapped else (self, other)
+    value = fn(int(a), int(b))
+    if made in (ix.fdiv, ix.mod):
+      if int(b) < 1: return value
+      if looks and isinstance(b, Bound): looks[-1][Looked(ix.ge, b.node, ix.ONE, True)] = None
+    return Bound.of(value, made(_node(a), _node(b)))
+  return method
+
+
+def _node(n: int) -> UOp: return n.node if isinstance(n, Bound) else ix.const(int(n))
+
+
+for _name, _fn, _made in (("add", operator.add, ix.add), ("sub", operator.sub, ix.sub), ("mul", operator.mul, ix.mul),
+                          ("floordiv", operator.floordiv, ix.fdiv), ("mod", operator.mod, ix.mod)):
+  setattr(Bound, f"__{_name}__", _method(_fn, _made, False))
+  setattr(Bound, f"__r{_name}__", _method(_fn, _made, True))
+
+
+def _compared(fn: Callable[[int, Any], Any], made: Callable[[UOp, UOp], UOp]) -> Callable[[Bound, Any], Any]:
+  def method(self: Bound, other: Any) -> Any:
+    said = fn(self, other)
+    if looks and said is not NotImplemented and isinstance(other, int):
+      # a number of 2 or more that it equals in ntgrad's own tables says nothing: that it is no constant shows at another value
+      equal = made is ix.eq and bool(said) is not (fn is int.__ne__)
+      if not equal or isinstance(other, Bound) or other < 2 or not _internal(1):
+        looks[-1][Looked(made, self.node, _node(other), bool(said) is not (fn is int.__ne__))] = None
+    return said
+  return method
+
+
+def _gt(a: UOp, b: UOp) -> UOp: return ix.lt(b, a)
+def _le(a: UOp, b: UOp) -> UOp: return ix.ge(b, a)
+
+
+_comparisons: tuple[tuple[str, Any], ...] = (("lt", ix.lt), ("ge", ix.ge), ("eq", ix.eq), ("ne", ix.eq), ("gt", _gt), ("le", _le))
+for _name, _made in _comparisons:
+  setattr(Bound, f"__{_name}__", _compared(getattr(int, f"__{_name}__"), _made))
+
+
+class Derived(float):
+  """A float that is made of values of Variables with + - * / and **: 1 / n. ``make`` computes it, given what tells the value of
+  an expression; ``nodes`` are the expressions, and ``text`` tells one way of making from another."""
+  make: Callable[[Callable[[UOp], int]], float]
+  text: str
+  nodes: tuple[UOp, ...]
+
+  @staticmethod
+  def of(value: float, make: Callable[[Callable[[UOp], int]], float], text: str, nodes: tuple[UOp, ...]) -> Any:
+    """A float that remembers; one that has forgotten where that would be long."""
+    if len(text) > LONGEST: return value
+    out = Derived(value)
+    out.make, out.text, out.nodes = make, text, nodes
+    return out
+
+  def rounded(self, dtype: DType) -> Any:
+    """The number that an element of a dtype of floats holds."""
+    make = self.make
+    return Derived.of(held(float(self), dtype), lambda value: held(make(value), dtype), f"{dtype.name}({self.text})", self.nodes)
+
+  def hex(self) -> str:
+    """A text that only an equal number, made in the same way, has."""
+    return f"{float.hex(self)} {self.text}"
+  def __hash__(self) -> int: return hash(self.hex()) if _internal(1) else float.__hash__(self)
+  def __eq__(self, other: Any) -> bool:
+    if type(other) is Derived and _internal(1): return self.hex() == other.hex()
+    return float(self) == other
+  def __ne__(self, other: Any) -> bool: return not self == other
+  def __neg__(self) -> Any: return self * -1.0
+  def __float__(self) -> float: return float.__add__(self, 0.0)
+  def __reduce__(self) -> Any: return float, (float(self),)
+  def __copy__(self) -> float: return self
+  def __deepcopy__(self, memo: Any) -> float: return self
+
+
+def real(n: float) -> float:
+  """A number as a float, which remembers what it is made of if the number does."""
+  if type(n) is not Bound: return n if type(n) is Derived else float(n)
+  node = n.node
+  return cast(float, Derived.of(float(int(n)), lambda value: float(value(node)), f"s{id(node):x}", (node,)))
+
+
+def _float_method(name: str, fn: Callable[[float, float], float], swapped: bool) -> Callable[[Derived, Any], Any]:
+  def method(self: Derived, other: Any) -> Any:
+    if not isinstance(other, (int, float)) or isinstance(other, bool): return NotImplemented
+    a, b = (real(other), self) if swapped else (self, real(other))
+    value = fn(float(a), float(b))
+    if type(value) is not float: return value   # a power that is complex
+    f, g = _maker(a), _maker(b)
+    nodes = tuple([n for x in (a, b) if type(x) is Derived for n in x.nodes])
+    return Derived.of(value, lambda v: fn(f(v), g(v)), f"({_text(a)} {name} {_text(b)})", nodes)
+  return method
+
+
+def _maker(x: float) -> Callable[[Callable[[UOp], int]], float]: return x.make if isinstance(x, Derived) else lambda value: x
+def _text(x: float) -> str: return x.text if isinstance(x, Derived) else x.hex()
+
+
+for _name, _fn in (("add", operator.add), ("sub", operator.sub), ("mul", operator.mul), ("truediv", operator.truediv),
+                   ("pow", operator.pow)):
+  setattr(Derived, f"__{_name}__", _float_method(_name, _fn, False))
+  setattr(Derived, f"__r{_name}__", _float_method(_name, _fn, True))
+
+
+class Variable:
+  """A size with a name whose value may change from run to run: ``Variable("n", 1, 4096)`` is from 1 to 4096, both included.
+
+  ``bind(value)`` gives it a value. Variables of one name are one: they have one value in an expression. Raises ArgumentError for
+  a name that is none and for bounds without a value between them.
+  """
+
+  def __init__(self, name: str, lower: int, upper: int):
+    if not isinstance(name, str) or not name.isidentifier(): raise ArgumentError(f"Variable: a name, got {shown(name)}")
+    for what, n in (("lower", lower), ("upper", upper)):
+      if isinstance(n, bool) or not isinstance(n, int) or not 0 <= n < 1 << 31:
+        raise ArgumentError(f"Variable {name}: the {what} bound is an int from 0 to 2**31 - 1, got {shown(n)}")
+    if lower > upper: raise ArgumentError(f"Variable {name}: no value from {lower} to {upper}")
+    self.name, self.lower, self.upper = name, lower, upper
+
+  def bind(self, value: int) -> int:
+    """An int, ``value``, that is this variable's. Raises ShapeError for one out of bounds."""
+    if isinstance(value, bool) or not isinstance(value, int): raise ArgumentError(f"{self}: an int, got {shown(value)}")
+    if not self.lower <= value <= self.upper:
+      raise ShapeError(f"{self.name} is from {self.lower} to {self.upper}, got {value}; give the Variable bounds that have it")
+    return Bound.of(int(value), ix.Size(self.name, self.lower, self.upper).node)
+
+  def __repr__(self) -> str: return f"Variable({self.name!r}, {self.lower}, {self.upper})"

@@ -1,0 +1,79 @@
+"""``python -m ntgrad eject``: the kernels of a script as files of the tile language; ``ntgrad.override``: one's own in their
+place."""
+from __future__ import annotations
+
+import fnmatch
+import sys
+from pathlib import Path
+from typing import Any, Sequence
+
+from ntgrad.backends.base import Device, ProgramSpec
+from ntgrad.codegen.explain.tile_source import key_of, tile_source
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.errors import ArgumentError, ExportError, shown
+from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.passes.parts import Parts
+from ntgrad.engine import overrides
+from ntgrad.engine.profile import run_script, there_is
+from ntgrad.graph.lock import lock
+from ntgrad.schedule import ScheduleItem
+
+
+class Eject:
+  """Writes each new kernel whose name fits ``pattern`` into ``folder``, within a ``with`` block."""
+
+  def __init__(self, pattern: str, folder: Path):
+    self.pattern, self.folder = pattern, folder
+    self.written: dict[str, Path] = {}   # by key
+    self.refused: dict[str, str] = {}    # by name: why there is no file
+
+  def __enter__(self) -> Eject:
+    overrides.noted.append(self.note)
+    return self
+  def __exit__(self, *_: Any) -> None: overrides.noted.remove(self.note)
+
+  def note(self, kernel: Kernel, spec: ProgramSpec, parts: Parts, device: Device) -> None:
+    """A kernel has been made."""
+    key = key_of(kernel)
+    if not fnmatch.fnmatch(spec.name, self.pattern) or key in self.written: return
+    try: text = tile_source(kernel, spec.name, parts.opts)
+    except ExportError as e:
+      self.refused[spec.name] = str(e)
+      return
+    self.folder.mkdir(parents=True, exist_ok=True)
+    path = self.folder / f"{spec.name}_{key[:8]}.py"
+    path.write_text(text)
+    self.written[key] = path
+
+
+def eject(script: str, args: Sequence[str], pattern: str = "*", folder: str = "mine") -> None:
+  """Run a script, and write its kernels whose names fit a pattern into a folder. Raises SystemExit as the script does."""
+  there_is(script, "eject")
+  with config(cache=0), Eject(pattern, Path(folder)) as found:
+    try: run_script(script, args)
+    finally:
+      for path in found.written.values(): print(f"wrote {path}", file=sys.stderr)
+      for name, why in found.refused.items(): print(f"{name} is no file of the tile language: {why}", file=sys.stderr)
+      if not found.written and not found.refused: print(f"no kernel's name fits {pattern!r}", file=sys.stderr)
+
+
+def override(item: ScheduleItem | Kernel, kernel: Any) -> None:
+  """Run a person's kernel in the place of a scheduled one from now on: a kernel of ``tile.make``, or the path of a file that
+  makes one; None for the scheduler's own again.
+
+  Its first launch is compared with the scheduler's results. Raises ArgumentError for what is no kernel; OverrideError, at the
+  launch, where parameters or results are not the same.
+  """
+  from .exported import Exported, read_file
+  from .kernel import TileKernel
+  ast = item.ast if isinstance(item, ScheduleItem) else item
+  if not isinstance(ast, Kernel): raise ArgumentError(f"override: an item of create_schedule that is a kernel, got {shown(item)}")
+  key = key_of(ast)
+  if isinstance(kernel, (str, Path)): kernel = read_file(Path(kernel))
+  elif isinstance(kernel, TileKernel):
+    aligns = tuple(p.align for p in ast.params)
+    kernel = Exported(kernel, key, None, aligns if any(aligns) else (), {}, f"kernel {kernel.name}")
+  elif kernel is not None: raise ArgumentError(f"override: a kernel of tile.make, a file's path or None, got {shown(kernel)}")
+  with lock:
+    if kernel is None: overrides.given.pop(key, None)
+    else: overrides.given[key] = kernel
