@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from math import prod
 
+from ntgrad.codegen.choose.bound import Operations, Unit, Work
 from ntgrad.codegen.index.records import (
   COUNTS,
   DIM,
@@ -12,9 +13,9 @@ from ntgrad.codegen.index.records import (
   SIZE,
   STR,
   TEXT,
-  WORK,
   Between,
   Object,
+  OneOf,
   RecordError,
   Sequence,
   Several,
@@ -28,6 +29,9 @@ OPTIONS = Sequence(Several(STR, INT))
 SOURCE = Object(
   KernelSource, text=TEXT, signature=Sequence(Several(STR, STR)), options=OPTIONS, helpers=Sequence(TEXT),
   parts=Sequence(Several(Between(0), Between(1))), kernel=Several(TEXT, TEXT), weight=FLOAT, sizes=Sequence(DTYPE))
+WORK = Object(
+  Work, bytes=DIM, axes=Sequence(DIM),
+  operations=Sequence(Object(Operations, unit=OneOf({u.value: u for u in Unit}), dtype=STR, count=DIM)))
 SPEC = Object(   # without its UOps, and its label, which is another one in every process
   ProgramSpec, name=STR, source=SOURCE, grid=Sequence(DIM), local=COUNTS, nparams=Between(0, MOST), work=WORK,
   options=OPTIONS, sizes=Sequence(SIZE))

@@ -18,7 +18,6 @@ from enum import Enum
 from hashlib import sha256
 from typing import Any, Callable, Generic, Mapping, TypeVar
 
-from ..choose.bound import Operations, Unit, Work
 from ..ir.dtype import DType, dtypes
 from ..ir.errors import NtgradError
 from ..ir.uop import COMPARE, BinaryOps, Ops, UOp, toposort
@@ -362,9 +361,6 @@ _DTYPES = {d.name: d for d in (*dtypes.all, dtypes.index)}
 DTYPE, DIM, NODE, CONDITION = Element(), Dimension(), Node(), Condition()
 SIZE = Object(ix.Size, name=STR, lower=Maybe(INT), upper=Maybe(INT), constexpr=BOOL, meta=BOOL, power_of_two=BOOL,
               unit=Between(1), hint=Maybe(INT), wide=BOOL)
-WORK = Object(
-  Work, bytes=DIM, axes=Sequence(DIM),
-  operations=Sequence(Object(Operations, unit=OneOf({u.value: u for u in Unit}), dtype=STR, count=DIM)))
 
 _LOGIC = (BinaryOps.AND, BinaryOps.OR)
 _FUNCTIONS: dict[str, BinaryOps] = {f.name: f for f in (

@@ -27,8 +27,9 @@ from .variable import Bound
 
 
 class Valued:
-  """What counts as a tensor here (``Base``, which stands above this file)."""
+  """What counts as a tensor in the files that ``Base`` stands above."""
   __slots__ = ()
+  _state: int   # -1: never requires a gradient, 0: does not, 1: made from tensors that do, 2: a leaf that does
 
 
 F = TypeVar("F", bound=Callable[..., Any])

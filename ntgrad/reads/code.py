@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.core import Base
+from ntgrad.graph.checks import Valued
 from ntgrad.graph.origins import is_internal
 from ntgrad.graph.stamps import Stamped
 
@@ -96,7 +96,7 @@ class _Walk(Instructions):
       if (inner := getattr(fn, "__wrapped__", None)) is not None: return self.call_one(inner, text, args, named, where)
     elif isinstance(fn, type): return self.made(fn, text, args, named, where)
     elif isinstance(fn, Super): return UNKNOWN
-    elif not isinstance(fn, types.BuiltinFunctionType) and not isinstance(fn, Base):
+    elif not isinstance(fn, types.BuiltinFunctionType) and not isinstance(fn, Valued):
       return self.object(fn, text, args, named, where)
     return self.foreign(fn, text, args, named, where)
 
@@ -153,7 +153,7 @@ class _Walk(Instructions):
       call = forward if isinstance(forward, types.FunctionType) and not is_internal(forward.__code__.co_filename) else call
       if isinstance(call, types.FunctionType) and is_internal(call.__code__.co_filename):
         for inner, t in self.layer(x, text, where):
-          if callable(inner) and not isinstance(inner, Base): self.call_one(inner, t, (), {}, where)
+          if callable(inner) and not isinstance(inner, Valued): self.call_one(inner, t, (), {}, where)
         return UNKNOWN
     if not is_users(kind.__module__) and not isinstance(x, Stamped): return UNKNOWN
     if isinstance(call, types.FunctionType):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ntgrad.core import Base
+from ntgrad.graph.checks import Valued
 from ntgrad.graph.stamps import Stamped
 
 from .places import ABSENT, CONTAINERS, Place, Reads, Where, class_attribute, is_library, is_users, plain
@@ -87,7 +87,7 @@ class Objects:
     out = []
     for x, text in found:
       if x is ABSENT: continue
-      if isinstance(x, Base): self.reads.flag(x, text, where)
+      if isinstance(x, Valued): self.reads.flag(x, text, where)
       elif isinstance(x, np.ndarray): self.reads.array(x, text, where)
       elif not plain(x) or isinstance(x, tuple): out.append((x, text))
     return tuple(out)
@@ -133,7 +133,7 @@ class Objects:
     out: list[tuple[Any, str]] = []
     for x, text in value:
       names = list(getattr(x, "__dict__", ()))
-      if isinstance(x, (type, types.ModuleType)) or isinstance(x, Base): continue
+      if isinstance(x, (type, types.ModuleType)) or isinstance(x, Valued): continue
       out += self.obtained(tuple([(self.reads.attribute(x, n, f"{text}.{n}", where), f"{text}.{n}") for n in names]), where)
     return tuple(out[:MANY])
 
@@ -147,7 +147,7 @@ class Objects:
     """What ``.name`` of one object gives."""
     called = f"{text}.{name}"
     if isinstance(x, Super): return self.above(x, name, called, where)
-    if isinstance(x, NO_OBJECTS) or isinstance(x, Base): return UNKNOWN
+    if isinstance(x, NO_OBJECTS) or isinstance(x, Valued): return UNKNOWN
     if isinstance(x, types.ModuleType):
       if is_users(x.__name__): return self.one(self.reads.item(vars(x), name, called, where), called, where)
       return ((vars(x)[name], called),) if name in vars(x) else UNKNOWN

@@ -28,7 +28,7 @@ import numpy as np
 
 from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.errors import shown
-from ntgrad.core import Base
+from ntgrad.graph.checks import Valued
 from ntgrad.graph.origins import is_internal, say_once
 from ntgrad.graph.stamps import Stamped
 
@@ -209,7 +209,7 @@ class Reads:
       self.unknown[f"{text} is an array of {array.nbytes:,} bytes, which is more than are compared", *where] = None
     else: self._note(("array", id(array)), _Bytes(array), f"the elements of {text}", where)
 
-  def flag(self, tensor: Base, text: str, where: Where) -> None:
+  def flag(self, tensor: Valued, text: str, where: Where) -> None:
     """Whether a tensor that is not computed from others requires a gradient."""
     if tensor._state != 1: self._note(("flag", id(tensor)), _Flag(ref(tensor)), f"{text}.requires_grad", where)
 
