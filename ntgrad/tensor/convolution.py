@@ -278,8 +278,6 @@ class Convolution(Elementwise, Movement):
 
 
 # ---- pooling
-
-
 def _greatest(t: UOp, axes: Sequence[int]) -> UOp:
   """The greatest along axes, which become 1."""
   return graph.reduce(BinaryOps.OR if t.dtype.kind == "b" else BinaryOps.MAX, t, axes)

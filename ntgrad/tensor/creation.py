@@ -25,6 +25,8 @@ from .elementwise import Elementwise
 from .movement import Movement, several
 from .promotion import cut_to_int, scalar_node
 
+_MOST_NUMBERS = 1 << 24   # of a window function
+
 
 def _counted(r: range) -> np.ndarray[Any, Any]:
   """The numbers of a range."""
@@ -161,8 +163,6 @@ def number_dtype(name: str, dtype: Any, default: DType) -> DType:
 def _steps_in(d: DType) -> DType:
   """What steps between numbers are counted in, for a dtype."""
   return dtypes.float64 if d is dtypes.float64 or d.kind != "f" else dtypes.float32
-
-_MOST_NUMBERS = 1 << 24   # numbers of a window
 
 
 @checked

@@ -291,9 +291,8 @@ def checkpoint(fn: Callable[..., Any], *args: Any, use_reentrant: Any = None, pr
   Results and gradients are the same, of random numbers drawn by ``fn`` too. ``fn`` itself runs once. It gives a Tensor, or a
   tuple, list or dict with Tensors. ``use_reentrant`` and ``preserve_rng_state`` are taken as PyTorch has them, without effect.
   """
-  from .gradient import sources_of, walk
-
   if not mode.grad: return fn(*args, **kwargs)
+  from .gradient import sources_of, walk
   start = Storage("", 0).serial
   inside: list[UOp] = []
   arguments: list[UOp] = []

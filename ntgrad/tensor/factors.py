@@ -1,12 +1,13 @@
-"""Factorisations of batches of matrices (b, m, n), float32 or float64: values by kernels of the tile language,
-which run at once, and rules for their gradients, which are made of tensor code and can be differentiated again.
+"""Factorisations of batches of matrices (b, m, n), float32 or float64: values by kernels of the tile language, which run at once,
+and rules for their gradients, which are made of tensor code and can be differentiated again.
 
 The rules: Giles, *An extended collection of matrix derivative results*, 2008; of QR: Walter, Lehmann and Lamour, 2010, and
 Roberts and Roberts, *QR and LQ decomposition matrix backpropagation algorithms*, 2020; of pseudo-inverses: Golub and Pereyra,
 1973.
 
-A kernel's program has one matrix of a batch, as a block that its loops go through: ``rows == j`` is row j of it, and a sum over a
-block that is zero elsewhere takes row or column j out. A matrix of n rows takes n such steps of O(n * n) work.
+Whoever wants to read a kernel: each program has one matrix of a batch, as a block that its loops go through; ``rows == j`` is
+row j of it, and a sum over a block that is zero elsewhere takes row or column j out. A matrix of n rows takes n such steps of
+O(n * n) work.
 """
 from __future__ import annotations
 
@@ -379,7 +380,6 @@ def refuse(name: str, why: str, value: Any, a: Any) -> Any:
 
 
 # ---- kernels: what one program does with its matrix (mypy does not know the language's blocks)
-
 def _whole(*parameters: Any) -> Any:
   """All of a matrix for each program."""
   return tuple([p if p.constexpr else p.tile((1, *[-1] * (p.ndim - 1))) for p in parameters])

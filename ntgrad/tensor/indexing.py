@@ -1,5 +1,5 @@
-"""Indexing of ``Tensor``: ints, slices, None, Ellipsis, integer tensors and bool masks; gather; what is chosen by
-indices and masks; assignment to parts.
+"""Indexing of ``Tensor``: ints, slices, None, Ellipsis, integer tensors and bool masks; gather, take and select by indices or a
+mask; assignment to parts.
 
 Integer tensors are GATHERs of rows: the indexed dims are brought to the front and joined, so any number of them is one GATHER.
 A mask is brought to one dim first. To read with one, its True elements are found on the host, since the result's shape depends on

@@ -28,6 +28,7 @@ from ntgrad.graph.several import Several
 from .promotion import broadcast_shape, common_device, scalar_node
 
 Dims = int | str | Sequence[int | str]
+_MOST_PIECES = 4096   # that a dimension of fewer elements is split into
 
 
 def pad_value(u: UOp, padding: Sequence[tuple[int, int]], value: Any) -> UOp:
@@ -86,8 +87,6 @@ def _beside(parts: Sequence[UOp], axis: int) -> UOp:
     out = graph.where(graph.lt(graph.index_along(axis, full.shape), begin), out, full)
   assert out is not None
   return out
-
-_MOST_PIECES = 4096   # of a dimension that has fewer elements
 
 
 def sliced(item: slice, size: int) -> tuple[int, int, int]:
@@ -625,7 +624,6 @@ class Movement(Base):
 
 # ---- patterns of ``rearrange``, in the grammar of einops (Rogozhnikov, *Einops: Clear and Reliable Tensor Manipulations with
 # Einstein-like Notation*, ICLR 2022)
-
 Groups = list[list[str]]        # the names that make each dimension; none: a dimension of 1
 _DOTS, _JOINED = "...", "(...)"  # as many dimensions as there are; all of them as a part of one, on the right
 

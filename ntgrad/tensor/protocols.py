@@ -1,5 +1,5 @@
-"""What Python, numpy and notebooks ask of a tensor: copies and pickles, numpy's functions on it, its text, iteration, ``in``,
-``divmod``.
+"""What Python, numpy and notebooks ask of a tensor: copies and pickles, ``data``, numpy's functions on it, devices by name, its
+text, iteration, ``in``, ``divmod``.
 
 A tensor is copied and pickled as what it is: a view of an Alias, which holds the value (see ``graph/alias.py``). What shares
 memory inside one deep copy or pickle therefore shares it afterwards: shared parameters, views, a model and its optimizer.

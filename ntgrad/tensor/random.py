@@ -158,6 +158,7 @@ def _rounded(u: UOp) -> UOp:
   """The same value through its bits, so that no compiler joins the product with a sum: the same bits on every device."""
   return u if u.dtype.itemsize == 1 else graph.seen_as(graph.seen_as(u, graph.UINTS[u.dtype.itemsize]), u.dtype)
 
+
 _ALPHA = 1.7580993408473766   # -selu(-inf): the scale of selu times its alpha
 
 

@@ -24,6 +24,7 @@ from ntgrad.graph.variable import real
 from .indexing import Indexing
 
 Axis = Union[int, str, Sequence[int | str], None]
+_CHUNK = 32   # logcumsumexp: elements of a row that are looked at together
 
 
 def count(u: UOp, axes: Sequence[int]) -> int:
@@ -72,8 +73,6 @@ def _scanned(fn: BinaryOps, u: UOp, axis: int, dtype: DType | str | None = None)
   """Running sums or products (ADD, MUL) along an axis; see ``combined``."""
   n, d = u.shape[axis] if u.shape else 1, None if dtype is None else dtypes.of(dtype)
   return combined(fn, u, n, d, lambda x: graph.scan(fn, x, axis) if u.shape else x)
-
-_CHUNK = 32   # logcumsumexp: elements of a row that are looked at together
 
 
 def at_places(u: UOp, places: UOp, axis: int) -> UOp:

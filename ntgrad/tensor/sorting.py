@@ -66,6 +66,7 @@ def places_of(u: UOp, axis: int, bits: int, keep: int) -> UOp:
   out = graph.sort(both, axis, shift, shift + bits, keep)
   return graph.cast(graph.and_(out, (1 << min(shift, 31)) - 1), dtypes.int32)
 
+
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 _WAYS = 16  # elements that a search compares with at once
 _FEW = 64   # elements that every other one is compared with; more are sorted
