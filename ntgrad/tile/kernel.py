@@ -22,6 +22,7 @@ from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, DeviceError, NtgradError, ShapeError, shown
 from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.ir.uop import UOp
+from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.kernel.linear import UOpList
 from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
@@ -221,6 +222,12 @@ class TileKernel(Signature):
     return "\n".join(f"{a}; host: {host}" if (host := a.host(places)) else str(a) for a in checked)
 
   # ---- specialising
+  def index_form(self) -> Kernel:
+    """The kernel for the sizes that its tensors are declared with: numbers, or for all."""
+    taken = [(t.source.shape, t.element) for t in self.tensors]
+    if all(isinstance(n, int) for shape, _ in taken for n in shape): return self.specialise(*taken).kernel
+    return self.general(False, {}).specialised.kernel
+
   def specialise(self, *arguments: Any, **given: Any) -> Specialised:
     """The kernel for arguments (tensors, arrays, or ``(shape, dtype)``), compile-time values by name; all sizes are numbers."""
     args, values = self.called(arguments, given)
