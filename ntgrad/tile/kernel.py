@@ -14,8 +14,8 @@ from typing import Any, Callable, Mapping, Sequence
 from ntgrad.backends import renderer
 from ntgrad.backends.base import Device
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.index.algebra import UNKNOWN
 from ntgrad.codegen.index.assume import assuming
-from ntgrad.codegen.index.atoms import UNKNOWN
 from ntgrad.codegen.index.sizes import Dim, sizes_of
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.dtype import dtypes
