@@ -32,8 +32,8 @@ from pathlib import Path
 from typing import Sequence
 
 from . import ledger_kernels as made, ledger_names as named
+from .ledger_cases import NAMED, ROOT
 
-ROOT = named.ROOT
 MARK = "=== "
 PARTS = ("names", "kernels", "tile", "origins", "passes", "golden", "cubins")
 SHOWN, LINES = 3, 20   # entries of a file that differ, and lines of each, that are shown
@@ -44,8 +44,8 @@ Entries = dict[str, str]
 
 def files(only: Sequence[str], cubins: bool) -> list[str]:
   """The files of some parts, those that take longest first; all parts if none is named."""
-  out = [f"kernels/{group}-{machine}" for group in ("ops", "zoo", "networks", "zoo-sized", "tile") for machine in made.NAMED]
-  out = ["cubins", *out, "origins", *[f"passes/{machine}" for machine in made.NAMED], "tile", "names", "golden"]
+  out = [f"kernels/{group}-{machine}" for group in ("ops", "zoo", "networks", "zoo-sized", "tile") for machine in NAMED]
+  out = ["cubins", *out, "origins", *[f"passes/{machine}" for machine in NAMED], "tile", "names", "golden"]
   return [f for f in out if (not only or f.split("/")[0] in only) and (cubins or f != "cubins")]
 
 

@@ -1,32 +1,22 @@
-"""What the ledger has of kernels: cases that make some, machines that are not here, and what was chosen and rendered for each.
+"""What the ledger has of kernels: what was chosen and rendered for machines that are not here, and what was printed meanwhile.
 
-A case is a name and a function that computes something. Whatever was made before is forgotten first, so that a case has all of
-its kernels, whichever cases come before it.
+Whatever was made before is forgotten before each case, so that a case has all of its kernels, whichever cases come before it.
 """
 from __future__ import annotations
 
-import ast
 import builtins
 import contextlib
 import hashlib
-import importlib
-import importlib.util
 import io
 import itertools
 import linecache
 import re
-import sys
-import zlib
 from collections import Counter
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
-from types import ModuleType
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Sequence
 from unittest import mock
 
-import numpy as np
-
-from ntgrad import Tensor, config, dtypes, nn
+from ntgrad import Tensor, config
 from ntgrad.backends.base import Program, ProgramSpec
 from ntgrad.codegen.candidates import refusals
 from ntgrad.codegen.parts import Parts
@@ -34,20 +24,15 @@ from ntgrad.codegen.pipeline import PASSES
 from ntgrad.codegen.printing import form_text
 from ntgrad.engine import compile, plans, report
 
-from .all_ops import ROWS, Row, values
+from .ledger_cases import GROUPS, NAMED, Case, specs, tile_kernels, tiles, title, zoo, zoo_module, zoo_row
 from .ledger_names import steady
-from .models import resnet18
-from .network_build import KINDS, grown
-from .network_draws import SIZES
-from .network_machines import MACHINES, Machine, Pretended, opened
-from .network_program import PRELUDE, Spec
-from .network_run import Nothing, default, results
+from .network_build import grown
+from .network_machines import Machine, Pretended, opened
+from .network_run import Nothing, default
 
-ROOT = Path(__file__).resolve().parents[2]
-# CPUs with vectors of 256 and of 512 bits, and a GPU
-NAMED = {"avx2": MACHINES["cpu2x256"], "avx512": MACHINES["cpu16x512"], "sm_90": MACHINES["sm_90"]}
-SETTINGS: dict[str, Any] = {"tune": 0, "verify": 0, "color": 0, "debug": 0, "show": "", "only": "", "beam": 0, "noopt": 0,
-                            "allow_tf32": 0, "dynamic": "auto", "origins": 1, "override": ""}
+# the cache on disk has plans and kernels without their parts
+SETTINGS: dict[str, Any] = {"cache": 0, "tune": 0, "verify": 0, "color": 0, "debug": 0, "show": "", "only": "", "beam": 0,
+                            "noopt": 0, "allow_tf32": 0, "dynamic": "auto", "origins": 1, "override": ""}
 # the kinds of the zoo whose kernels are shown after each pass
 PASSES_OF = ("matmul", "matmul int8", "vector × matrix", "batched matmul", "conv 3×3", "depthwise conv 3×3",
              "max pool 3×3, stride 2", "sum over axis 0", "sum over axis 1", "argmax over axis 1", "variance over axis 1",
@@ -60,130 +45,10 @@ Entries = dict[str, str]
 
 
 @dataclass(frozen=True)
-class Case:
-  """Something that makes kernels; ``settings`` are those of ``config``."""
-  name: str
-  run: Callable[[], Any]
-  settings: tuple[tuple[str, Any], ...] = ()
-
-
-@dataclass(frozen=True)
 class Made:
   """A kernel, as its device's compiler got it, and its parts after their Opts."""
   spec: ProgramSpec
   parts: Parts | None
-
-
-# ---- the cases
-
-@contextlib.contextmanager
-def beside(folder: Path) -> Iterator[None]:
-  """Modules of a folder can be imported by bare names; no longer than that, as some have names that packages have too."""
-  sys.path.insert(0, str(folder))
-  try: yield
-  finally: sys.path.remove(str(folder))
-
-
-def zoo_module(name: str) -> ModuleType:
-  with beside(ROOT / "bench"): return importlib.import_module(name)
-
-
-def _zoo_row(row: Any) -> Callable[[], Any]:
-  def run() -> None:
-    xs = [Tensor.empty(*i.shape, dtype=i.dtype or row.dtype).realize() for i in row.inputs]
-    model = row.kind.model
-    fn = zoo_module("zoo_models").ours(model, row.sizes, row.dtype) if model else zoo_module("zoo_rows").computed(row.kind)
-    with Tensor.train(): Tensor.realize(*fn(*xs))
-  return run
-
-
-def zoo(machine: Machine) -> Iterator[Case]:
-  """The rows of bench/zoo.py, at the sizes that they are measured with on such a machine."""
-  for row in zoo_module("zoo_rows").rows("CUDA" if machine is NAMED["sm_90"] else "CPU"):
-    if row.kind.ours is not None: yield Case(row.name, _zoo_row(row))
-
-
-def zoo_sized(machine: Machine) -> Iterator[Case]:
-  """The first size of each row that is no whole model, its sizes given at the launch."""
-  found = [list(rows) for _, rows in itertools.groupby(zoo(machine), lambda c: re.sub(r" [\d×]+ \w+$", "", c.name))]
-  wholes = {k.name for k in zoo_module("zoo_rows").KINDS if k.model}
-  for first, *_ in found:
-    if not any(first.name.startswith(name) for name in wholes): yield Case(first.name, first.run, (("dynamic", "always"),))
-
-
-def _operation(row: Row, gradient: bool) -> Callable[[], Any]:
-  dtype = next(d for d in (dtypes.float32, dtypes.int32, dtypes.uint8, dtypes.bool) if row.takes(d))
-  def run() -> None:
-    rng = np.random.default_rng(zlib.crc32(f"{row.family} {row.name}".encode()))
-    xs = [Tensor(values(spec, dtype, rng)) for spec in row.inputs]
-    if gradient: xs = [x.requires_grad_() if x.dtype.kind == "f" else x for x in xs]
-    made = row.fn(*xs)
-    outs = list(made) if isinstance(made, (tuple, list)) else [made]
-    if gradient:
-      for o in outs:
-        if o.dtype.kind == "f" and o.requires_grad: o.square().sum().backward()
-      outs = [x.grad for x in xs if x.grad is not None]
-    Tensor.realize(*outs)
-  return run
-
-
-def operations(machine: Machine) -> Iterator[Case]:
-  """The rows of the conformance tests, and their gradients."""
-  for row in ROWS: yield Case(f"{row.family}: {row.name}", _operation(row, False))
-  for row in ROWS:
-    if row.grad and row.takes(dtypes.float32): yield Case(f"{row.family}: {row.name}, gradient", _operation(row, True))
-
-
-def specs() -> list[Spec]:
-  """Networks that have every kind of block once; one in three is called with other sizes too, one has Variables."""
-  return [Spec(i, 1, KINDS[3 * i:3 * i + 3], SIZES[i % 3], False) for i in range(-(-len(KINDS) // 3))]
-
-
-def _title(s: Spec) -> str: return f"network {s.number:02} {', '.join(s.kinds)}, {s.sizes}"
-
-
-def networks(machine: Machine) -> Iterator[Case]:
-  """Random networks, and steps of training a residual one."""
-  for s in specs(): yield Case(_title(s), lambda s=s: results(grown(s), Nothing()))   # type: ignore[misc]
-  for opt in ("SGD", "Adam"): yield Case(f"resnet18 of width 8, {opt}", lambda opt=opt: _trained(opt))   # type: ignore[misc]
-
-
-def _trained(optimizer: str) -> None:
-  with Tensor.train():
-    model = resnet18(width=8, classes=10)
-    opt = getattr(nn.optim, optimizer)(nn.state.get_parameters(model), lr=0.01)
-    for _ in range(2):
-      opt.zero_grad()
-      loss = model(Tensor.empty(4, 3, 32, 32).realize()).sparse_categorical_crossentropy(Tensor(np.zeros(4, np.int32))).backward()
-      opt.step()
-      loss.realize()
-
-
-def tile_kernels() -> Iterator[tuple[str, Callable[[], tuple[Any, Sequence[Any], dict[str, Any]]]]]:
-  """The kernels of examples/tile that have a case: its name, and how to get the kernel and the arguments of a call."""
-  folder = ROOT / "examples" / "tile"
-  def case(name: str) -> tuple[Any, Sequence[Any], dict[str, Any]]:
-    with beside(folder): kernel, args, _ = importlib.import_module(name).case(np.random.default_rng(0))
-    kernel.forget()
-    return (kernel, args[:-1], args[-1]) if isinstance(args[-1], dict) else (kernel, args, {})
-  for path in sorted(folder.glob("*.py")):
-    functions = {n.name for n in ast.parse(path.read_text()).body if isinstance(n, ast.FunctionDef)}
-    if "case" in functions: yield path.stem, lambda name=path.stem: case(name)   # type: ignore[misc]
-
-
-def tiles(machine: Machine) -> Iterator[Case]:
-  """Calls of the kernels of examples/tile."""
-  def call(get: Callable[[], Any]) -> None:
-    kernel, args, given = get()
-    kernel(*args, **given)
-  for name, get in tile_kernels(): yield Case(name, lambda get=get: call(get))   # type: ignore[misc]
-  with beside(ROOT / "examples" / "tile"): ported = importlib.import_module("ported")
-  for name, run in ported.cases(np.random.default_rng(0)).items(): yield Case(f"ported {name}", run)
-
-
-GROUPS: dict[str, Callable[[Machine], Iterator[Case]]] = {
-  "zoo": zoo, "zoo-sized": zoo_sized, "ops": operations, "networks": networks, "tile": tiles
-}
 
 
 # ---- what is made
@@ -203,7 +68,7 @@ def made(case: Case, machine: Machine) -> list[Made]:
 
   def watched(*args: Any, **given: Any) -> Any:
     found = fresh(*args, **given)
-    chosen[found.spec.name, found.spec.source.text] = found.parts
+    if found.parts is not None: chosen[found.spec.name, found.spec.source.text] = found.parts
     return found
 
   def compiled(found: Sequence[ProgramSpec]) -> list[Program]:
@@ -269,27 +134,21 @@ def passes(machine: str, match: str = "") -> Entries:
   """Some kernels after each pass, and as DEBUG=5 shows them."""
   rows = [r for r in zoo_module("zoo_rows").rows("TINY") if r.kind.name in PASSES_OF and match in r.name]
   every = ",".join(p.name for p in PASSES)
-  return {r.name: printed(Case(r.name, _zoo_row(r)), NAMED[machine], show=every, debug=5) for r in rows}
+  return {r.name: printed(Case(r.name, zoo_row(r)), NAMED[machine], show=every, debug=5) for r in rows}
 
 
 def origins() -> Entries:
   """The tables of kernels of every second network, which name the lines of the program that each kernel computes."""
   out = {}
   for s in specs()[::2]:
-    text, file = grown(s).text, f"network{s.number:02}.py"
+    text, file = grown(s).text.replace("np.random.default_rng(0)", "nothing"), f"network{s.number:02}.py"
     def run(text: str = text, file: str = file) -> None:
-      env: dict[str, Any] = {}
       linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-      exec(compile_text(text.replace("np.random.default_rng(0)", "nothing"), file), {**env, "nothing": Nothing()})
-    said = printed(Case(_title(s), run), NAMED["avx512"], debug=3)
+      exec(builtins.compile(text, file, "exec"), {"nothing": Nothing()})
+    said = printed(Case(title(s), run), NAMED["avx512"], debug=3)
     tables = re.findall(r"── schedule [\s\S]*?(?=\n\n|$)", said)
-    out[_title(s)] = "\n".join([*tables, "", *[f"{n:4}  {line}".rstrip() for n, line in enumerate(text.splitlines(), 1)]])
+    out[title(s)] = "\n".join([*tables, "", *[f"{n:4}  {line}".rstrip() for n, line in enumerate(text.splitlines(), 1)]])
   return out
-
-
-def compile_text(text: str, file: str) -> Any:
-  """A program as code of a file."""
-  return builtins.compile(text, file, "exec")
 
 
 def tile_sources() -> Entries:
@@ -329,6 +188,3 @@ def cubins(count: int = 60) -> Entries:
     binary = compiler.work(compiler.request(spec, "sm_90"))
     found[f"{case.name} · {spec.name}"] = f"cubin {digest(binary.cubin)}, {binary.num_warps} warps, {binary.shared} bytes shared"
   return found
-
-
-assert PRELUDE.count("np.random.default_rng(0)") == 1, "the line that makes a program's generator"

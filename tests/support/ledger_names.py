@@ -1,7 +1,6 @@
 """What the ledger has of public names: each one's kind and signature; and how text loses what a move of files changes.
 
-A module is public if its file ends with ``show(__name__)``, which has it show its ``__all__`` alone; a few more are, as what people
-import from PyTorch's, tinygrad's and NineToothed's places.
+A module is public if its file ends with ``show(__name__)``, which has it show its ``__all__`` alone; ``FURTHER`` are public too.
 """
 from __future__ import annotations
 
@@ -39,8 +38,9 @@ def _own() -> re.Pattern[str]:
 def steady(text: str) -> str:
   """Text without what a move changes: files of the product and lines in them, and modules before names; and without addresses.
   The tile language's modules stay, as sources import them."""
+  def file(m: re.Match[str]) -> str: return '<ntgrad>"' if '"' in m[0] else "<ntgrad>"
   def last(m: re.Match[str]) -> str: return m[0] if m[0] in ("ntgrad.tile", "ntgrad.tile.language") else m[0].rpartition(".")[2]
-  return _ADDRESS.sub("0x", _DOTTED.sub(last, _own().sub("<ntgrad>", _FILE.sub("<ntgrad>", text))))
+  return _ADDRESS.sub("0x", _DOTTED.sub(last, _own().sub("<ntgrad>", _FILE.sub(file, text))))
 
 
 def public_modules() -> dict[str, ModuleType]:
@@ -95,13 +95,13 @@ def _attributes(kind: type, classes: set[int]) -> Iterator[tuple[str, str]]:
       yield n, f"property{', can be set' if x.fset else ''}{_signature(x.fget)[6:]}"
     elif isinstance(x, (staticmethod, classmethod)): yield n, f"{type(x).__name__} {_signature(x.__func__)}"
     elif callable(x): yield n, f"method {_signature(x)}"
-    else: yield n, f"attribute {_value(x)}"
+    else: yield n, f"attribute {type(x).__name__}"   # its value may be another later
 
 
 def said(x: Any) -> str:
   """The kind of a thing, and its signature or value."""
   if inspect.ismodule(x): return f"module {steady(x.__name__) if x.__name__ == 'math' else ''}".strip()
-  if inspect.isclass(x): return f"class({', '.join(k.__name__ for k in x.__mro__[1:-1])}) {_signature(x)}"
+  if inspect.isclass(x): return f"class({', '.join(k.__name__ for k in x.__mro__[1:-1] if k.__name__[0] != '_')}) {_signature(x)}"
   return f"function {_signature(x)}" if callable(x) else f"value {_value(x)}"
 
 
