@@ -18,11 +18,11 @@ from unittest import mock
 
 from ntgrad import Tensor, config
 from ntgrad.backends.base import Program, ProgramSpec
-from ntgrad.codegen.candidates import refusals
-from ntgrad.codegen.parts import Parts
+from ntgrad.codegen.choose.candidates import refusals
+from ntgrad.codegen.explain.printing import form_text
+from ntgrad.codegen.passes.parts import Parts
 from ntgrad.codegen.pipeline import PASSES
-from ntgrad.codegen.printing import form_text
-from ntgrad.engine import compile, plans, report
+from ntgrad.engine import compile, planner as plans, report
 
 from .ledger_cases import GROUPS, NAMED, Case, specs, tile_kernels, tiles, title, zoo, zoo_module, zoo_row
 from .ledger_names import steady

@@ -16,7 +16,7 @@ from typing import Any, Iterator
 
 import ntgrad
 from ntgrad import Tensor, dtypes
-from ntgrad.public import present
+from ntgrad.compat.public import present
 
 ROOT = Path(__file__).resolve().parents[2]
 FURTHER = ("ntgrad.config", "ntgrad.engine.schedule", "ntgrad.errors", "ntgrad.renderer.cstyle", "ntgrad.tile",
@@ -64,8 +64,8 @@ def names_of(module: ModuleType) -> list[str]:
   found = {*getattr(module, "__all__", own)}
   if module is ntgrad:
     from ntgrad.functions import _FILE_OF
-    from ntgrad.functions.made import functions
     from ntgrad.functions.table import FUNCTIONAL, TABLE
+    from ntgrad.tensor.made import functions
     asked = {*_FILE_OF, *FUNCTIONAL, *functions(TABLE), *dir(Tensor), *dir(dtypes)}
     found |= {n for n in asked if n[0] != "_" and hasattr(module, n)}
   return sorted(found)

@@ -59,8 +59,8 @@ def test_entries_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("text", "want"), [
   ("/home/me/ntgrad/tensor/reduction.py:12: sum", "<ntgrad>: sum"),
-  ('File "codegen/expand.py", line 3, in f', 'File "<ntgrad>", in f'),
-  ("<class 'ntgrad.codegen.dtype.DType'>", "<class 'DType'>"), ("import ntgrad.tile as tile", "import ntgrad.tile as tile"),
+  ('File "codegen/passes/expand.py", line 3, in f', 'File "<ntgrad>", in f'),
+  ("<class 'ntgrad.codegen.ir.dtype.DType'>", "<class 'DType'>"), ("import ntgrad.tile as tile", "import ntgrad.tile as tile"),
   ("model.py:31 relu", "model.py:31 relu"), ("<function f at 0x7f2a3b4c5d6e>", "<function f at 0x>")])
 def test_what_a_move_changes_is_left_out(text: str, want: str) -> None: assert ledger_names.steady(text) == want
 
