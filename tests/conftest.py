@@ -90,7 +90,7 @@ def _settings_are_given_back() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _what_is_chosen_applies() -> Iterator[None]:
   """A list of Opts that a chooser made and the kernel refuses is a defect, though the user gets another list."""
-  from ntgrad.codegen.choose.chooser.candidates import refusals
+  from ntgrad.codegen.choose.candidates import refusals
   refusals.clear()
   yield
   left = list(map(str, refusals))

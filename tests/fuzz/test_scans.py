@@ -8,7 +8,7 @@ import pytest
 
 from ntgrad import Tensor, dtypes
 from ntgrad.codegen.ir.uop import BinaryOps
-from ntgrad.graph.nodes import nodes as graph
+from ntgrad.graph import nodes as graph
 from support.marks import long_after
 
 SIZES = (1, 2, 3, 7, 16, 31, 64, 100, 257, 1021)
