@@ -72,11 +72,18 @@ def zoo(machine: Machine) -> Iterator[Case]:
 
 
 def zoo_sized(machine: Machine) -> Iterator[Case]:
-  """The first size of each row that is no whole model, its sizes given at the launch."""
-  found = [list(rows) for _, rows in itertools.groupby(zoo(machine), lambda c: re.sub(r" [\d×]+ \w+$", "", c.name))]
-  wholes = {k.name for k in zoo_module("zoo_rows").KINDS if k.model}
+  """The first size of each kind of row, its sizes given at the launch. There are no whole models and no convolutions, whose
+  indices of many sizes take minutes; networks have some."""
+  rows = zoo_module("zoo_rows")
+  left_out = {k.name for k in rows.KINDS if k.model or k.group == rows.CONVOLUTIONS}
+  found = [list(cases) for _, cases in itertools.groupby(zoo(machine), lambda c: kind_of(c.name))]
   for first, *_ in found:
-    if not any(first.name.startswith(name) for name in wholes): yield Case(first.name, first.run, (("dynamic", "always"),))
+    if kind_of(first.name) not in left_out: yield Case(first.name, first.run, (("dynamic", "always"),))
+
+
+def kind_of(row: str) -> str:
+  """The kind of a row of the zoo, of its name."""
+  return re.sub(r" [\d×]+ \w+$", "", row)
 
 
 def _operation(row: Row, gradient: bool) -> Callable[[], Any]:
