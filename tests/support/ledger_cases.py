@@ -20,6 +20,7 @@ from typing import Any, Callable, Iterator, Sequence
 import numpy as np
 
 from ntgrad import Tensor, dtypes, nn
+from ntgrad.tile import TileKernel
 
 from .all_ops import ROWS, Row, values
 from .models import resnet18
@@ -155,7 +156,12 @@ def tiles(machine: Machine) -> Iterator[Case]:
     kernel(*args, **given)
   for name, get in tile_kernels(): yield Case(name, lambda get=get: call(get))   # type: ignore[misc]
   with beside(ROOT / "examples" / "tile"): ported = importlib.import_module("ported")
-  for name, run in ported.cases(np.random.default_rng(0)).items(): yield Case(f"ported {name}", run)
+  def anew(run: Callable[[], Any]) -> None:
+    for kernel in vars(ported).values():
+      if isinstance(kernel, TileKernel): kernel.forget()
+    run()
+  for name, run in ported.cases(np.random.default_rng(0)).items():
+    yield Case(f"ported {name}", lambda run=run: anew(run))   # type: ignore[misc]
 
 
 GROUPS: dict[str, Callable[[Machine], Iterator[Case]]] = {
