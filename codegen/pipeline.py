@@ -18,10 +18,11 @@ from .ir.config import config
 from .ir.errors import ConfigError
 from .ir.target import Target
 from .kernel import Kernel
-from .kernel.blocks import find_dots, keep_blocks, widen_floats
 from .kernel.linear import UOpList
 from .passes.additions import limit_additions
+from .passes.dots import find_dots
 from .passes.expand import expand
+from .passes.floats import widen_floats
 from .passes.parts import Parts
 from .passes.place import place
 from .passes.scales import lower_scales
@@ -30,6 +31,7 @@ from .passes.scatters import spread_scatters
 from .passes.selections import may_select, select
 from .passes.sorts import lower_sorts
 from .passes.statements import cut
+from .passes.sums import keep_blocks
 from .passes.tiles import cover_tiles, keep_tiles, lower_tiles
 from .passes.wholes import branch_whole
 from .passes.widths import lower_index

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.dtype import dtypes, get_default_dtype, set_default_dtype
 from ntgrad.compat.public import show
-from ntgrad.engine import override_reader
 from ntgrad.engine.device import Device
 from ntgrad.graph.modes import no_grad
 from ntgrad.graph.variable import Variable
@@ -29,7 +28,6 @@ if TYPE_CHECKING:   # what is imported when it is asked for
   from ntgrad.tile.eject import override as override
 
 from_dlpack = Tensor.from_dlpack
-override_reader.read = lambda path: import_module("ntgrad.tile.exported").read_file(path)
 Tensor._array_api = staticmethod(lambda: import_module("ntgrad.array_api"))
 
 __version__ = "0.1.0"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Iterable
 
 from .. import index as ix
-from ..index.atoms import DATA
+from ..index.algebra import DATA
 from ..ir.dtype import DType, dtypes
 from ..ir.target import Target
 from ..ir.uop import Ops, UOp

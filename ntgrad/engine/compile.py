@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 from weakref import WeakValueDictionary
 
 from ntgrad.backends import cache, pool
@@ -32,11 +32,9 @@ from ntgrad.codegen.passes.parts import Parts
 
 from . import overrides, report
 from .counters import phase
+from .exported import Exported
 from .report import labelled, new_label
 from .variants import SizedProgram
-
-if TYPE_CHECKING:
-  from ntgrad.tile.exported import Exported
 
 TABLE = "kernel"   # of the disk cache
 FORM = Several(SPEC, records.Sequence(CONDITION))

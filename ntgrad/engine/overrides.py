@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Hashable, Sequence
+from typing import Any, Callable, Hashable, Sequence
 
 import numpy as np
 
@@ -23,16 +23,14 @@ from ntgrad.codegen.ir.paths import usable
 from ntgrad.codegen.kernel import Kernel, Param
 from ntgrad.codegen.passes.parts import Parts
 
-from . import override_reader, report
+from . import report
+from .exported import Exported, read_file
 from .variants import SizedProgram
-
-if TYPE_CHECKING:
-  from ntgrad.tile.exported import Exported
 
 TOLERANCE = {8: 1e-9, 4: 1e-4, 2: 2e-2, 1: 0.3}   # by the bytes of a float: of the greatest value and of each one
 
 
-class Given(dict[str, "Exported"]):
+class Given(dict[str, Exported]):
   """Kernels by what they stand for. Captured functions do not look here again, which a change says."""
 
   def __setitem__(self, key: str, mine: Exported) -> None:
@@ -65,7 +63,6 @@ def state() -> Hashable:
 def in_folder(folder: str) -> dict[str, Exported]:
   """The files of a folder, read again where one has changed. Raises OverrideError where there is no such folder, or two of its
   files stand for the same kernel."""
-  assert override_reader.read is not None
   path = Path(folder)
   with usable("OVERRIDE", folder, OverrideError): there = path.is_dir()
   if not there: raise OverrideError(f"OVERRIDE={folder}: there is no such folder; python -m ntgrad eject writes one")
@@ -75,7 +72,7 @@ def in_folder(folder: str) -> dict[str, Exported]:
   if have is None or have[0] != now:
     out: dict[str, Exported] = {}
     for f in files:
-      mine = override_reader.read(f)
+      mine = read_file(f)
       if mine.key in out: raise OverrideError(f"{f} and {out[mine.key].file} stand for the same kernel, {mine.key}; remove one")
       out[mine.key] = mine
     _folders.clear()

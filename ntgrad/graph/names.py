@@ -14,7 +14,7 @@ from typing import Any, Callable, Iterable, Sequence
 
 import numpy as np
 
-from ntgrad.codegen.index.atoms import count
+from ntgrad.codegen.index.algebra import count
 from ntgrad.codegen.index.size_text import text_of
 from ntgrad.codegen.index.view import tile_shape
 from ntgrad.codegen.ir.errors import ArgumentError, AxisError, ShapeError, shown

@@ -14,9 +14,12 @@ from ntgrad.codegen.ir.errors import ArgumentError, ExportError, shown
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.passes.parts import Parts
 from ntgrad.engine import overrides
+from ntgrad.engine.exported import Exported, read_file
 from ntgrad.engine.profile import run_script, there_is
 from ntgrad.graph.lock import lock
 from ntgrad.schedule import ScheduleItem
+
+from .kernel import TileKernel
 
 
 class Eject:
@@ -64,8 +67,6 @@ def override(item: ScheduleItem | Kernel, kernel: Any) -> None:
   Its first launch is compared with the scheduler's results. Raises ArgumentError for what is no kernel; OverrideError, at the
   launch, where parameters or results are not the same.
   """
-  from .exported import Exported, read_file
-  from .kernel import TileKernel
   ast = item.ast if isinstance(item, ScheduleItem) else item
   if not isinstance(ast, Kernel): raise ArgumentError(f"override: an item of create_schedule that is a kernel, got {shown(item)}")
   key = key_of(ast)

@@ -14,14 +14,15 @@ from typing import Any, Callable, Mapping, Sequence
 from ntgrad.backends import renderer
 from ntgrad.backends.base import Device
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.index.algebra import UNKNOWN
 from ntgrad.codegen.index.assume import assuming
-from ntgrad.codegen.index.atoms import UNKNOWN
 from ntgrad.codegen.index.sizes import Dim, sizes_of
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, DeviceError, NtgradError, ShapeError, shown
 from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.ir.uop import UOp
+from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.kernel.linear import UOpList
 from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
@@ -221,6 +222,12 @@ class TileKernel(Signature):
     return "\n".join(f"{a}; host: {host}" if (host := a.host(places)) else str(a) for a in checked)
 
   # ---- specialising
+  def index_form(self) -> Kernel:
+    """The kernel for the sizes that its tensors are declared with: numbers, or for all."""
+    taken = [(t.source.shape, t.element) for t in self.tensors]
+    if all(isinstance(n, int) for shape, _ in taken for n in shape): return self.specialise(*taken).kernel
+    return self.general(False, {}).specialised.kernel
+
   def specialise(self, *arguments: Any, **given: Any) -> Specialised:
     """The kernel for arguments (tensors, arrays, or ``(shape, dtype)``), compile-time values by name; all sizes are numbers."""
     args, values = self.called(arguments, given)

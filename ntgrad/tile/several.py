@@ -10,7 +10,7 @@ import numpy as np
 from ntgrad.backends.base import Device
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.estimate import estimate
-from ntgrad.codegen.index.atoms import UNKNOWN
+from ntgrad.codegen.index.algebra import UNKNOWN
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import ArgumentError, NtgradError
 from ntgrad.engine import report

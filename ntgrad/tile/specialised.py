@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
 from ntgrad.backends.base import Device, ProgramSpec
+from ntgrad.codegen.explain.scheduler_form import aligned
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.index.rewrite import substitute
 from ntgrad.codegen.ir.config import config
@@ -29,13 +30,6 @@ from ntgrad.engine.report import new_label
 from .launch import Launcher, Pair, launcher_of
 from .place import Parameter
 from .tune import fingerprint
-
-
-def aligned(kernel: Kernel, aligns: Sequence[int]) -> Kernel:
-  """A kernel whose params are pieces of a memory with these ``aligns`` (see ``Param``); () for none."""
-  if not any(aligns): return kernel
-  params = tuple(replace(p, align=n) for p, n in zip(kernel.params, aligns))
-  return kernel.with_(params=params, body=substitute(kernel.body, {p.uop: q.uop for p, q in zip(kernel.params, params)}))
 
 
 @dataclass(frozen=True)

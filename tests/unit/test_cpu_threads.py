@@ -22,7 +22,7 @@ from ntgrad.backends.opencl.device import OpenCLDevice, available
 from ntgrad.backends.opencl.direct import CPUGraph
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.bound import Operations, Unit, Work
-from ntgrad.codegen.index.atoms import Size
+from ntgrad.codegen.index.algebra import Size
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import DeviceError
 from ntgrad.codegen.ir.uop import Ops, UOp

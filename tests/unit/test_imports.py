@@ -1,11 +1,12 @@
 """Imports go one way: no module is imported, by whatever way round, by what it imports itself, in functions neither."""
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
 
-from support.imports import circle, circle_text, components, import_graph, product, rooms
+from support.imports import circle, circle_text, components, drawing, import_graph, product
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,15 +32,51 @@ def test_no_import_circle() -> None:
     f"{len(c)} modules import each other in circles; one:\n{circle_text(graph, modules, ROOT, circle(graph, c))}" for c in found)
 
 
-def test_rooms_stand_upon_each_other() -> None:
-  """The packages, each as one thing, import no circle either; and these import only what stands before them."""
-  modules = product(ROOT)
-  graph = rooms(import_graph(modules), modules)
-  found = components(graph)
-  assert not found, "\n".join(" imports ".join(circle(graph, c)) for c in found)
-  order = [f"ntgrad.{r}" for r in "codegen backends schedule engine core reads tile tensor capture nn".split()]
-  for i, room in enumerate(order):
-    assert not graph[room].keys() & set(order[i + 1:]), f"{room} imports what stands above it: {', '.join(graph[room])}"
+@dataclass(frozen=True)
+class Marks:
+  """The most that a folder may have."""
+  boxes: int
+  arrows: int
+  floors: int
+  loose: int           # files that stand in no folder
+  lines: int = 1 << 30   # of a box
+
+
+@pytest.mark.parametrize("folder, most", [
+  ("ntgrad.codegen", Marks(boxes=10, arrows=40, floors=9, loose=3, lines=4000)),
+  ("ntgrad", Marks(boxes=26, arrows=90, floors=10, loose=14))])
+def test_folders_can_be_drawn(folder: str, most: Marks) -> None:
+  """What stands directly in a folder is few boxes, few arrows between them, all of which go down. Prints the drawing."""
+  found = drawing(product(ROOT), folder)
+  if folder == "ntgrad.codegen": del found.lines["__init__"]   # it hands names on
+  floors = found.floors if folder == "ntgrad" else drawing(product(ROOT), folder).floors
+  print(found)
+  have = Marks(len(found.lines), sum(len(found.arrows[b]) for b in found.lines), max(floors.values()), len(found.loose),
+               max(found.lines.values()))
+  over = [f"{f.name}: {getattr(have, f.name)}, at most {getattr(most, f.name)}" for f in fields(Marks)
+          if getattr(have, f.name) > getattr(most, f.name)]
+  assert not over, f"{folder}: {'; '.join(over)}\n{found}"
+
+
+def test_floors_of_ntgrad() -> None:
+  """These import only what stands before them."""
+  floors = drawing(product(ROOT), "ntgrad").floors
+  order = "graph schedule engine core tile tensor nn functions".split()
+  assert [floors[b] for b in order] == sorted({floors[b] for b in order}), {b: floors[b] for b in order}
+
+
+def test_names_that_a_package_hands_on_count_for_where_they_are_defined(tmp_path: Path) -> None:
+  (tmp_path / "p").mkdir()
+  sources = {"p": "", "p.a": "x = 1\n__all__ = ['x']", "p.b": "from p.c import x", "p.c": "from p.d import *",
+             "p.d": "from p.a import x as x\n__all__ = ['x']", "p.e": "def f():\n  from p import b"}
+  modules = {}
+  for name, source in sources.items():
+    modules[name] = tmp_path / "p" / f"{name.partition('.')[2] or '__init__'}.py"
+    modules[name].write_text(source)
+  found = drawing(modules, "p")
+  assert {b: [*to] for b, to in found.arrows.items()} == {
+    "__init__": [], "a": [], "b": ["a"], "c": ["d"], "d": ["a"], "e": ["b"]}
+  assert found.floors == {"__init__": 1, "a": 1, "b": 2, "d": 2, "c": 3, "e": 3} and found.loose == {*"abcde", "__init__"}
 
 
 @pytest.mark.parametrize("back", [

@@ -22,9 +22,9 @@ from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.linearizer import Linearizer, linearize
 from ntgrad.codegen.opts import Vectorize
 from ntgrad.engine import compile as engine_compile, overrides, report
+from ntgrad.engine.exported import read
 from ntgrad.schedule import create_schedule
 from ntgrad.tile.eject import Eject
-from ntgrad.tile.exported import read
 from support.triton_kernels import MORE as TRITON, WITH_BLOCKS
 
 E = Tensor.empty

@@ -5,18 +5,23 @@ import itertools
 import linecache
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any, Mapping, Protocol
 
+from ntgrad.codegen.explain.scheduler_form import aligned, inlined, numbered, without_tiles
 from ntgrad.codegen.ir.errors import MissingFileError, NtgradError, OverrideError
 from ntgrad.codegen.ir.paths import usable
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.opts import Opt
 
-from .kernel import TileKernel
-from .scheduled import inlined, numbered, without_tiles
-from .specialised import Specialised, aligned
-
 _texts = itertools.count()
+
+
+class TileKernel(Protocol):
+  """What is asked of a kernel that ``ntgrad.tile.make`` made: a file imports the tile language itself."""
+  @property
+  def name(self) -> str: ...
+  def index_form(self) -> Kernel: ...
+  def __call__(self, *arguments: Any) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -30,15 +35,9 @@ class Exported:
   file: str
   number: int = field(default_factory=lambda: next(_texts))   # no two that are read have the same
 
-  def specialised(self) -> Specialised:
-    """For the sizes that the file has: numbers, or for all."""
-    taken = [(t.source.shape, t.element) for t in self.kernel.tensors]
-    if all(isinstance(n, int) for shape, _ in taken for n in shape): return self.kernel.specialise(*taken)
-    return self.kernel.general(False, {}).specialised
-
   def tiled(self) -> Kernel:
     """The index form with the file's tiles."""
-    return aligned(inlined(self.specialised().kernel), self.aligns)
+    return aligned(inlined(self.kernel.index_form()), self.aligns)
 
   def form(self) -> Kernel:
     """The index form without tiles, as the scheduler makes it, before its Opts; statements that have an order stay as they
@@ -68,8 +67,9 @@ def read(text: str, file: str = "") -> Exported:
 
 def taken(space: Mapping[str, Any], name: str) -> Exported:
   """What a module that was run says of its kernel."""
-  kernel, key = space.get("kernel"), space.get("KEY")
-  if not isinstance(kernel, TileKernel): raise OverrideError(f"{name}: makes no `kernel`; kernel = tile.make(…)")
+  kernel: Any = space.get("kernel")
+  key = space.get("KEY")
+  if not hasattr(kernel, "index_form"): raise OverrideError(f"{name}: makes no `kernel`; kernel = tile.make(…)")
   if not isinstance(key, str): raise OverrideError(f"{name}: has no KEY, which says what scheduled kernel it stands for")
   opts = space.get("OPTS")
   return Exported(kernel, key, None if opts is None else tuple(map(tuple, opts)), tuple(space.get("ALIGNS", ())),

@@ -1,0 +1,91 @@
+"""Pass for targets with blocks: sums of products -> products of blocks."""
+from __future__ import annotations
+
+from collections import Counter
+from typing import Sequence
+
+from .. import index as ix
+from ..ir.dtype import dtypes
+from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp
+from ..kernel.blocks import DOT, F32, FP8, NARROW, axis_order, block_axes, gate_of, is_dot, loads_zero, prune
+from ..kernel.linear import UOpList
+
+_SMALLEST_DOT = 9   # elements along an axis: of the 16 that a dot has at least, most would be padding
+
+
+def find_dots(uops: Sequence[UOp], fp8: bool, double: bool = False) -> UOpList:
+  """For targets with blocks: sums of products -> products of blocks, sum[k](a * b) + c -> dot[k](a, b, c).
+
+  ``fp8`` and ``double`` say that the target multiplies such values. The factors are those in memory, narrow ones
+  too, and each varies with ``k`` and one other axis. A condition of the sum becomes one of each factor that is not 0 outside it
+  anyway.
+
+      s = REDUCE(WHERE(m, CAST(a) * CAST(b), 0)), arg (ADD, (k,)); t = s + c
+      ->   t = REDUCE(WHERE(m, a, 0), WHERE(m, b, 0), c), arg (DOT, (k,))
+  """
+  sizes = {u.arg[0]: u.arg[1] for u in uops if u.op is Ops.RANGE}
+  if len(sizes) < 3: return UOpList(uops)
+  axes, order = block_axes(uops), axis_order(uops)
+  uses = Counter(s for u in uops for s in u.src)
+  new: dict[UOp, UOp] = {}
+  out: list[UOp] = []
+
+  def factors(u: UOp) -> list[UOp] | None:
+    """The factors of a sum that is a product of blocks, the one whose free axis comes first in front. None where it is none."""
+    if (found := _product(u, fp8, double)) is None: return None
+    (k,), (a, b, wheres) = u.arg[1], found
+    both = [a, b]
+    free = [axes[x] - {k} for x in both if k in axes[x]]
+    if [len(f) for f in free] != [1, 1] or free[0] == free[1]: return None
+    if any(not any(axes[w] <= axes[x] for x in both) for w in wheres): return None
+    ids = [i for f in free for i in f]
+    if min(sizes[i] for i in (*ids, k)) < _SMALLEST_DOT: return None
+    return [masked(x, wheres) for x in (both if order.index(ids[0]) < order.index(ids[1]) else both[::-1])]
+
+  def masked(x: UOp, wheres: list[UOp]) -> UOp:
+    """A factor that is zero where one of the conditions is false."""
+    value = new[x]
+    for where in wheres:
+      if not axes[where] <= axes[x] or _zero_outside(x, where): continue   # then the other one is 0
+      zero = UOp.const(x.dtype, 0)
+      value = UOp.unique(Ops.ALU, x.dtype, (new[where], value, zero), TernaryOps.WHERE)
+      out.extend((zero, value))
+    return value
+
+  for u in uops:
+    n = u.replace(tuple([new[s] for s in u.src]))
+    if u.op is Ops.REDUCE and (found := factors(u)) is not None: n = UOp(Ops.REDUCE, u.dtype, tuple(found), (DOT, u.arg[1]))
+    elif u.op is Ops.ALU and u.arg is BinaryOps.ADD:
+      for x, acc in (u.src, u.src[::-1]):
+        dot = new[x]
+        if is_dot(dot) and len(dot.src) == 2 and uses[x] == 1 and axes[acc] == axes[x]: n = dot.replace((*dot.src, new[acc]))
+    new[u] = n
+    out.append(n)
+  return prune(out)
+
+
+def _product(u: UOp, fp8: bool, double: bool) -> tuple[UOp, UOp, list[UOp]] | None:
+  """The factors that a REDUCE adds products of, as they are in memory, and the conditions outside which they count as zero. None
+  where it adds other things, along several axes or in a dtype that the target multiplies no blocks of."""
+  value, wheres = u.src[0], list[UOp]()
+  while value.arg is TernaryOps.WHERE and value.src[2].op is Ops.CONST and value.src[2].arg == 0:
+    wheres.append(value.src[0])
+    value = value.src[1]
+  if u.arg[0] is not BinaryOps.ADD or len(u.arg[1]) != 1 or value.arg is not BinaryOps.MUL: return None
+  a, b = map(_loaded, value.src)
+  x, y = (s.src[0] if s.op is Ops.CAST else s for s in (a, b))
+  if x.dtype is y.dtype and x.dtype in {F32: NARROW if fp8 else NARROW - FP8, dtypes.int32: (dtypes.int8,)}.get(u.dtype, ()):
+    return x, y, wheres
+  return (a, b, wheres) if u.dtype is F32 or double and u.dtype is dtypes.float64 else None
+
+
+def _loaded(u: UOp) -> UOp:
+  """A factor without a condition outside which it was loaded as 0 anyway."""
+  if u.arg is not TernaryOps.WHERE or u.src[2].op is not Ops.CONST or u.src[2].arg != 0: return u
+  return u.src[1] if _zero_outside(u.src[1], u.src[0]) else u
+
+
+def _zero_outside(x: UOp, where: UOp) -> bool:
+  """Whether a factor is a LOAD that gives 0 where ``where`` is false."""
+  while x.op is Ops.CAST: x = x.src[0]
+  return x.op is Ops.LOAD and loads_zero(x) and set(ix.conjuncts(where)) <= set(ix.conjuncts(gate_of(x)))
