@@ -1,4 +1,4 @@
-"""The rooms: who may import whom, full names only, no file too long to read."""
+"""The folders: who may import whom, full names only, no file too long to read."""
 from __future__ import annotations
 
 import ast
