@@ -1,8 +1,8 @@
-"""A cost model of kernels with blocks: candidates are chosen by it, or sorted by it before some are measured.
+"""A cost model of kernels with blocks. Candidates are chosen by it, or sorted by it before some are measured.
 
-Three things bound a kernel. What goes through the memory, the cache and the cores takes its time at their rates. A program's
-loads take a while to come, and only so many programs fit on a core: what they have under way together is what memory delivers in
-that while. And programs end in waves.
+Three things bound a kernel. First, data that goes through the memory, the cache and the cores takes its time at their rates.
+Second, a program's loads take a while to come, and only so many programs fit on a core: memory delivers in that while what these
+programs have asked for together. Third, programs run in waves, and the last wave may be part full.
 """
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""How long a product of blocks takes, and with which blocks it takes the least: for kernels, and before there are any, for
-cutting a sum in parts."""
+"""How long a product of blocks takes, and with which blocks it takes the least. Asked for kernels, and also before there are any:
+for cutting a sum in parts."""
 from __future__ import annotations
 
 import itertools

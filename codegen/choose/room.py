@@ -1,9 +1,9 @@
-"""What a program of a kernel with TILE axes takes of a core, and how long it may run: by this blocks are chosen before any of
-them is compiled.
+"""What a program of a kernel with TILE axes takes of a core, and how long it may be. Blocks are chosen by this before any of them
+is compiled.
 
-Its accumulators and variables lie in registers. The factors of its products lie in shared memory, those that a loop reads as
-often as its pipeline has stages. And a product that no matrix unit makes is written out, every multiplication of a thread by
-itself: so many that the target's compiler takes a minute.
+Accumulators and variables lie in registers. The factors of products lie in shared memory; those that a loop reads lie there as
+many times as its pipeline has stages. A product that no matrix unit makes is written out, every multiplication of a thread by
+itself. There may be so many that the target's compiler takes a minute.
 """
 from __future__ import annotations
 

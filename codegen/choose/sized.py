@@ -3,8 +3,9 @@
     a0:N GRID, N about 4096      twin a0:4096 GRID     a0.vectorize(8), a0.serial(256)
                                  ->                    a0.serial(2048), a1.peel(8), a1.vectorize(8)
 
-So no heuristic learns of sizes. What a number divided is made of two loops, of vectors that start earlier, or gets masks; what
-depends on the numbers all the same (a row that is one block, a panel in local memory) is noted in ``Kernel.needs``.
+So no heuristic has to know of sizes. Where an Opt divides an axis and the size need not be a multiple, the axis becomes two
+loops, or its last vector starts earlier, or it gets masks. What depends on the numbers all the same (a row that is one block, a
+panel in local memory) is noted in ``Kernel.needs``.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mapping that does not grow without end."""
+"""A mapping of limited size: it keeps what was used last."""
 from __future__ import annotations
 
 from typing import Any, TypeVar

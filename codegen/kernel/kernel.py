@@ -1,6 +1,6 @@
 """A kernel in index form: parameters, axes, and a body of statements whose values are functions of the axes.
 
-A statement is a STORE or an ATOMIC, or a region of statements: FOR, WHILE, IF. What they store to is a param or a variable, which
+A statement is a STORE or an ATOMIC, or a region of statements: FOR, WHILE, IF. A STORE goes to a param or to a variable, which
 each program has for itself.
 """
 from __future__ import annotations

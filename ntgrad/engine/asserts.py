@@ -1,8 +1,9 @@
-"""What only a device can see: kernels note where a check failed, and it is raised where the host next waits for the device.
+"""Checks on the device: a kernel notes where a check failed, and the error is raised where the host next waits for the device.
 
-A kernel with checks has one parameter more, its *notes*: an int64 for each check (or several, of which the greatest counts), 0
-while it holds. Where it does not, the upper 32 bits are the number of the greatest failing element plus one, the lower 32 bits
-the value there: an index, or what a condition compares. An index beyond 32 bits is noted as the nearest number that fits.
+A kernel with checks has one parameter more, its *notes*. It has an int64 for each check (or several, of which the greatest
+counts), which is 0 while the check holds. After a failure the upper 32 bits are the number of the greatest failing element plus
+one. The lower 32 bits are the value there: an index, or what a condition compares. An index beyond 32 bits is noted as the
+nearest number that fits.
 """
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Indices of tensors that must lie inside a dimension: what is known of them beforehand, and the mark for what is not.
+"""Index tensors, which must lie inside a dimension: what is known of an index before it is computed, and the mark for the others.
 
-The mark is a DETACH over the index whose arg says what the index may be; it changes no value. When something beneath which it
-stands is computed, one small kernel more looks through the index and notes the last element that is outside (``notes``), which is
-raised where the host next waits, as ``engine/asserts.py`` has it. An index whose bounds are known to be inside gets no mark, and
-costs nothing: constants, ``arange``, ``argmax``, ``randint``, what is clamped, of a dtype that holds no more, or came from the
-host (``Buffer.between``).
+The mark is a DETACH over the index. Its arg says what the index may be; it changes no value. When a value above the mark is
+computed, one small kernel more looks through the index and notes the last element that is outside (``notes``). The error is
+raised where the host next waits (``engine/asserts.py``). An index whose bounds are known to be inside gets no mark and costs
+nothing: constants, ``arange``, ``argmax``, ``randint``, a clamped index, an index of a dtype that holds no more, and one that
+came from the host (``Buffer.between``).
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""From index-form kernels to programs: optimise, linearise, render, compile; each structure once.
+"""From kernels in index form to programs: optimise, linearise, render, compile, each structure once.
 
-What a kernel was rendered to is kept on disk, under all that it was made of: another process that has the same kernel, alone or
-in another plan, chooses and renders nothing.
+A rendered kernel is kept on disk, under all that it was made of. Another process that has the same kernel, in this plan or
+another one, chooses no Opts and renders nothing.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that ``tile_source`` writes, read again: the kernel, what it stands for, and its Opts."""
+"""Reads the files that ``tile_source`` writes: the kernel, the KEY of the scheduled kernel that it stands for, and its Opts."""
 from __future__ import annotations
 
 import itertools

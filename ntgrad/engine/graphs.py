@@ -1,4 +1,4 @@
-"""Recorded launches as few things to call: runs of kernels that a device takes as one graph, and what has to change in them."""
+"""Groups recorded launches: a run of kernels that the device takes as one graph is one call. Says what has to be patched in it."""
 from __future__ import annotations
 
 from functools import partial

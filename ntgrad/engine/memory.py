@@ -1,5 +1,4 @@
-"""How little memory a schedule can do with: an order of its kernels that holds few buffers at a time, and places for those of
-captured kernels."""
+"""Memory of schedules: an order of the kernels that holds few buffers at a time, and places for buffers of captured kernels."""
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right

@@ -1,7 +1,8 @@
-"""Kernels of a person's own in the place of the scheduler's: which there are, and whether they give the same.
+"""Kernels that a person puts in the place of scheduled ones: which there are, and whether they give the same values.
 
-They are found by what the scheduler's kernel is (``key_of``), not by its name: those of ``ntgrad.override``, and the files of the
-folder that ``OVERRIDE`` names. The first launch of each runs the scheduler's kernel too, and compares what the two wrote.
+They are those of ``ntgrad.override`` and the files of the folder that ``OVERRIDE`` names. They are found by the contents of the
+scheduled kernel (``key_of``), not by its name. The first launch of each runs the scheduler's kernel too, and compares what the
+two wrote.
 """
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a schedule is once it can run: steps on slots, and what each slot has. ``planner.py`` finds and makes plans."""
+"""A plan: a schedule that can run. It has steps, which read and write numbered slots, and says what each slot has.
+``planner.py`` finds and makes plans."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Plans: the schedule of a graph, found again by its structure, also where numbers in it or its sizes are others."""
+"""Finds and makes plans. A plan is found by the structure of its graph, also where numbers or sizes in the graph are others."""
 from __future__ import annotations
 
 import math

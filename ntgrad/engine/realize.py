@@ -1,4 +1,4 @@
-"""Realising: the graph under some tensors becomes a schedule (found again by its structure), which runs."""
+"""Computes tensors: finds or makes the plan of the graph beneath them (``planner.py``), and runs it."""
 from __future__ import annotations
 
 import time

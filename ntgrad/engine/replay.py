@@ -1,4 +1,4 @@
-"""Replays: the launches of a recording again, over a memory plan, for other inputs and other sizes."""
+"""Replays: launches the steps of a recording again, over a memory plan, for other inputs and other sizes."""
 from __future__ import annotations
 
 from functools import partial

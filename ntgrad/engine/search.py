@@ -1,9 +1,9 @@
 """``BEAM=n``: Opts found by measuring. The n fastest lists of Opts are changed in every way that one step allows, until nothing
 gets faster.
 
-It starts from what the model chose, so what it finds is never slower than that; what it finds is remembered on disk, for the
-hardware with its driver and the kernel. (A beam search over schedules, as Adams et al. 2019 have it, with measured times in place
-of a learned model.)
+It starts from the model's choice, so its result is never slower than that. The result is kept on disk, for the kernel and for
+the hardware with its driver. (A beam search over schedules, as Adams et al. 2019 have it, with measured times in place of a
+learned model.)
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of sizes while ntgrad.jit records a function for all values of them."""
+"""Notes on sizes while ntgrad.jit records a function for all values of them."""
 from __future__ import annotations
 
 from contextlib import contextmanager

@@ -1,9 +1,9 @@
-"""Programs of kernels with run-time sizes: a few variants of one kernel, made when sizes come that need them.
+"""Programs of kernels with run-time sizes: a few variants of one kernel, each made when sizes come that need it.
 
-A variant is compiled for 32 or 64 bits of index, for sizes that are multiples of something or not (strides of 16 bytes, the
-blocks of a product, whose loop has no masks then), for what its Opts need of the sizes (a row that is one block of 1024), and for
-about so much work: what is good for a product of 32 x 32 is a quarter as fast for one of 1024. Which one is launched is found by
-the sizes.
+Variants differ in what they are compiled for: indices of 32 or 64 bits; sizes that are multiples of something or not (strides of
+16 bytes, the blocks of a product, whose loop has no masks then); what their Opts need of the sizes (a row that is one block of
+1024); about how much work (a variant that is good for a product of 32 x 32 is a quarter as fast for one of 1024). The sizes of a
+launch say which variant runs.
 """
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What shares memory. An *Alias* is one value that several tensors see, each through a view; a write gives it its next version.
+"""What shares memory. An *Alias* is one value that several tensors see, each through a view. A write gives it its next version.
 
-The graph stays pure: a write changes no node, it makes a new one, the value after it. Whether that value then lies where the old
-one lay is decided when it is computed (``engine/realize.py``): an Alias that has memory of its own is written in place, and
-whoever still needs the old value is computed before. One that only reads another's memory (a copy, say) gets memory of its own
-when it is written. As PyTorch/XLA's functionalisation has it:
+The graph stays pure: a write changes no node, it makes a new one, the value after it. When that value is computed,
+``engine/realize.py`` decides where it lies. An Alias that has memory of its own is written in place, and whoever still needs the
+old value is computed before. An Alias that only reads another's memory (a copy, say) gets memory of its own when it is written.
+PyTorch/XLA's functionalisation does the same:
 https://dev-discuss.pytorch.org/t/functionalization-in-pytorch-everything-you-wanted-to-know/965
 """
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What functions give that give several tensors: tuples with names, as PyTorch has them.
+"""Results of functions that give several tensors: named tuples, as in PyTorch.
 
-A script that takes one for a tensor is told so: tuples have ``*``, ``+``, ``==`` and ``<`` too, but they mean something else.
+A script that takes such a tuple for a tensor is told so: tuples have ``*``, ``+``, ``==`` and ``<`` too, but they mean something
+else.
 """
 from __future__ import annotations
 

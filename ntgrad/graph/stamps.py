@@ -1,4 +1,4 @@
-"""Objects of which it is counted when an attribute is set, so that nobody has to look whether one was."""
+"""Objects that count how often one of their attributes is set, so that nobody has to look whether one was."""
 from __future__ import annotations
 
 from typing import Any, ClassVar

@@ -1,5 +1,5 @@
-"""Copies of the caller's buffers that products read much: with channels side by side for a convolution, and with rows that
-begin at multiples of 16 bytes where those of the caller do not.
+"""Copies of the caller's buffers, for products that read them often. A copy has channels side by side for a convolution, or rows
+that begin at multiples of 16 bytes where the caller's rows do not.
 
 A copy is a buffer between kernels like any other: ``layout`` puts its dimensions in order, ``rows`` makes its rows longer.
 """

@@ -1,5 +1,4 @@
-"""Zero padding under a reduction is made once, in a buffer of its own, where each padded element is read many times
-(convolutions).
+"""Zero padding under a reduction gets a buffer of its own where each padded element is read many times (convolutions).
 
 Otherwise every read in the inner loop carries its bounds check. A product with a padded zero is taken for zero, whatever the
 other factor.

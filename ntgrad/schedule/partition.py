@@ -1,9 +1,9 @@
 """Cutting the tensor graph into kernels.
 
 Nodes are visited consumers first. Each gets a list of its *uses*: the kernels that need it, and at which index tuples. A node
-that one kernel needs at one index tuple is computed there; one that is needed at several, or that would be recomputed at a price,
-gets a buffer of its own (a *root*). A reduction joins its consumer's kernel when every value of the kernel's grid needs it once
-(softmax, layer norm, matmul with an epilogue): all reductions of a kernel keep the same axes and bind the rest.
+that one kernel needs at one index tuple is computed in that kernel. A node that is needed at several, or that is expensive to
+compute again, gets a buffer of its own (a *root*). A reduction joins its consumer's kernel when every value of the kernel's grid
+needs it once (softmax, layer norm, matmul with an epilogue). All reductions of a kernel keep the same axes and bind the rest.
 """
 from __future__ import annotations
 

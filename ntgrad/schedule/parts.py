@@ -1,8 +1,8 @@
 """Which part of each buffer a kernel touches.
 
-Where it is one piece, ``x[200:300]`` of 1000 rows, the kernel takes the piece as its param and its place as an argument of the
-launch: all slices of one shape have one kernel. So have ``x[:, 3]`` and ``x[:, 4]``: there the piece begins at the first row that
-is touched, and ends behind the last.
+Where it is one piece, ``x[200:300]`` of 1000 rows, the kernel takes the piece as its param, and its place as an argument of the
+launch. So all slices of one shape share a kernel. ``x[:, 3]`` and ``x[:, 4]`` share one too: there the piece begins at the first
+row that is touched, and ends behind the last.
 """
 from __future__ import annotations
 

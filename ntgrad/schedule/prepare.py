@@ -1,4 +1,5 @@
-"""Graph rewrites before partitioning: movement merged, empty values as constants, long reductions with few outputs split."""
+"""Rewrites of the graph before it is cut: movement is merged, empty values become constants, long reductions with few outputs are
+split."""
 from __future__ import annotations
 
 from typing import Iterator, Sequence

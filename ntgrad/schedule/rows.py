@@ -1,9 +1,9 @@
-"""Padded rows: factors of products that the scheduler stores itself have rows that begin at multiples of 16 bytes.
+"""Padded rows: rows of factors that the scheduler stores begin at multiples of 16 bytes.
 
-A target with blocks reads a factor 16 bytes at a time, past the registers, where all its rows begin so, and where the conditions
-under which there are elements hold for all 16 bytes. A matrix of 1001 columns is stored with rows of 1024, zeros behind; a sum
-over them then goes on to 1024, and of a result with so many columns those that there are are stored. Buffers of the caller stay
-as they are; ``layout.copy_factors`` makes copies of them where that pays.
+A target with blocks reads a factor 16 bytes at a time, past the registers. For that all rows must begin at such a multiple, and
+the conditions under which there are elements must hold for all 16 bytes. So a matrix of 1001 columns is stored with rows of
+1024, with zeros behind. A sum over them goes on to 1024. A result with so many columns stores only those that there are. Buffers
+of the caller stay as they are; ``factors.copy_factors`` makes copies of them where that pays.
 """
 from __future__ import annotations
 

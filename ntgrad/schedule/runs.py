@@ -1,15 +1,16 @@
-"""Rows that are stored where a long index says: put in the order of the index first, for targets with blocks.
+"""SCATTERs with a long index, on targets with blocks: the entries are put in the order of the index first.
 
-Each program of a SCATTER has some of the rows, and looks for them in the whole index. Where that is long, sorting it takes less:
+Each program of a SCATTER has some of the rows, and looks for them in the whole index. Where the index is long, sorting it takes
+less time:
 
     AFTER(y, SCATTER(y, index, value, "add"))  ->  order = the places of index, sorted by it (equal ones as they stood)
                                                    y[index[order]] += value[order], all but what goes on from an earlier part
                                                    y[the first row of each part] += the sum of what goes on there
 
-Equal rows then stand side by side, in *runs*. A program has a part of the entries, and each row is that of the part in which its
-run begins; so programs share no rows, and one row that many entries have is spread over many programs. What a part has of a run
-that began before it is a sum of its own, added by a second SCATTER, which has an entry a part. With "set" the last of each run
-counts.
+Equal rows then stand side by side, in *runs*. A program has a part of the entries. A row belongs to the part in which its run
+begins. So programs share no rows, and a row that many entries have is spread over many programs. Where a run began in an earlier
+part, a later part adds up its own entries, and a second SCATTER with an entry a part adds these sums. With "set" the last entry
+of each run counts.
 """
 from __future__ import annotations
 

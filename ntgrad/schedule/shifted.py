@@ -1,4 +1,4 @@
-"""Graph rewrite: a sum of what is shifted by a statistic of the same elements takes one pass over memory in place of two.
+"""Graph rewrite: a sum over elements that are shifted by a statistic of the same elements takes one pass over memory, not two.
 
 A softmax's sum needs the greatest element first, a variance the mean. Where a row is too long for registers, each part of it is
 shifted by its own statistic, and corrected when the parts are joined:

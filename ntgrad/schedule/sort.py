@@ -1,4 +1,4 @@
-"""Sorting: which kernel computes a SORT_AXIS, and how one that no kernel does at once is made of several.
+"""Sorting: which kernel computes a SORT_AXIS, and how a sort that is too long for one kernel is made of several.
 
     sort(x, bits 32 to 64)  ->  sort(.. sort(x, bits 32 to 40) .., bits 56 to 64)     where programs count digits
     sort(x)                 ->  merges of sorted parts: min and max of both, then the parts again     where they have blocks

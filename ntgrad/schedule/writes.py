@@ -1,4 +1,4 @@
-"""Where values lie: the buffer that holds the value of a graph node, and what a write does to it.
+"""Which buffer holds the value of a graph node, and what a write does to it.
 
 In the tensor graph UPDATE, SCATTER and CALL are pure; here they become effects on memory.
 
@@ -7,9 +7,9 @@ In the tensor graph UPDATE, SCATTER and CALL are pure; here they become effects 
   CALL(base, arguments..)     ->  AFTER(memory, LAUNCH(memory, arguments..)), one LAUNCH for each argument that the kernel writes
   a value for a BUFFER        ->  ASSIGN(BUFFER, value)
 
-The memory is the BUFFER that the newest value goes to, else a copy of the base that nothing else sees: no two nodes write one
-memory unless one comes after the other. ``order`` puts readers before what writes over them; where that cannot be (``Conflict``),
-values or copies come first.
+The memory is the BUFFER that the newest value goes to, else a copy of the base that nothing else sees. So no two nodes write one
+memory unless one comes after the other. ``order`` puts readers before what writes over them. Where that cannot be
+(``Conflict``), values or copies come first.
 """
 from __future__ import annotations
 

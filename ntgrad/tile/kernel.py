@@ -340,8 +340,8 @@ class TileKernel(Signature):
 
   def choose(self, left: Sequence[Symbol], full: Sequence[Argument | None], numbers: Mapping[int, Any], values: dict[str, int],
              device: str, buffers: Callable[[Specialised], Sequence[Any]] | None) -> dict[str, int]:
-    """With values for the tuner's symbols: measured (with permission, and memory to measure on), remembered, or the first
-    choice."""
+    """With values for the tuner's symbols: measured (unless ``TUNE=0``, where there is memory to measure on), remembered, or
+    the first choice."""
     free = free_symbols(left, self)
     about = tuple([None if a is None else (tuple(map(bucket, a.shape)), a.dtype, a.jagged) for a in full])
     rounded = tuple(sorted((n, bucket(v)) for n, v in values.items()))

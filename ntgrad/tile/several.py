@@ -26,9 +26,9 @@ SEED = 0   # of the numbers that candidates are measured on
 def fastest(
   kernels: Sequence[TileKernel], members: Sequence[Any], said: Sequence[dict[str, Any]], device: Device, here: bool
 ) -> int:
-  """The number of the configuration, of ``members`` with their kernels, that is kept: with permission to tune the fastest one,
-  measured where the device is ``here`` and else as the cost model has it; without, the first. ``said`` are the values that each
-  is called by."""
+  """The number of the configuration, of ``members`` with their kernels, that is kept: the fastest one, measured where the
+  device is ``here`` and else as the cost model has it. With ``TUNE=0`` it is the first. ``said`` are the values that each is
+  called by."""
   if len(members) == 1 or not config.tune or config.noopt: return 0
   made: dict[int, Specialised] = {}
   lines: list[str] = []

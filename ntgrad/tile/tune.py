@@ -1,5 +1,4 @@
-"""Choosing the values of ``block_size()`` symbols: a model's first choice, then, with permission (``TUNE=1``), measuring around
-it.
+"""Choosing the values of ``block_size()`` symbols: a model's first choice, then, unless ``TUNE=0``, measuring around it.
 
 The search runs candidates on copies of everything that the kernel writes, compares each with the unoptimised kernel, and keeps
 the fastest; the choice is remembered on disk for the hardware with its driver, the kernel, and shapes rounded up to powers of

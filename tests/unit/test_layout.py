@@ -1,4 +1,4 @@
-"""The rooms: who may import whom, full names only, a file is one idea."""
+"""The folders: who may import whom, full names only, a file is one idea."""
 from __future__ import annotations
 
 import ast
