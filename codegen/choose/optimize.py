@@ -14,7 +14,7 @@ from .. import index as ix
 from ..ir.target import Target
 from ..ir.uop import Ops, prod
 from ..kernel import AxisKind, Kernel
-from ..kernel.accesses import MemoryAccess, Profile, ids_of, profile
+from ..kernel.accesses import AccessProfile, MemoryAccess, access_profile, ids_of
 from ..opts import (
   Local,
   NonTemporal,
@@ -33,11 +33,11 @@ from ..opts.merged_axes import merge_axes, split_axes
 from ..passes.expand import is_spaced
 from .candidates import first
 from .panels import LEAST_ROWS, NEAR, copy_for_rows, jumps_far, most_packed, room, share
-from .tiling import tile
+from .tiling import choose_tiles
 
 # ---- what is tried
 COPIES = (2, 3, 4, 5, 6, 7, 8, 12, 16) # of an axis, in registers,
-MOST_COPIES = 16                 # and of several together where there are 16 registers; also copies of reduced axes
+_MOST_COPIES = 16                 # and of several together where there are 16 registers; also copies of reduced axes
 BLOCKS, POWERS = (4, 8, 16), (2, 4, 8, 16)   # copies that make vectors as well, and lanes, of a block to be transposed
 SEEDS = 3                        # lanes with which copies of two axes are tried
 ACCUMULATORS = 0.75              # of the registers, where there are more
@@ -45,13 +45,13 @@ EVEN = 3                         # numbers of copies that make blocks of about o
 MOST_TWICE = 1.25                # elements computed by copies that do not divide an axis, for each that there is
 WIDEST = 16                      # lanes of a vector of OpenCL
 UNROLLED = 8                     # a reduced axis that is written out whole,
-PART = 4                         # else so many iterations of the innermost
-SEVERAL = (4, 3, 2)              # rows at a time of a plain row sum,
+_PART = 4                         # else so many iterations of the innermost
+_SEVERAL = (4, 3, 2)              # rows at a time of a plain row sum,
 MANY_ROWS = 64                   # where there are as many
 MOST_STATEMENTS = 144            # memory accesses written out in a kernel: more costs compile time and gains nothing
 SHORT_STORE, TRANSPOSE = 1.5, 0.5      # of these, a store of a single lane is less to compile, and each step of a transpose
 SMALL = 3                        # a kernel of less than one in so many parts of a program's cycles is one program
-PROGRAMS = 32                    # for each core at most, so that none waits for the last
+_PROGRAMS = 32                    # for each core at most, so that none waits for the last
 WORK = (Ops.LOAD, Ops.STORE, Ops.ALU, Ops.REDUCE)   # what takes cycles
 NO_LANE = -1                     # in the place of an axis
 SHORT, PADDED = 32, 64           # work-items of a group: fewer are not worth it where padding to so many gives more
@@ -84,7 +84,7 @@ def optimize(kernel: Kernel, target: Target, exact: bool = False) -> Kernel:
   """The kernel after the Opts chosen for a target; one with statements is optimised a statement at a time when it is
   linearised. ``exact`` as for :class:`Search`."""
   if not kernel.plain: return kernel
-  if target.blocks: return tile(kernel, target)
+  if target.blocks: return choose_tiles(kernel, target)
   kernel = first(kernel, [lambda k: merge_axes(split_axes(k))])
   if target.locals: return first(kernel, [lambda k: work_items(k, target)])
   if target.lanes == 1 or not kernel.axes: return kernel
@@ -95,17 +95,17 @@ def optimize(kernel: Kernel, target: Target, exact: bool = False) -> Kernel:
 def after(kernel: Kernel, choice: Choice, target: Target, exact: bool = False) -> Kernel:
   """A kernel with the lanes and copies of a choice, spread over programs."""
   kernel = choice.applied(kernel)
-  return stream(spread(in_runs(kernel, target), target, choice.panel, exact), target)
+  return stream(spread(_in_runs(kernel, target), target, choice.panel, exact), target)
 
 
-def in_runs(kernel: Kernel, target: Target) -> Kernel:
+def _in_runs(kernel: Kernel, target: Target) -> Kernel:
   """Where the innermost axis jumps to other pages of what is read, some steps of the axis along its lines are made for each:
   a0:128 GRID (64 bytes a step), a1:4 GRID (32 KB a step) -> a0:8 GRID, a1:4 LOOP, a2:16 LOOP. So 1 KB is read of each page before
   the next, and few pages at a time: a core follows some 20 of them ahead of its loads."""
   grid = [a for a in kernel.of_kind(AxisKind.GRID) if a.count > 1]
   if kernel.bound or kernel.sequential or len(grid) < 2: return kernel
   inner = grid[-1]
-  for x in profile(kernel).accesses:
+  for x in access_profile(kernel).accesses:
     steps = {a.id: abs(x.steps.get(a.id) or 0) * x.itemsize for a in grid}
     along = next((a for a in grid[:-1] if 0 < steps[a.id] <= 2 * LINE), None)
     if x.write or not x.linear or along is None or steps[inner.id] < PAGE: continue
@@ -128,7 +128,7 @@ def _row(x: MemoryAccess, axis: int, kernel: Kernel) -> int:
 
 def work_items(kernel: Kernel, target: Target) -> Kernel:
   """For GPUs, neighbouring elements of the output by neighbouring work-items: a0:1024 GRID -> a0:4 GRID, a1:256 LOCAL."""
-  stores = [x for x in profile(kernel).accesses if x.write]
+  stores = [x for x in access_profile(kernel).accesses if x.write]
   grid = [a for a in kernel.of_kind(AxisKind.GRID) if a.id not in kernel.bound]
   if not grid: return kernel
   axis = next((a for a in grid if any(x.steps.get(a.id) == 1 for x in stores)), grid[-1])
@@ -170,13 +170,13 @@ class Search:
 
   def __init__(self, kernel: Kernel, target: Target, exact: bool = False):
     self.kernel, self.target = kernel, target
-    self.info: Profile = profile(kernel)
+    self.info: AccessProfile = access_profile(kernel)
     self.sizes = {a.id: a.count for a in kernel.axes}
     self.bound = kernel.bound
     self.out = [a.id for a in kernel.axes if a.id not in self.bound]
     self.item = max((x.itemsize for x in self.info.accesses), default=4)
     self.exact = exact or kernel.in_place   # then no element may be computed twice
-    self.most = max(MOST_COPIES, int(ACCUMULATORS * target.registers))
+    self.most = max(_MOST_COPIES, int(ACCUMULATORS * target.registers))
     self.panel: int | None = None           # of the last cost
     self.far = {x.node: self._far(x) for x in self.info.accesses}
     self.streams = {x.node: STREAM if self._left_cache(x) else 0.0 for x in self.info.accesses}
@@ -219,10 +219,10 @@ class Search:
     for i in inner:
       size = self.left(i, lane, width)
       if i == lane and self.sizes[i] % width == 0 and size > UNROLLED: continue
-      if size > UNROLLED or prod(out.values()) * size > MOST_COPIES: break
+      if size > UNROLLED or prod(out.values()) * size > _MOST_COPIES: break
       if size > 1: out[i] = size
     yield out
-    if not out and inner and self.sizes[inner[0]] % PART == 0 and lane == NO_LANE: yield {inner[0]: PART}
+    if not out and inner and self.sizes[inner[0]] % _PART == 0 and lane == NO_LANE: yield {inner[0]: _PART}
 
   def left(self, axis: int, lane: int, width: int) -> int:
     """The size of an axis, without the lanes that it may have."""
@@ -234,8 +234,8 @@ class Search:
       size, n = self.sizes[axis], c * width
       return size % n == 0 or not self.exact and n <= size and -(-size // n) * n <= MOST_TWICE * size
     vectors = -(-self.sizes[axis] // width)
-    least = -(-vectors // MOST_COPIES)
-    even = [-(-vectors // n) for n in range(least, least + EVEN)] if vectors > MOST_COPIES and vectors % MOST_COPIES else []
+    least = -(-vectors // _MOST_COPIES)
+    even = [-(-vectors // n) for n in range(least, least + EVEN)] if vectors > _MOST_COPIES and vectors % _MOST_COPIES else []
     return [c for c in dict.fromkeys((*COPIES, *even)) if c <= self.most and fits(c)]
 
   def copies(self, lane: int, width: int) -> Iterator[dict[int, int]]:
@@ -248,7 +248,7 @@ class Search:
       # a plain row sum: several rows at a time keep more of memory busy, if what is stored is small
       if any(x.write and x.axes & self.bound for x in self.info.accesses): return
       last, rows = self.out[-1], self.sizes[self.out[-1]]
-      if rows >= MANY_ROWS: yield from [{last: c} for c in SEVERAL if rows % c == 0 or not self.exact][:1]
+      if rows >= MANY_ROWS: yield from [{last: c} for c in _SEVERAL if rows % c == 0 or not self.exact][:1]
 
     if not useful:   # blocks that are transposed in registers
       beside = {a: x for x in self.info.accesses if x.steps.get(lane, 1) != 1 for a in self.out if x.steps.get(a) == 1}
@@ -414,7 +414,7 @@ def spread(kernel: Kernel, target: Target, panel: int | None = None, exact: bool
   each = {a.id: 1 if a.kind is AxisKind.LANE else a.count for a in kernel.axes}
   work = sum(CYCLES * prod(each[i] for i in ids_of(u.src[0] if u.op is Ops.REDUCE else u)) for u in kernel.nodes if u.op in WORK)
   most = max(int(work / target.start_cycles), target.cores) if work > target.start_cycles / SMALL else 1
-  want = min(most, PROGRAMS * target.cores)
+  want = min(most, _PROGRAMS * target.cores)
   for a in reversed(grid):
     if programs <= want: break
     rest = programs // a.count

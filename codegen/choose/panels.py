@@ -8,15 +8,15 @@ from ..ir.errors import OptError
 from ..ir.target import Target
 from ..ir.uop import Ops, prod
 from ..kernel import Axis, AxisKind, Kernel
-from ..kernel.accesses import MemoryAccess, profile
+from ..kernel.accesses import MemoryAccess, access_profile
 from ..opts import CacheRead, Reorder, Serial
 from ..passes.additions import limit_additions, room_along
 from .candidates import first
 
 # of a statement: a panel pays for whole vectors with so many bytes between neighbours in the loop (for gathers it always does),
-STEP = 512
-USES = 8                         # where it is read at least as often,
-PART = 4                         # and takes at most one in so many parts of a core's own cache
+_STEP = 512
+_USES = 8                         # where it is read at least as often,
+_PART = 4                         # and takes at most one in so many parts of a core's own cache
 # cycles (measured with PoCL on AVX-512): of a product of two vectors; of a vector or an element copied to a panel; of a line of
 MULTIPLY, FILL, GATHERED = 0.75, 12.0, 8.0
 FETCH, LINE, START = 4.0, 64, 2000.0   # the other factor, so many bytes; of a program
@@ -24,7 +24,7 @@ UNEVEN = 0.3                     # of a program, that the last core is behind th
 MOST_PANELS = 8                  # side by side in one program
 NEAR = 256                       # bytes between two iterations up to which the next line has been fetched
 MOST_PACKED = 64 << 10           # bytes of rows of the other factor that are copied for several panels
-SHARE = 0.75                     # of a core's own cache: a panel and the rows that go through it
+_SHARE = 0.75                     # of a core's own cache: a panel and the rows that go through it
 PACK_PROGRAMS = 4                # for each core, where each copies its own rows,
 LEAST_ROWS = 8                   # so many blocks of them at least: each makes all panels again
 
@@ -36,7 +36,7 @@ def room(target: Target) -> int:
 
 def most_packed(target: Target) -> int:
   """Bytes of a panel and the rows that go through it, where these are copied too."""
-  return min(int(SHARE * target.core_cache), target.local_memory)
+  return min(int(_SHARE * target.core_cache), target.local_memory)
 
 
 def jumps_far(x: MemoryAccess, bound: frozenset[int]) -> bool:
@@ -59,7 +59,7 @@ def panels(kernel: Kernel) -> Iterator[MemoryAccess]:
   loops = [a.id for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound]
   if not lanes or lanes[0].id in kernel.bound or not loops or len(kernel.reduces) != 1: return
   here = [a.id for a in kernel.axes if a.kind is not AxisKind.GRID]
-  for x in profile(kernel).accesses:   # variables are near already
+  for x in access_profile(kernel).accesses:   # variables are near already
     if x.write or x.slot < 0 or lanes[0].id not in x.axes or not x.axes & kernel.bound: continue
     if not x.overlaps_along(here): yield x
 
@@ -85,11 +85,11 @@ def copy_once(kernel: Kernel, target: Target, left: list[int]) -> Kernel:
   """
   for x in panels(kernel):
     lane, inner = kernel.of_kind(AxisKind.LANE)[0], [a.id for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound][-1]
-    if x.steps.get(lane.id) == 1 and (x.steps.get(inner) or 0) * x.itemsize < STEP: continue
+    if x.steps.get(lane.id) == 1 and (x.steps.get(inner) or 0) * x.itemsize < _STEP: continue
     again = prod(a.count for a in kernel.of_kind(AxisKind.GRID, AxisKind.LOOP) if a.id not in kernel.bound | x.axes)
-    if x.gated or again < USES: continue
+    if x.gated or again < _USES: continue
     size = panel_bytes(kernel, x, lane)
-    if size > min(left[0], target.core_cache // PART): continue
+    if size > min(left[0], target.core_cache // _PART): continue
     left[0] -= int(size)
     return CacheRead(x.slot, lane.id).apply(kernel)
   return kernel
@@ -103,7 +103,7 @@ def copy_for_rows(kernel: Kernel, target: Target, slot: int, exact: bool = False
   lane = kernel.of_kind(AxisKind.LANE)[0]
   size = panel_bytes(kernel, x, lane)
   if size > room(target): return None
-  others = [y for y in profile(kernel).accesses if not y.write and y.slot != slot and lane.id not in y.axes]
+  others = [y for y in access_profile(kernel).accesses if not y.write and y.slot != slot and lane.id not in y.axes]
   # the other factor, where each step goes to another line
   jumps = list({y.slot: y for y in others if jumps_far(y, kernel.bound)}.values())
   def packed(k: Kernel) -> Kernel | None:
@@ -197,4 +197,4 @@ def pack_rows(kernel: Kernel, target: Target, x: MemoryAccess, size: int, y: Mem
 
 def ids_along(kernel: Kernel, slot: int) -> frozenset[int]:
   """The axes that the reads of a param vary along."""
-  return frozenset[int]().union(*(x.axes for x in profile(kernel).accesses if x.slot == slot and not x.write))
+  return frozenset[int]().union(*(x.axes for x in access_profile(kernel).accesses if x.slot == slot and not x.write))

@@ -11,7 +11,7 @@ from ..ir.target import Target
 from ..ir.uop import Ops
 from ..kernel import Axis, AxisKind, Kernel
 
-__all__ = ["OPTS", "OnAxis", "Opt", "Opts", "PLAIN", "Sized", "read"]
+__all__ = ["OPTS", "OnAxis", "Opt", "Opts", "PLAIN", "SizedOpt", "read_opt"]
 
 OPTS: dict[str, type[Opt]] = {}   # every Opt by its name
 PLAIN = (AxisKind.GRID, AxisKind.LOOP)
@@ -137,7 +137,7 @@ class OnAxis(Opt, abstract=True):
 
 
 @dataclass(frozen=True)
-class Sized(OnAxis, abstract=True):
+class SizedOpt(OnAxis, abstract=True):
   """A step on ``n`` values of an axis, all of them where ``n`` is None."""
   n: int | None = None
   tried: ClassVar[tuple[int, ...]] = ()            # numbers that the search tries
@@ -146,7 +146,7 @@ class Sized(OnAxis, abstract=True):
   def resized(self) -> Iterable[Opt]: return [replace(self, n=m) for m in (self.n * 2, self.n // 2) if m >= 2] if self.n else []
 
 
-def read(entry: Any) -> Opt:
+def read_opt(entry: Any) -> Opt:
   """The Opt that ``Opt.json`` gave. Raises OptError for what is none."""
   try:
     name, *values = entry

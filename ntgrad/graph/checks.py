@@ -23,7 +23,7 @@ from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, shown
 
 from .several import Several
-from .variable import Bound
+from .variable import BoundInt
 
 
 class Valued:
@@ -32,7 +32,7 @@ class Valued:
   _state: int   # -1: never requires a gradient, 0: does not, 1: made from tensors that do, 2: a leaf that does
 
 
-F = TypeVar("F", bound=Callable[..., Any])
+_F = TypeVar("_F", bound=Callable[..., Any])
 Operand = Annotated[Any, "operand"]   # a tensor, or what one is made of
 Ints = int | Sequence[int]
 
@@ -59,7 +59,7 @@ class Kind(NamedTuple):
 # ---- kinds: (value, first argument of the call) -> the value as it comes in
 
 def _whole(x: Any, me: Any) -> Any:
-  if type(x) is Bound: return x
+  if type(x) is BoundInt: return x
   return int(x) if isinstance(x, (int, np.integer)) and not isinstance(x, bool) and _LEAST <= x <= _MOST else _NO
 
 
@@ -186,14 +186,14 @@ def _either(kinds: list[Kind]) -> Kind:
 
 # ---- the decorator
 
-def paired(fn: F) -> F:
+def paired(fn: _F) -> _F:
   """A method that gives ``(values, indices)`` for a dim, which PyTorch's word ``dim=`` or its place names: for numpy's word,
   ``axis=``, it gives the values alone. To be checked after this."""
   fn.__paired__ = True   # type: ignore[attr-defined]
   return fn
 
 
-def checked(x: F) -> F:
+def checked(x: _F) -> _F:
   """The function, or the class with its public methods, ``__init__`` and ``__call__``, with arguments checked by their
   annotations."""
   if not isinstance(x, type): return _checked(x, "", {})  # type: ignore[return-value]

@@ -98,25 +98,25 @@ def polynomial(x: Any, coefficients: Sequence[float]) -> Any:
   return out
 
 
-def bits(x: Any) -> Any:
+def _bits(x: Any) -> Any:
   """The bits of floats as unsigned ints."""
   return x.bitcast(graph.UINTS[x.dtype.itemsize])
 
 
 def signbit(x: Any) -> Any:
   """Whether floats have a minus, zeros and NaN too."""
-  return bits(x) >= 1 << 8 * x.dtype.itemsize - 1
+  return _bits(x) >= 1 << 8 * x.dtype.itemsize - 1
 
 
 def signed(size: Any, sign: Any) -> Any:
   """``size`` with the signs of ``sign``, of zeros and NaN too; one dtype."""
   top = 1 << 8 * size.dtype.itemsize - 1
-  return ((bits(size) & (top - 1)) | (bits(sign) & top)).bitcast(size.dtype)
+  return ((_bits(size) & (top - 1)) | (_bits(sign) & top)).bitcast(size.dtype)
 
 
 def nextafter(x: Any, y: Any) -> Any:
   """The float beside x on y's side: their bits, as numbers, grow with the size. y where they are equal."""
-  b = bits(x)
+  b = _bits(x)
   farther = (x < y) == (b >> 8 * x.dtype.itemsize - 1).eq(0)
   beside = farther.where(b + 1, b - 1).bitcast(x.dtype)
   beside = x.eq(0).where(signed((b * 0 + 1).bitcast(x.dtype), y), beside)
@@ -226,7 +226,7 @@ def erfc(x: Any) -> Any:
   near = x < 0.5
   z = near.where(1.0, x).minimum(30.0)
   keep = 0xFFFFFFFFF8000000 if _double(x) else 0xFFFFF000   # bits of a number whose square is exact
-  high = (bits(z) & keep).bitcast(z.dtype)
+  high = (_bits(z) & keep).bitcast(z.dtype)
   power = (high * high).neg().exp() * ((high - z) * (high + z)).exp()
   tail = polynomial((z - 5) / (z + 4), _TAIL64 if _double(x) else _TAIL32) / (z + 1) * power
   return near.where(1 - x.erf(), tail)

@@ -18,7 +18,7 @@ from ntgrad.codegen.ir.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import checked, foreign, operand
-from ntgrad.graph.names import aligned, fit_aligned, shape_text, text
+from ntgrad.graph.names import aligned_names, fit_aligned, shape_with_variables, text
 
 _SCALARS = (bool, int, float)
 _NUMBERS = (bool, int, float, np.number, np.bool_)
@@ -33,7 +33,7 @@ def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
     for i, d in enumerate(s, n - len(s)):
       if d != 1:
         if out[i] not in (1, d):
-          raise ShapeError(f"{name}: shapes {' and '.join(map(shape_text, shapes))} do not broadcast; "
+          raise ShapeError(f"{name}: shapes {' and '.join(map(shape_with_variables, shapes))} do not broadcast; "
                            "dimensions, counted from the last, must be equal or 1")
         out[i] = d
   return tuple(out)
@@ -125,7 +125,7 @@ class Elementwise(Base):
       elif da is not db:
         d = promote(da, db)
         a, b = graph.cast(a, d), graph.cast(b, d)
-      called = None if self._names is x._names is None else aligned(name.lower(), (self, x))
+      called = None if self._names is x._names is None else aligned_names(name.lower(), (self, x))
     elif isinstance(x, _NUMBERS):
       if isinstance(x, np.generic): x = x.item()
       d = scalar_dtype(x, da)
@@ -275,7 +275,7 @@ class Elementwise(Base):
         raise
       c, u, v = graph.broadcast(c, shape), graph.broadcast(u, shape), graph.broadcast(v, shape)
     return self._wrap_many(
-      graph.where(c, u, v), (a, b), None if self._names is a._names is b._names is None else aligned("where", (self, a, b))
+      graph.where(c, u, v), (a, b), None if self._names is a._names is b._names is None else aligned_names("where", (self, a, b))
     )
 
   def _where_pair(self, yes: Any, no: Any) -> tuple[Base, Base]:

@@ -14,7 +14,7 @@ from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.core import Base, axes_of, axis_of, shape_of, whole_number
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Ints, Operand, checked, operand
-from ntgrad.graph.names import Places, aligned, fit, text
+from ntgrad.graph.names import Places, aligned_names, fit, text
 from ntgrad.graph.several import Several
 
 from .elementwise import broadcast_shape, common_device, scalar_node
@@ -60,7 +60,7 @@ def _joined(name: str, tensors: Sequence[Any], d: int) -> Any:
       raise ShapeError(f"{name}: shapes {', '.join(text(t) for t in tensors)} on axis {d}; they must be equal but for that axis")
   common_device(name, *[t.lazydata for t in tensors])
   dtype = promote(*[t.dtype for t in tensors])
-  called = None if all([t._names is None for t in tensors]) else aligned(name, tensors)
+  called = None if all([t._names is None for t in tensors]) else aligned_names(name, tensors)
   return first._wrap_many(graph.cat([graph.cast(t.lazydata, dtype) for t in tensors], d), rest, called)
 
 

@@ -14,7 +14,7 @@ from ntgrad.graph import formulas, nodes as graph, origins
 from ntgrad.graph.alias import Bits
 from ntgrad.graph.checks import Operand, checked, one_width, operand
 from ntgrad.graph.modes import mode
-from ntgrad.graph.names import Names, aligned, fit_aligned
+from ntgrad.graph.names import Names, aligned_names, fit_aligned
 
 from .activation import Activation
 from .creation import Creation
@@ -66,7 +66,7 @@ class Numeric(Activation, Reduction, Creation):
     d = a.dtype if a.dtype is b.dtype else common_dtype(a, b)
     if floats: d = as_float(d)
     a, b = [graph.broadcast(graph.cast(u, d), shape) for u in (a, b)]
-    return a, b, aligned(name, (self, t))
+    return a, b, aligned_names(name, (self, t))
 
   def _other(self, name: str, x: Any) -> Any:
     """An operand as a tensor; a number in the dtype that it works in with this one."""
@@ -384,7 +384,7 @@ class Numeric(Activation, Reduction, Creation):
       raise ShapeError(f"bitcast: shape {u.shape} of {u.dtype.name} as {d.name}; the last dimension must be there"
                        + (f", and a multiple of {n}" if u.shape else ""))
     called = self._names if n == 1 or self._names is None else (*self._names[:-1], None)
-    return self._of_alias(Bits(origins.note(graph.bits(u, d)), self._alias, (*self._view, (Ops.BITCAST, d))), called)
+    return self._of_alias(Bits(origins.note_origin(graph.bits(u, d)), self._alias, (*self._view, (Ops.BITCAST, d))), called)
 
 
 def _greatest(d: DType) -> float:

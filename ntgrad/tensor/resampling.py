@@ -20,7 +20,7 @@ from ntgrad.core import MAX_SIZE, Base
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Ints, checked
 from ntgrad.graph.names import text
-from ntgrad.graph.variable import Bound, real
+from ntgrad.graph.variable import BoundInt, real
 
 from .convolution import each, numbers
 from .pooling import first_of, greatest
@@ -174,7 +174,7 @@ def _cubic_edges(at: Places, last: int) -> Weight:
 # ---- lines
 def _numbers(size: int, out: int, all_of_them: bool = False) -> Host | None:
   """The elements of a result in one period, or all of them; None where they are not known, or too many to look at."""
-  if type(size) is Bound or type(out) is Bound: return None
+  if type(size) is BoundInt or type(out) is BoundInt: return None
   n = out if all_of_them else out // math.gcd(size, out)
   return np.arange(n, dtype=np.int64) if n <= _LOOKED_AT else None
 

@@ -152,7 +152,7 @@ def cells(a: Arrangement) -> dict[tuple[int, ...], Cell]:
   return out
 
 
-def color(where: Sequence[int], masked: bool = False) -> str:
+def _color(where: Sequence[int], masked: bool = False) -> str:
   """A program's colour; what its inner levels divide alternates in lightness."""
   lightness = 0.80 - 0.07 * (sum(where[1:-1]) % 2)
   red, green, blue = colorsys.hls_to_rgb(where[0] * 0.381966 % 1.0, lightness, 0.62)
@@ -211,7 +211,7 @@ def _panel(
       if inside:
         picture.rect(x, y, CELL, CELL, UNUSED)
     else:
-      picture.rect(x, y, CELL, CELL, color(cell.where, cell.masked))
+      picture.rect(x, y, CELL, CELL, _color(cell.where, cell.masked))
       if cell.masked:
         picture.line(x + 3, y + CELL - 3, x + CELL - 3, y + 3, 1.0, GREY)
       else:
