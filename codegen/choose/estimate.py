@@ -81,7 +81,8 @@ class Streams:
     order = {i: n for n, i in enumerate(self.free)}
     self.reads = sum(not x.write and len(x.axes) >= len(self.sizes) for x in roles.accesses)
     # an address and a condition for each element, where no thread takes several at once
-    self.scattered = ADDRESS * any((i := fastest_axis(x, self.sizes)) is not None and vector(x, i) < LINE // 2 for x in roles.accesses)
+    self.scattered = ADDRESS * any(
+      (i := fastest_axis(x, self.sizes)) is not None and vector(x, i) < LINE // 2 for x in roles.accesses)
     self.accesses = []
     for x in roles.accesses:
       # an axis that stands for several (a0//56, a0%56) goes on through memory, what an index in memory says does not

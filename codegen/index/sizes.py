@@ -8,8 +8,8 @@ from ..ir.dtype import DType, dtypes
 from ..ir.errors import ArgumentError
 from ..ir.uop import BinaryOps, Ops, UOp, toposort
 from . import algebra as ix
+from .algebra import Dim as Dim
 
-Dim = ix.Dim
 _INFIX = {   # sign, and how tightly it binds
   BinaryOps.OR: (" or ", 1), BinaryOps.AND: (" and ", 2), BinaryOps.CMPLT: (" < ", 3), BinaryOps.CMPLE: (" <= ", 3),
   BinaryOps.CMPEQ: (" == ", 3), BinaryOps.CMPNE: (" != ", 3), BinaryOps.ADD: (" + ", 5), BinaryOps.SUB: (" - ", 5),

@@ -10,8 +10,8 @@ from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
 from ..ir.uop import SHAPES, Ops, UOp
 from . import algebra as ix
+from .algebra import Dim as Dim
 
-Dim = ix.Dim
 Shape = tuple[Dim, ...]
 Indices = tuple[UOp, ...]
 Pulled = tuple[Indices, UOp]

@@ -96,7 +96,8 @@ class Expander:
     key = _within(u, env)
     found = self.filled.get(key)
     if found is None:
-      def load(old: UOp, new: UOp) -> UOp: return _load(new, flat_index(self.shapes[new.src[0]], new.src[1].src), gate_or_true(new))
+      def load(old: UOp, new: UOp) -> UOp:
+        return _load(new, flat_index(self.shapes[new.src[0]], new.src[1].src), gate_or_true(new))
       found, = rewrite((u,), {Ops.LOAD: load}, dict(key[1]))
       self.filled[key] = found
     return found

@@ -151,7 +151,8 @@ class _Loops(_Lowering):
       end, k = self.length, step.rng
     at = ix.add(self.first, k)
     self.table[self.axis.rng] = ix.sub(ix.sub(ix.node(self.axis.size), 1), at) if self.spec.reverse else at
-    add = [store_over(run, UOp.alu(s.arg[0], run, with_gated_loads(self.here(s.src[0]), valid))) for run, s in zip(runs, self.scans)]
+    add = [store_over(run, UOp.alu(s.arg[0], run, with_gated_loads(self.here(s.src[0]), valid)))
+           for run, s in zip(runs, self.scans)]
     scanned = {s: UOp.alu(s.arg[0], carries[i], runs[i]) if blocks else runs[i] for i, s in enumerate(self.scans)}
     inner = self.for_(step, ix.number(end), *add, *self.stores(scanned, valid, together))
     start = [store_over(run, x) for run, x in zip(runs, none)]

@@ -384,7 +384,8 @@ class _Scatter:
       store_over(total, UOp(Ops.REDUCE, acc, (value,), (BinaryOps.ADD, (t.id,)))),
       self.to(target, UOp.alu(BinaryOps.ADD, old, total).cast(s.dtype), gates),
       store_over(pos, UOp.alu(BinaryOps.ADD, pos, count))))
-    return self.kernel.with_(axes=tuple(self.axes), body=(store_over(pos, begin.cast(dtypes.int32)), loop), applied=(Warps(_WARPS),))
+    start = store_over(pos, begin.cast(dtypes.int32))
+    return self.kernel.with_(axes=tuple(self.axes), body=(start, loop), applied=(Warps(_WARPS),))
 
   def to(self, target: UOp, value: UOp, gates: tuple[UOp, ...]) -> UOp:
     return UOp.unique(Ops.STORE, self.store.dtype, (self.store.src[0], target, value, *gates))

@@ -124,7 +124,8 @@ class _Sort:
     add = store_over(mine, UOp.alu(BinaryOps.ADD, mine, one))
     added = self.for_(i, self.axis.size, store_over(digit, number(self.value(i.rng))), add)
     each = counter(sums.rng)
-    begins = self.for_(sums, 1 << bits, store_over(before, each), store_over(each, run), store_over(run, UOp.alu(BinaryOps.ADD, run, before)))
+    begins = self.for_(sums, 1 << bits, store_over(before, each), store_over(each, run),
+                       store_over(run, UOp.alu(BinaryOps.ADD, run, before)))
     put = self.for_(j, self.axis.size, store_over(x, self.value(j.rng)), store_over(digit, number(x)), store_over(before, mine),
                     store_over(mine, UOp.alu(BinaryOps.ADD, before, one)), *self.stores(before.cast(ix.INT), x, ix.TRUE))
     zero = UOp.const(dtypes.int32, 0)

@@ -267,7 +267,8 @@ def verify_linear(uops: Sequence[UOp], name: str = "", widths: bool = True) -> N
   and the line."""
   scope = _Scope(widths)
   verify(uops, f"kernel {name!r}", scope.stands, by_op(LINEAR, "a linear program"), scope.enter)
-  if scope.open: raise node_error(f"kernel {name!r}", f"the {scope.open[-1].op.name} never ends", uops, scope.line[scope.open[-1]])
+  if scope.open:
+    raise node_error(f"kernel {name!r}", f"the {scope.open[-1].op.name} never ends", uops, scope.line[scope.open[-1]])
 
 
 # ---- the index form

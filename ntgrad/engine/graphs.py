@@ -16,7 +16,8 @@ class Launched:
   """A program or a copy, its arguments, and the numbers of its run-time sizes."""
   __slots__ = ("program", "args", "sizes")
 
-  def __init__(self, program: Any, args: list[Any], sizes: _Sizes = ()): self.program, self.args, self.sizes = program, args, sizes
+  def __init__(self, program: Any, args: list[Any], sizes: _Sizes = ()):
+    self.program, self.args, self.sizes = program, args, sizes
 
 
 class Slot:

@@ -1,7 +1,7 @@
 """Kernels of a person's own in the place of the scheduler's: which there are, and whether they give the same.
 
-They are found by what the scheduler's kernel is (``kernel_key``), not by its name: those of ``ntgrad.override``, and the files of the
-folder that ``OVERRIDE`` names. The first launch of each runs the scheduler's kernel too, and compares what the two wrote.
+They are found by what the scheduler's kernel is (``kernel_key``), not by its name: those of ``ntgrad.override``, and the files of
+the folder that ``OVERRIDE`` names. The first launch of each runs the scheduler's kernel too, and compares what the two wrote.
 """
 from __future__ import annotations
 

@@ -275,7 +275,8 @@ def slice_of(u: UOp) -> Buffer | None:
   out.version = n.arg.version   # stale where the memory is
   out.offset = n.arg.offset + first * n.dtype.itemsize
   if type(out.offset) is not BoundInt: out.align = alignment(out.offset, n.dtype.itemsize)
-  else: out.align = PART_ALIGN_BYTES if ix.mod(out.offset.node, PART_ALIGN_BYTES) is ix.ZERO else n.dtype.itemsize   # wherever it is
+  else:   # wherever it is
+    out.align = PART_ALIGN_BYTES if ix.mod(out.offset.node, PART_ALIGN_BYTES) is ix.ZERO else n.dtype.itemsize
   return out if out.size else None
 
 

@@ -212,7 +212,8 @@ def _compute(wanted: _Wanted, started: float) -> None:
         if a not in wanted.aliases and not is_view(a.node) and _made_of_sums(a.node, there): wanted.add(a)
     if values_before_call:
       for u in order:
-        if u in values_before_call and (found := values_before_call[u]()) is not None and found.node is u and found not in wanted.aliases:
+        found = values_before_call[u]() if u in values_before_call else None
+        if found is not None and found.node is u and found not in wanted.aliases:
           wanted.all_of(found)
     written = {t for _, t in sinks if t is not None and not asserts.checks_in((t.arg.storage,))}   # nobody reads notes
     if written:

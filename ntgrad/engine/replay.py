@@ -215,8 +215,8 @@ class Replay:
 
   def _arrange(self, at: At) -> None:
     """Give the inner buffers their places: the arena, the first byte in it and the one past the last (both multiples of
-    ``memory.PIECE_ALIGN_BYTES``). Of sizes that vary there is room for the greatest that Variables have, where that is little; else for the
-    greatest so far and, from the second time on, for half as much again."""
+    ``memory.PIECE_ALIGN_BYTES``). Of sizes that vary there is room for the greatest that Variables have, where that
+    is little; else for the greatest so far and, from the second time on, for half as much again."""
     sizes, again = self.sizes, bool(self._room)
     greatest = {} if again or self.sized is None else self.sized.greatest()
     if sum([greatest[k] for k in self._life if k in greatest]) > AT_ONCE: greatest = {}

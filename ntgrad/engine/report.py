@@ -140,7 +140,8 @@ def scheduled(
   kernels = sum(s.program is not None for s in steps)
   copies = f", {len(steps) - kernels} copies" if len(steps) > kernels else ""
   found = "found again" if found_again else "new"
-  head = f"schedule {_count[0]}: {kernels} kernel{'s' if kernels != 1 else ''}{copies}, {found}, {unit_text(seconds, 's').strip()}"
+  many = "s" if kernels != 1 else ""
+  head = f"schedule {_count[0]}: {kernels} kernel{many}{copies}, {found}, {unit_text(seconds, 's').strip()}"
   print_now(_color(head, "cyan") if config.debug < 3 else ("\n" + heading(head, "cyan")))
   if config.debug >= 3 and not found_again:
     lines = origins.lines_of([[order[i] for i in s.nodes] for s in steps], order)

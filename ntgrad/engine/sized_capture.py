@@ -104,7 +104,8 @@ def _filled(value: Any, numbers: Iterator[int]) -> Any:
   return next(numbers) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def launches_at(launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[Any], numbers: Sequence[int], variants: bool) -> At:
+def launches_at(launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[Any], numbers: Sequence[int],
+                variants: bool) -> At:
   """What an outline's ``numbers`` say. Programs are the recorded ones, or, with ``variants``, those that the numbers need."""
   todo = iter(numbers)
   def take(n: int) -> tuple[int, ...]: return tuple([next(todo) for _ in range(n)])

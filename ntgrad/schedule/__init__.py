@@ -1,5 +1,5 @@
-"""From a tensor graph to a list of kernels: ``prepare_graph`` rewrites, ``partition`` cuts, ``lower`` makes the index form, ``order``
-puts it in order, ``layout`` and ``rows`` say how buffers between kernels lie in memory."""
+"""From a tensor graph to a list of kernels: ``prepare_graph`` rewrites, ``partition`` cuts, ``lower`` makes the index form,
+``order`` puts it in order, ``layout`` and ``rows`` say how buffers between kernels lie in memory."""
 from __future__ import annotations
 
 from dataclasses import replace

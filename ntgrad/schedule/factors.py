@@ -127,7 +127,8 @@ def aligned_rows(p: Product, order: Sequence[UOp], target: Target) -> Iterator[t
   m, n, k, others = many(x - y), many(y - x), many(p.bound), many(x & y)
   if min(m, n, k) < LEAST: return
   memory = sum(ix.elements(f.node.shape) * f.node.dtype.itemsize for f in p.factors)
-  work = ProductWork(m, n, k, others, itemsize, itemsize, max(itemsize, 2), memory, vectors=(a.vector, b.vector), crossed=b.crossed)
+  work = ProductWork(m, n, k, others, itemsize, itemsize, max(itemsize, 2), memory, vectors=(a.vector, b.vector),
+                     crossed=b.crossed)
   for f, copied in zip(both, worth_copying(work, [f.size for f in both], target)):
     if copied and f.place is not None: yield f.access, f.place
 

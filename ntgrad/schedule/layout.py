@@ -164,7 +164,8 @@ def all_have(i: UOp, factors: Sequence[BufferAccess]) -> bool:
 
 def dimension_along(channel: UOp, a: BufferAccess) -> int | None:
   """The dimension of a buffer that goes along an axis, where its order matters and the axis is nowhere else in the index."""
-  if channel.op is not Ops.RANGE or _count(channel) < CHANNELS or sum(n != 1 for n in a.node.shape) < LEAST_DIMENSIONS: return None
+  if channel.op is not Ops.RANGE or _count(channel) < CHANNELS: return None
+  if sum(n != 1 for n in a.node.shape) < LEAST_DIMENSIONS: return None
   places = [d for d, i in enumerate(a.at) if i is channel]
   return places[0] if len(places) == 1 and sum(channel in i.ranges for i in a.at) == 1 else None
 

@@ -65,7 +65,8 @@ def in_runs(u: UOp, target: Target) -> UOp | None:
   sums = UOp(Ops.REDUCE_AXIS, kind, (movement(Ops.RESHAPE, continued.cast(kind), (parts, part, *rest)),), (BinaryOps.ADD, (1,)))
   sums = movement(Ops.RESHAPE, sums, (parts, *rest)).cast(u.dtype)
   to = UOp.alu(TernaryOps.WHERE, begun, first, const(-1, dtypes.int32, (parts, 1)))
-  out = after(memory, base, movement(Ops.CONTIGUOUS, movement(Ops.RESHAPE, to, (parts,)), None), movement(Ops.CONTIGUOUS, sums, None))
+  starts = movement(Ops.CONTIGUOUS, movement(Ops.RESHAPE, to, (parts,)), None)
+  out = after(memory, base, starts, movement(Ops.CONTIGUOUS, sums, None))
   return in_runs(out, target) or out
 
 

@@ -361,7 +361,8 @@ def block_broadcast_to(x: Any, shape: Sequence[int]) -> BlockValue:
   """Dimensions of 1 become any size."""
   b = block(x)
   want = tuple(s if isinstance(s, Symbol) else int(s) for s in shape)
-  if not all(same_size(dim(s), dim(w)) for s, w in zip(broadcast_shapes("broadcast_to", b.shape, want), want)) or b.ndim > len(want):
+  found = broadcast_shapes("broadcast_to", b.shape, want)
+  if not all(same_size(dim(s), dim(w)) for s, w in zip(found, want)) or b.ndim > len(want):
     raise ShapeError(f"broadcast_to: a block {b.shape} does not broadcast to {want}")
   own = (None,) * (len(want) - b.ndim) + b.axes
   return BlockValue(b.value, [a if a is not None else axis_for(n) for a, n in zip(own, want)])
@@ -476,7 +477,8 @@ def block_gather(b: BlockValue, at: Sequence[UOp], axes: Sequence[_Axis], inside
 
 # ---- reductions
 
-def block_reduce(fn: BinaryOps, x: Any, axis: int | Sequence[int] | None, keep_dims: bool = False, name: str = "reduce") -> BlockValue:
+def block_reduce(fn: BinaryOps, x: Any, axis: int | Sequence[int] | None, keep_dims: bool = False,
+                 name: str = "reduce") -> BlockValue:
   """Combine along an axis, several, or all (None)."""
   b = block(x)
   ids = range(b.ndim) if axis is None else axis if isinstance(axis, (list, tuple, range)) else [axis]

@@ -98,7 +98,8 @@ def extreme(fn: BinaryOps, native: Callable[..., Any]) -> Callable[..., Any]:
 
 def native_int(x: Any = 0) -> Any:
   """Python's int, also of blocks."""
-  return block_cast(x, dtypes.int32) if computed(x) and block(x).dtype.kind == "f" else x if computed(x) or is_symbol(x) else int(x)
+  if computed(x): return block_cast(x, dtypes.int32) if block(x).dtype.kind == "f" else x
+  return x if is_symbol(x) else int(x)
 def native_float(x: Any = 0.0) -> Any:
   """Python's float, also of blocks."""
   return block_cast(x, dtypes.float32) if computed(x) or is_symbol(x) else float(x)

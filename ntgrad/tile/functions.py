@@ -130,4 +130,5 @@ def put(where: Any, value: Any, mask: Any = None, axis: Any = None, add: Any = F
 
 def threefry(counter: Any, key: Any) -> BlockValue:
   """The 64 bits of threefry2x32 for a counter and a key, both uint64."""
-  return _b.block_binary(BinaryOps.THREEFRY, _b.block_cast(counter, dtypes.uint64), _b.block_cast(key, dtypes.uint64), dtypes.uint64)
+  counter, key = _b.block_cast(counter, dtypes.uint64), _b.block_cast(key, dtypes.uint64)
+  return _b.block_binary(BinaryOps.THREEFRY, counter, key, dtypes.uint64)

@@ -242,7 +242,8 @@ class Interpreter(Calls):
           "assign a name, or loop over tl.static_range"
         )
 
-  def joined(self, condition: BlockValue, sides: tuple[list[UOp], list[UOp]], pairs: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
+  def joined(self, condition: BlockValue, sides: tuple[list[UOp], list[UOp]],
+             pairs: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
     """An IF with effects; what its sides assign goes through variables."""
     t = self.tracer
     out: dict[str, Any] = {}
@@ -411,7 +412,8 @@ class Interpreter(Calls):
       gone = [
         n
         for n, x in scope.names.items()
-        if n not in changing and n not in counters and n not in lost and not isinstance(x, Unbound) and not known_equal(names[n], x)
+        if n not in changing and n not in counters and n not in lost
+        and not isinstance(x, Unbound) and not known_equal(names[n], x)
       ]
       if gone:
         lost |= {

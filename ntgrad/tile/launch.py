@@ -86,7 +86,8 @@ def describe_argument(a: Any) -> Argument:
     return Argument((), dtypes.int32 if -(1 << 31) <= a < 1 << 31 else dtypes.int64)
   if isinstance(a, float): return Argument((), dtypes.float32)
   if isinstance(a, Jagged):
-    return Argument(a.shape, describe_argument(a.values).dtype, (a.dim, tuple(map(int, a.values.shape)), describe_argument(a.offsets).dtype))
+    entries = a.dim, tuple(map(int, a.values.shape)), describe_argument(a.offsets).dtype
+    return Argument(a.shape, describe_argument(a.values).dtype, entries)
   shape, dtype = getattr(a, "shape", None), getattr(a, "dtype", None)
   if shape is None or dtype is None: raise ArgumentError(f"{shown(a)} is no argument; it takes a tensor, an array or a number")
   if not isinstance(dtype, DType):

@@ -113,7 +113,8 @@ class libdevice:
   def isfinited(x: Any) -> BlockValue: return _b.block_unary(UnaryOps.ABS, x) < math.inf
   finitef = isfinited
   @staticmethod
-  def fdim(x: Any, y: Any) -> BlockValue: return _b.block_where(_o.isnan(x) | _o.isnan(y), math.nan, _o.maximum(block(x) - y, 0.0))
+  def fdim(x: Any, y: Any) -> BlockValue:
+    return _b.block_where(_o.isnan(x) | _o.isnan(y), math.nan, _o.maximum(block(x) - y, 0.0))
   @staticmethod
   def saturatef(x: Any) -> BlockValue: return _b.block_where(_o.isnan(x), 0.0, _o.clamp(x, 0.0, 1.0))
   @staticmethod

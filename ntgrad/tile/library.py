@@ -161,7 +161,8 @@ class BuiltKernel(Signature):
     return {n: known[n] for n in self.form.values}
 
   def _specialise(self, taken: Sequence[Argument], arguments: Sequence[Any], given: Mapping[str, Any], device: str | None = None,
-                  buffers: Callable[[Any], Sequence[Any]] | None = None) -> tuple[Any, tuple[int, ...], SizedKernel | None] | None:
+                  buffers: Callable[[Any], Sequence[Any]] | None = None
+                  ) -> tuple[Any, tuple[int, ...], SizedKernel | None] | None:
     for t, a in zip(self.tensors, taken):
       if a.jagged is not None: raise ArgumentError(f"{self.name}: {t.name} is not jagged, got one jagged in {a.jagged[0]}")
     if self.form is None: return self.built, (), None

@@ -41,7 +41,8 @@ def _per_dim(name: str, what: str, got: _Shape, n: int) -> None:
   if len(got) != n: raise ShapeError(f"{name}: one {what} a dimension, so {n} of them, got {got}")
 
 
-def tiled_shape(shape: _Shape, tile_shape: _Shape, strides: _Shape | None, dilation: _Shape | None, floor_mode: bool) -> tuple[_Shape, _Shape]:
+def tiled_shape(shape: _Shape, tile_shape: _Shape, strides: _Shape | None, dilation: _Shape | None,
+                floor_mode: bool) -> tuple[_Shape, _Shape]:
   """The outer and the inner shape."""
   n = len(shape)
   _per_dim("tile", "tile size", tile_shape, n)

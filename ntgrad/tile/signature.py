@@ -76,7 +76,8 @@ class Signature:
       return
 
   def _specialise(self, taken: Sequence[Argument], arguments: Sequence[Any], given: Mapping[str, Any], device: str | None = None,
-                  buffers: Callable[[Any], Sequence[Any]] | None = None) -> tuple[Any, tuple[int, ...], SizedKernel | None] | None:
+                  buffers: Callable[[Any], Sequence[Any]] | None = None
+                  ) -> tuple[Any, tuple[int, ...], SizedKernel | None] | None:
     """The kernel for arguments, what a launch gives for its run-time sizes, and the form that tells which other sizes it serves;
     None where there are no programs. ``device`` is where it is to run, ``buffers`` gives the arguments' memory."""
     raise NotImplementedError

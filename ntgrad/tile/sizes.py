@@ -116,7 +116,8 @@ def _as_sizes(names: Iterable[str], values: _Values, symbols: Mapping[str, Symbo
 
 
 def form_of(names: Sequence[str], values: _Values, symbols: Mapping[str, Symbol],
-            make: Callable[[Mapping[str, Dim]], tuple[Specialised, Iterable[UOp]]], equal: Mapping[str, str] = _NONE) -> SizedKernel:
+            make: Callable[[Mapping[str, Dim]], tuple[Specialised, Iterable[UOp]]],
+            equal: Mapping[str, str] = _NONE) -> SizedKernel:
   """A kernel for all values of ``names`` that are like these, by ``make``, which gives the conditions that this takes too.
 
   What must be equal is one size: the kernel is made again with one name for both, or with the number. So is what is to be

@@ -43,7 +43,8 @@ MORE: dict[str, Callable[[], list[Tensor]]] = {
 def scheduled(name: str) -> list[Kernel]:
   """The kernels of a graph, tiled for a chip with one core: as much in a block as there may be."""
   return [
-    choose_tiles(item.ast, replace(TARGET, cores=1)) for item in create_schedule({**GRAPHS, **MORE}[name]()) if item.ast is not None
+    choose_tiles(item.ast, replace(TARGET, cores=1))
+    for item in create_schedule({**GRAPHS, **MORE}[name]()) if item.ast is not None
   ]
 
 

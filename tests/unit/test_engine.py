@@ -306,7 +306,8 @@ def test_each_buffer_goes_into_the_smallest_gap_that_holds_it(seed: int) -> None
     all_ = lifetimes(count, seed)
     assert memory.arrange(all_)[0] == slowly(all_)
     steps = {s for x in all_ for s in (x.first, x.last)}
-    assert memory.least_peak_bytes(all_) == max(sum(memory.rounded(x.nbytes) for x in all_ if x.first <= s <= x.last) for s in steps)
+    peaks = [sum(memory.rounded(x.nbytes) for x in all_ if x.first <= s <= x.last) for s in steps]
+    assert memory.least_peak_bytes(all_) == max(peaks)
 
 
 NESTED: dict[str, Callable[[int], list[memory.Lifetime]]] = {

@@ -50,7 +50,8 @@ def test_sizes_of_rows() -> None:
   assert [padded(n, 2) for n in (1001, 2047, 127, 129, 257, 65, 513, 64, 8, 15, 17)] == \
     [1024, 2048, 128, 136, 272, 72, 544, 64, 8, 15, 17]
   assert [padded(n, 4) for n in (1001, 2049)] == [1024, 2080] and padded(2040, 1) == 2048
-  assert vector_bytes((10, 1001), 1, 2, 0) == 2 and vector_bytes((10, 1004), 1, 2, 0) == 8 and vector_bytes((10, 64, 8), 2, 2, 0) == 16
+  assert vector_bytes((10, 1001), 1, 2, 0) == 2 and vector_bytes((10, 1004), 1, 2, 0) == 8
+  assert vector_bytes((10, 64, 8), 2, 2, 0) == 16
   assert vector_bytes((10, 64), 1, 2, 4) == 4 and vector_bytes((10, 64), 0, 2, 0) == 2
 
 

@@ -159,7 +159,8 @@ def test_what_is_not_compiled_in_time_is_told_of(monkeypatch: pytest.MonkeyPatch
   kernel, symbols = product()
   ranked = [({"B": n}, reader(kernel, "float16")({str(s): n for s in symbols})) for n in (32, 64)]
   device: Any = SimpleNamespace(renderer=renderer("triton"), name="sm_90", compile=lambda specs: [Slow(0.0) for _ in specs])
-  monkeypatch.setattr(tune, "compiled_in_time", lambda programs, seconds, apart: [apart and n == 1 for n, _ in enumerate(programs)])
+  monkeypatch.setattr(
+    tune, "compiled_in_time", lambda programs, seconds, apart: [apart and n == 1 for n, _ in enumerate(programs)])
   lines: list[str] = []
   clock = Clock(TRITON)
   clock.seconds = 1e6
