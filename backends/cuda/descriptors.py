@@ -27,7 +27,7 @@ from ntgrad.codegen.kernel.blocks import gate_or_none, loads_zero
 
 MARK = "tma"          # the arg of a LOAD or STORE that may go by descriptor
 CAPABILITY = 90       # the first chips that have them
-MOST_DIMENSIONS = 5
+MOST_DIMENSIONS = 5   # dimensions of a tensor that has a descriptor
 MOST_ELEMENTS = 256   # of a block, along each dimension
 UNIT = 16             # bytes: strides and the corners of blocks are multiples of it, and a block is no narrower
 _FAR = 1 << 40        # bytes: no stride is as long

@@ -33,7 +33,7 @@ from .descriptors import Box, find_boxes
 # a bit less is another number
 _STEPS = frozenset((UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND, BinaryOps.IDIV, BinaryOps.MOD))
 _LONGEST, _LONGEST_READ = 90, 59   # characters of a value, and of an access of a variable, where they stand inline
-WIDEST = 16   # bytes that a thread reads or writes at once
+WIDEST = 16                        # bytes that a thread reads or writes at once
 # names that nothing of a program can have as its own
 TAKEN = re.compile(
   r"(data|unused|desc|gidx|acc|alu|cast|val|red|dot|scan|sort|next|go|var|ni|i|r|m)\d+|_.*|tl|triton|libdevice|range|float|min|max|"

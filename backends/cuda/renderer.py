@@ -35,10 +35,10 @@ from .variables import Variables
 CLOCK = 1.98e9   # of an H100, the greatest
 TARGET = Target("triton", lanes=1, registers=255, cores=132, local_memory=227 << 10, cache=50 << 20, bandwidth=3e12, blocks=True,
                 descriptors=True, double_dots=True, rates=of_nvidia(90, 132, CLOCK))   # an H100
-FP8_CAPABILITY = 89   # the first chips that multiply fp8
-DOUBLE_CAPABILITY = 80   # and float64
-SORTED, SELECTED = 16384, 8192   # bytes of a block that a warp sorts, or of which it finds the first few
-GRID_LIMIT = 65535    # programs in the second and third dimension of a launch
+FP8_CAPABILITY = 89             # the first chips that multiply fp8
+DOUBLE_CAPABILITY = 80          # and float64
+SORTED, SELECTED = 16384, 8192  # bytes of a block that a warp sorts, or of which it finds the first few
+GRID_LIMIT = 65535              # programs in the second and third dimension of a launch
 
 _POINTER = {"bool": "i8", "float8_e4m3": "u8", "float8_e5m2": "u8", "bfloat16": "bf16"}   # others are called by kind and bits
 _DOT_TYPE = {dtypes.float8_e4m3: "float8e4nv", dtypes.float8_e5m2: "float8e5"}

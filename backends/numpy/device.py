@@ -21,7 +21,7 @@ from ..memory import from_system, host_room
 from .evaluate import Evaluator
 from .memory import Array
 
-ALIGN = 64
+ALIGN = 64   # bytes, of an allocation
 
 
 class NumpyRenderer(Renderer):

@@ -33,8 +33,8 @@ from .declared import WITHOUT_HEADER, declared
 OPTIONS = "-cl-std=CL1.2 -w"
 GROUP = 6                     # kernels in one program at most
 MANY = 8                      # small kernels waiting that are worth starting workers, which takes a second
-QUIET = 1.0                   # seconds without a compile after which programs are saved,
-UNSAVED = 50                  # or when so many wait for it
+QUIET = 1.0                   # seconds without a compile after which programs are saved
+UNSAVED = 50                  # programs that wait to be saved, from which on they are saved at once
 FORMAT = 3                    # of programs in the disk cache: greater where kernels have other names inside, or other sources
 # what the disk cache has: the width of vectors; where a kernel's program is; a program, with its kernels' names by their keys
 BITS, WHERE, PROGRAM = OneOf({str(n): n for n in (128, 256, 512)}), STR, TupleForm(Table(STR, STR), BYTES)

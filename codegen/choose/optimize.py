@@ -36,46 +36,46 @@ from .panels import LEAST_ROWS, NEAR, copy_for_rows, jumps_far, most_packed, roo
 from .tiling import choose_tiles
 
 # ---- what is tried
-COPIES = (2, 3, 4, 5, 6, 7, 8, 12, 16) # of an axis, in registers,
-_MOST_COPIES = 16                 # and of several together where there are 16 registers; also copies of reduced axes
+COPIES = (2, 3, 4, 5, 6, 7, 8, 12, 16)   # copies of an axis, in registers
+_MOST_COPIES = 16                # copies of several axes together where there are 16 registers; also copies of reduced axes
 BLOCKS, POWERS = (4, 8, 16), (2, 4, 8, 16)   # copies that make vectors as well, and lanes, of a block to be transposed
 SEEDS = 3                        # lanes with which copies of two axes are tried
 ACCUMULATORS = 0.75              # of the registers, where there are more
 EVEN = 3                         # numbers of copies that make blocks of about one size of an axis that no number divides
 MOST_TWICE = 1.25                # elements computed by copies that do not divide an axis, for each that there is
 WIDEST = 16                      # lanes of a vector of OpenCL
-UNROLLED = 8                     # a reduced axis that is written out whole,
-_PART = 4                         # else so many iterations of the innermost
-_SEVERAL = (4, 3, 2)              # rows at a time of a plain row sum,
-MANY_ROWS = 64                   # where there are as many
+UNROLLED = 8                     # values of a reduced axis that is written out whole
+_PART = 4                        # iterations of the innermost axis that are written out of a longer one
+_SEVERAL = (4, 3, 2)             # rows at a time of a plain row sum
+MANY_ROWS = 64                   # rows from which on a plain row sum takes several at a time
 MOST_STATEMENTS = 144            # memory accesses written out in a kernel: more costs compile time and gains nothing
-SHORT_STORE, TRANSPOSE = 1.5, 0.5      # of these, a store of a single lane is less to compile, and each step of a transpose
+SHORT_STORE, TRANSPOSE = 1.5, 0.5      # statements: of a store of one lane so many times fewer; of each step of a transpose
 SMALL = 3                        # a kernel of less than one in so many parts of a program's cycles is one program
-_PROGRAMS = 32                    # for each core at most, so that none waits for the last
+_PROGRAMS = 32                   # programs for each core at most, so that none waits for the last
 WORK = (Ops.LOAD, Ops.STORE, Ops.ALU, Ops.REDUCE)   # what takes cycles
 NO_LANE = -1                     # in the place of an axis
 SHORT, PADDED = 32, 64           # work-items of a group: fewer are not worth it where padding to so many gives more
 
 # ---- what the model reckons with, in vector operations unless it says otherwise (measured with PoCL on AVX2 and AVX-512)
-FAR_LOAD = 12.0                  # of a load that goes to another page with each iteration, more than another,
-GATHER = 1.5                     # of each lane that is loaded by itself; and as much arithmetic
-STREAM = 12.0                    # of a vector load of what has left a core's own cache since it was read before
-PANEL = 1.3                      # of a load from a panel in local memory,
-FILL = 15                        # gathers of an element that is stored there
-PACKED = 1.0                     # of copying rows to local memory, for each load from there
-SET, CONFLICT = 4096, 100.0      # and with so many bytes between them: then all have the same places in a cache
-LEFT_OUT = 2.0                   # of a vector of a reduction, some of which the one before had
-GATE = 2.0                       # of a lane's mask
-WHOLE = 4.0                      # lanes' masks that the test costs whether all are true
-STORE = 1.5                      # of a store
-CHAIN = 4                        # cycles from an addition to the next one that needs it
-ITERATION = 2                    # of an iteration of a loop
-JOIN = 12                        # of an accumulator's lanes, after the loop
-LINE, PAGE, RUN = 64, 4096, 1024   # bytes of a line, of a page, and of a page that are read before others
-AHEAD = 8                        # pages that are read one after another take one in so many parts of a core's cache
-KEPT = 8                         # loaded vectors that are in registers at once, at most
-SPILL = 0.3                      # of all arithmetic, for each register too few
-CYCLES, HIDDEN = 0.5, 0.25       # of an operation; of one beside a slower load or beside slower arithmetic
+FAR_LOAD = 12.0                   # a load that goes to another page with each iteration takes so much more than another
+GATHER = 1.5                      # each lane that is loaded by itself, and as much arithmetic
+STREAM = 12.0                     # a vector load of what has left a core's own cache since it was read before
+PANEL = 1.3                       # a load from a panel in local memory
+FILL = 15                         # gathers that an element takes which is stored in a panel
+PACKED = 1.0                      # copying rows to local memory, for each load from there
+SET, CONFLICT = 4096, 100.0       # bytes between loads that share one place in a cache; what such a load takes more than another
+LEFT_OUT = 2.0                    # a vector of a reduction, some of which the one before had
+GATE = 2.0                        # a lane's mask
+WHOLE = 4.0                       # lanes' masks that the test costs whether all are true
+STORE = 1.5                       # a store
+CHAIN = 4                         # cycles from an addition to the next one that needs it
+ITERATION = 2                     # an iteration of a loop
+JOIN = 12                         # joining an accumulator's lanes, after the loop
+LINE, PAGE, RUN = 64, 4096, 1024  # bytes of a line, of a page, and of a page that are read before others
+AHEAD = 8                         # pages that are read one after another take one in so many parts of a core's cache
+KEPT = 8                          # loaded vectors that are in registers at once, at most
+SPILL = 0.3                       # part of all arithmetic, for each register too few
+CYCLES, HIDDEN = 0.5, 0.25        # an operation; one beside a slower load or beside slower arithmetic
 # of all, for each statement written out and each axis between copies: neighbours in memory are better
 STATEMENT, APART = 1/1024, 0.02
 

@@ -13,20 +13,21 @@ from ..opts import CacheRead, Reorder, Serial
 from ..passes.additions import limit_additions, room_along
 from .candidates import first
 
-# of a statement: a panel pays for whole vectors with so many bytes between neighbours in the loop (for gathers it always does),
+# bytes between neighbours in the loop from which on a panel pays for whole vectors (for gathers it always does)
 _STEP = 512
-_USES = 8                         # where it is read at least as often,
-_PART = 4                         # and takes at most one in so many parts of a core's own cache
-# cycles (measured with PoCL on AVX-512): of a product of two vectors; of a vector or an element copied to a panel; of a line of
-MULTIPLY, FILL, GATHERED = 0.75, 12.0, 8.0
-FETCH, LINE, START = 4.0, 64, 2000.0   # the other factor, so many bytes; of a program
-UNEVEN = 0.3                     # of a program, that the last core is behind the others
-MOST_PANELS = 8                  # side by side in one program
-NEAR = 256                       # bytes between two iterations up to which the next line has been fetched
-MOST_PACKED = 64 << 10           # bytes of rows of the other factor that are copied for several panels
-_SHARE = 0.75                     # of a core's own cache: a panel and the rows that go through it
-PACK_PROGRAMS = 4                # for each core, where each copies its own rows,
-LEAST_ROWS = 8                   # so many blocks of them at least: each makes all panels again
+_USES = 8                         # times that a panel is read at least
+_PART = 4                         # a panel takes at most one in so many parts of a core's own cache
+# cycles (measured with PoCL on AVX-512)
+MULTIPLY, FILL, GATHERED = 0.75, 12.0, 8.0  # of a product of two vectors; of a vector, and of an element, copied to a panel
+FETCH, START = 4.0, 2000.0                  # of a line of the other factor; of a program
+LINE = 64                                   # bytes of a line
+UNEVEN = 0.3                                # of a program: so far the last core is behind the others
+MOST_PANELS = 8                             # panels side by side in one program
+NEAR = 256                                  # bytes between two iterations up to which the next line has been fetched
+MOST_PACKED = 64 << 10                      # bytes of rows of the other factor that are copied for several panels
+_SHARE = 0.75                               # of a core's own cache: a panel and the rows that go through it
+PACK_PROGRAMS = 4                           # programs for each core, where each copies its own rows
+LEAST_ROWS = 8                              # blocks of rows of a program at least: each program makes all panels again
 
 
 def room(target: Target) -> int:

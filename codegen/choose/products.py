@@ -14,19 +14,19 @@ from ..kernel.accesses import access_profile
 from .estimate import KEPT_REGISTERS, WARP, overlapped_time
 from .roles import LINE, free
 
-_FEW = 32                 # rows or columns up to which a product is bound by memory,
-_LONG = 4                 # and takes so many times as much of the sum at a time
+_FEW = 32                 # rows or columns up to which a product is bound by memory
+_LONG = 4                 # times as much of the sum that a product bound by memory takes at a time
 LARGER = 1.08            # of the least time: a larger block is better as long as it takes no more
 SPLIT = 1.2              # of the least time: parts of a sum must gain so much, for their results go through memory once more
 LARGE_BLOCK_ELEMENTS = 128 * 128        # elements of a block, from more on eight warps make it
 PIPELINE = 4             # blocks of each factor that are in shared memory at once
 ADDRESSES = 40           # registers of a thread for addresses, beside those of any kernel
 _SHARP = 16               # see ``overlapped_time``: a pipeline does all at once
-_MOST_REGISTERS = 255     # of a thread; what needs more of them goes to memory and back,
-SPILLED = 4              # which takes the more time the more it is: this power of how many times as many
+_MOST_REGISTERS = 255     # registers of a thread; what needs more of them goes to memory and back
+SPILLED = 4              # the power of how many times too many registers there are, that the time grows by
 HALF = 2                 # bytes of an element for which rates are given
-EXACT = 0.75             # of the rate of vectors: products of float32 that are not rounded, in blocks of
-EXACT_BLOCK = 64         # rows and columns; smaller ones read more of shared memory for each
+EXACT = 0.75             # of the rate of vectors: products of float32 that are not rounded, in blocks of EXACT_BLOCK
+EXACT_BLOCK = 64         # rows and columns; smaller blocks read more of shared memory for each
 CROSSED = 3              # times as long, where columns lie along what is summed: their threads read the same banks
 # loads a cycle that a core makes of rows which begin at no multiple of LINE bytes, so that no thread reads LINE bytes at once: of
 # fewer bytes than go past the registers, and of others (products of odd sizes on an H200: 1.1 to 3.8, and about 8)

@@ -18,7 +18,7 @@ from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
 from ..kernel import Axis, AxisKind, Kernel
 from ..kernel.accesses import MemoryAccess, access_profile, flat_index, ids_of
 
-LINE = 16   # bytes that one thread reads or writes at a time, at most
+LINE = 16    # bytes that one thread reads or writes at a time, at most
 _FEW = 16    # an axis counts along which so small a part of the bytes is moved
 
 

@@ -20,7 +20,7 @@ from ..ir.uop import BinaryOps, Ops, UOp
 from ..kernel import Axis, AxisKind
 from ..kernel.arrangement import Arrangement
 
-Terms = list[tuple[UOp, Dim]]           # what no size is, each with its factor
+Terms = list[tuple[UOp, Dim]]            # what no size is, each with its factor
 _Row = list[tuple[int, Dim] | None]      # for each dimension: an axis and its factor, None where the step has none
 
 LEVELS = (("GRID", (AxisKind.GRID,)), ("LOOP", (AxisKind.LOOP,)),

@@ -23,7 +23,7 @@ _INFIX: dict[Fn, tuple[str, int]] = {  # sign, precedence
   BinaryOps.CMPLT: ("<", 3), BinaryOps.CMPLE: ("<=", 3), BinaryOps.CMPEQ: ("==", 3), BinaryOps.CMPNE: ("!=", 3)}
 _PREFIX: dict[Fn, str] = {UnaryOps.NEG: "-", UnaryOps.NOT: "~"}
 _REDUCE = {BinaryOps.ADD: "sum", BinaryOps.MUL: "prod", BinaryOps.AND: "all", BinaryOps.OR: "any"}
-_CALL, _UNARY, _IF = 10, 9, 1
+_CALL, _UNARY, _IF = 10, 9, 1                   # how tightly each binds
 _FUNCTION: dict[Ops, Callable[[Any], str]] = {  # what stands before the operands in brackets, from the arg
   Ops.ALU: lambda fn: fn.name.lower(),
   Ops.REDUCE: lambda a: f"{_combiner(a[0])}[{_axes(a[1])}]",
@@ -31,7 +31,7 @@ _FUNCTION: dict[Ops, Callable[[Any], str]] = {  # what stands before the operand
   Ops.SORT: lambda a: f"sort[{_axes(a[:1])}{', descending' if a[1] else ''}{f', first {a[2]}' if a[2:] else ''}]",
   Ops.SORTED: lambda a: f"sorted[{_axes(a[:1])}, bits {a[1]} to {a[2]}{f', first {a[3]}' if a[3] else ''}]",
   Ops.CACHE_READ: lambda a: f"cache_read[{_axes(a)}]"}
-SCREEN = 50     # lines
+SCREEN = 50      # lines
 _LONGEST = 400   # characters: a longer part of an expression has a line of its own
 
 

@@ -40,7 +40,7 @@ _REDUCES = {
   BinaryOps.OR: "any"}
 _SCANS = {BinaryOps.ADD: "cumsum", BinaryOps.MUL: "cumprod", BinaryOps.MAX: "cummax", BinaryOps.MIN: "cummin"}
 _COMPARE = (BinaryOps.CMPLT, BinaryOps.CMPLE, BinaryOps.CMPEQ, BinaryOps.CMPNE)
-_CALL, _UNARY = 11, 10
+_CALL, _UNARY = 11, 10   # how tightly each binds
 _LETTERS = "MNKPQRSTUVWXYZ"
 _LONG = 90   # characters: a longer value gets a line and a name of its own
 

@@ -23,7 +23,7 @@ from ..ir.errors import NtgradError
 from ..ir.uop import COMPARE, BinaryOps, Ops, UOp, toposort
 from . import algebra as ix
 
-RECORD_VERSION = 1          # of the forms: another one is not read
+RECORD_VERSION = 1   # of the forms: another one is not read
 DEEPEST = 32         # how deep plain values may be
 RATIO = 1100         # compressed bytes become at most so many times as many
 _MAGIC = b"ntgrad\x00R"

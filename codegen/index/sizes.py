@@ -16,7 +16,7 @@ _INFIX = {   # sign, and how tightly it binds
   BinaryOps.MUL: ("*", 6), BinaryOps.IDIV: ("//", 6), BinaryOps.MOD: ("%", 6), BinaryOps.POW: ("**", 8)}
 _CHAINS = (BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.IDIV, BinaryOps.MOD)   # a - b - c is (a - b) - c
 _CALL = {BinaryOps.MAX: "max", BinaryOps.MIN: "min"}
-_ATOM, _SIGNED = 9, 7
+_ATOM, _SIGNED = 9, 7   # how tightly each binds
 
 
 def sizes_of(exprs: Iterable[Dim]) -> tuple[ix.Size, ...]:

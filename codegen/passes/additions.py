@@ -18,14 +18,14 @@ from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, prod
 from ..kernel import Axis, AxisKind, Kernel
 from ..opts import Pad, Serial, Split
 
-MOST_ADDITIONS = 64
-MOST_PRODUCTS = 256   # of products
-MOST_COPIES = 64      # of one round; more are added in pairs (``expand``)
+MOST_ADDITIONS = 64   # additions to one accumulator, one after another
+MOST_PRODUCTS = 256   # additions of products
+MOST_COPIES = 64      # accumulators of one round; more are added in pairs (``expand``)
 # of blocks that are multiplied: a second block of accumulators would take the registers of the first, and each addition is of the
 # sum over a block already
 MOST_BLOCKS = 4096
-_LONG = 1 << 18
-FARTHEST = 1 << 40    # of a size that nothing bounds: parts of parts of a longer one would have places that no int64 holds
+_LONG = 1 << 18       # additions along an axis of a kernel for all sizes that are counted
+FARTHEST = 1 << 40    # elements of a size that nothing bounds: parts of parts of a longer one would have no int64 places
 
 
 def limit_additions(kernel: Kernel) -> Kernel:

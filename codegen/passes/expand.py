@@ -17,7 +17,7 @@ from ..kernel import EFFECTS, Axis, AxisKind, Kernel
 from ..kernel.accesses import flat_index, gate_or_true
 from .additions import MOST_COPIES
 
-_Env = tuple[tuple[UOp, UOp], ...]  # a number for each copied axis, in axis order
+_Env = tuple[tuple[UOp, UOp], ...]   # a number for each copied axis, in axis order
 _Copy = tuple[UOp, _Env]             # a node, and the copied axes that it depends on
 
 _LINE = 64   # bytes of a cache line: a store past the cache of less than one waits for the rest of it

@@ -22,7 +22,7 @@ from ..kernel.accesses import ids_of
 Loops = frozenset[UOp]
 _NONE: Loops = frozenset()
 _Env = dict[int, UOp]      # axis -> its LOOP
-Phase = Union[int, UOp]   # which loops over an axis are one: those of a phase of reductions, or those that fill a local array
+Phase = Union[int, UOp]    # which loops over an axis are one: those of a phase of reductions, or those that fill a local array
 
 
 def positions(kernel: Kernel) -> dict[int, UOp]:

@@ -23,16 +23,16 @@ from ..opts import Warps
 from ..opts.axes import or_identity
 
 # ---- CPUs
-ONE = 128            # elements up to which one accumulator adds up all; else parts, whose sums go to another
-CHAINS = 4           # rows at a time: an addition takes as many cycles
+ONE = 128              # elements up to which one accumulator adds up all; else parts, whose sums go to another
+CHAINS = 4             # rows at a time: an addition takes as many cycles
 _COLUMNS = (1024, 64)  # columns at a time, at most and at least
-PROGRAM = 32768      # elements that a program is worth starting for
-EACH = 4             # programs for each core, at least, before one makes several tasks
+PROGRAM = 32768        # elements that a program is worth starting for
+EACH = 4               # programs for each core, at least, before one makes several tasks
 # ---- targets with blocks
-_BLOCK = 4096         # elements of a block
-_ROWS = 2048          # of short rows, together
-WIDEST, NARROWEST = 128, 32   # columns of a block
-_WARPS = 8            # of a program with a whole block
+_BLOCK = 4096                # elements of a block
+_ROWS = 2048                 # of short rows, together
+WIDEST, NARROWEST = 128, 32  # columns of a block
+_WARPS = 8                   # of a program with a whole block
 
 
 class Scan(NamedTuple):

@@ -22,8 +22,8 @@ from .scans import EACH, PROGRAM, store_over, with_gated_loads
 
 LOOK = 16            # elements that are looked at for one that is less than those kept
 # ---- targets with blocks
-BLOCK = 8192         # elements of a row that a program sorts,
-_ROWS = 2048          # of short rows, together
+BLOCK = 8192          # elements of a row that a program sorts
+_ROWS = 2048          # elements of short rows that a program sorts together
 
 
 class Sorted(NamedTuple):

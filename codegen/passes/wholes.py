@@ -25,7 +25,7 @@ _OWN = NO_VALUE | {Ops.LOOP, Ops.PHI, Ops.DEFINE_ACC, Ops.DEFINE_LOCAL}   # each
 _LEFT = frozenset((Ops.WHILE, Ops.IF, Ops.ATOMIC, Ops.BARRIER))            # programs with these stay as they are
 _UNIFORM = frozenset((Ops.SPECIAL, Ops.DEFINE_VAR, Ops.CONST, Ops.ALU, Ops.CAST))
 
-Sum = tuple[tuple[UOp, int], ...]   # of values that a program has one of, each with a factor
+Sum = tuple[tuple[UOp, int], ...]    # of values that a program has one of, each with a factor
 _Condition = tuple[Sum, int]         # that such a sum is less than a number
 
 

@@ -14,6 +14,8 @@ from ..ir.functions import COMBINERS, FUNCTIONS, refusal
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 from ..kernel.linear import UOpList
 
+ANY = 1 << 30   # sources: no limit
+
 Rule = Callable[[UOp], str | None]
 BUFFERS = (Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL)
 ATOMICS = ("add", "max", "min")
@@ -67,7 +69,6 @@ def one_dtype(*at: int) -> Rule:
 
 # ---- parts of rules
 
-ANY = 1 << 30   # sources: no limit
 no_sources = source_count(0, "no sources")
 one_source = source_count(1, "one source")
 

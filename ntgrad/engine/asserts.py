@@ -20,7 +20,7 @@ from ntgrad.codegen.ir.errors import DeviceAssertError, NtgradError
 from .buffer import Buffer, Storage
 from .device import waited
 
-WORD = 1 << 32
+WORD = 1 << 32   # one more than the greatest number of 32 bits
 
 
 class Check(NamedTuple):

@@ -21,7 +21,7 @@ LARGE_BYTES = 1 << 20   # bytes of an allocation of which it is known where it w
 _serials = count()
 # told (``wrote``, ``read``) of everything that passes between host and buffers: ntgrad.jit while it records
 transfer_watchers: list[Any] = []
-_LARGEST = 10      # allocations that are named where memory has run out
+_LARGEST = 10                              # allocations that are named where memory has run out
 overwritten: WeakSet[Buffer] = WeakSet()   # versions that something still refers to though they are gone
 
 

@@ -17,7 +17,7 @@ from ntgrad.codegen.index import count
 
 from . import report
 
-_MOST = 256   # launches of different steps that are kept apart
+_MOST = 256                        # launches of different steps that are kept apart
 _runs: dict[int, list[Any]] = {}   # by the identity of the steps: the steps, how often
 
 

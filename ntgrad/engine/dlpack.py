@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any, Callable, Hashable
 
 CPU, CUDA, PINNED, MANAGED = 1, 2, 3, 13   # types of devices
-DLPACK_VERSION = (1, 1)
+DLPACK_VERSION = (1, 1)                    # major and minor version of the protocol
 READ_ONLY, COPIED = 1, 2                   # flags
 
 

@@ -35,6 +35,9 @@ from .plan import Plan, SizedPlan, Step, made_of
 from .tracing import traces
 from .variants import with_common_names
 
+_COMMON = (0.0, 0.5, 1.0, 2.0)   # floats that stay part of a kernel
+MANY_WRITES = 8                  # writes at numbers in one graph, from which on they share their kernels at once
+
 
 @dataclass
 class _Seen:
@@ -231,12 +234,6 @@ def _declared(order: Sequence[UOp]) -> bool:
     if u.op is Ops.UPDATE and any([type(b) is BoundInt for op, arg in u.arg if op is Ops.SHRINK for b, _ in arg]): return True
     if u.op is Ops.CONST and type(u.arg) is Derived: return True
   return False
-
-
-_COMMON = (0.0, 0.5, 1.0, 2.0)
-
-
-MANY_WRITES = 8   # so many writes at numbers in one graph share their kernels at once
 
 
 def _parameters(sinks: list[tuple[UOp, UOp | None]], order: list[UOp]) -> dict[int, tuple[Hashable, DType, Any]]:

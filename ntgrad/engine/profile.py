@@ -18,9 +18,9 @@ from ntgrad.graph.lock import lock
 from . import report
 from .report import unit_text
 
-ROWS = 20             # that a table has
-KERNELS = 4096        # that have a row of their own; what comes after shares one
-_NAME, _SIZES, _DEVICE = 28, 22, 6   # columns of a table, in characters
+ROWS = 20                           # that a table has
+KERNELS = 4096                      # that have a row of their own; what comes after shares one
+_NAME, _SIZES, _DEVICE = 28, 22, 6  # columns of a table, in characters
 
 
 @dataclass

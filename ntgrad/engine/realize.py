@@ -35,6 +35,8 @@ from .device import get_device
 from .plan import Plan, Step
 from .planner import plan_of
 
+_NEAR = 256   # nodes that are looked at for it
+
 captures: list[Any] = []     # functions that are told of every step run (ntgrad.jit while it records)
 checks: list[Any] = []       # functions that may refuse a step, asked for all steps of a plan before the first one runs
 # while ntgrad.jit runs a function: values from before the call that are not computed, by the node that each has for itself
@@ -327,7 +329,6 @@ def _made_by_call(u: UOp) -> UOp | None:
 
 
 _CHANGES = (Ops.UPDATE, Ops.CALL)
-_NEAR = 256
 
 
 def _made_of_sums(u: UOp, there: Collection[UOp]) -> bool:

@@ -20,7 +20,7 @@ from .device import get_device
 from .sized_capture import At, SizedRecording
 
 AT_ONCE = 16 << 20   # bytes of inner buffers that are allocated for the greatest sizes at once
-FORMS = 16   # sets of programs that a replay for all sizes keeps ready
+FORMS = 16           # sets of programs that a replay for all sizes keeps ready
 
 
 class _Form:

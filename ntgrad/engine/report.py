@@ -40,9 +40,9 @@ from ntgrad.graph.lock import lock
 if TYPE_CHECKING:
   from .plan import Step
 
-WIDTH = 120
-LABELS = 8192   # names, and kernels, that are remembered
-_INT_MOST = 2 ** 31 - 1   # what fits an int says nothing of a kernel
+WIDTH = 120              # columns of what is printed
+LABELS = 8192            # names, and kernels, that are remembered
+_INT_MOST = 2 ** 31 - 1  # what fits an int says nothing of a kernel
 _COLORS = {"green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "gray": 90}
 # new kernels that no schedule has shown yet, by label
 _waiting: dict[str, tuple[ProgramSpec, Parts, Device, Kernel | None]] = {}
@@ -51,8 +51,8 @@ _unseen: Recent[str, Device] = Recent(1024)
 _helpers: Recent[str, bool] = Recent(1024)   # parts of sources that have been shown
 _NAMED = re.compile(r"(\w+)(?=\s*\(|;\s*$)", re.MULTILINE)   # what a function or a typedef defines
 _making: Recent[str, float] = Recent(1024)   # kernels that have not been launched yet: seconds that it took to make them
-seconds = [0.0]   # of all launches that were timed (``counters``)
-_count = [0, 0]                                                             # schedules, launches
+seconds = [0.0]                              # of all launches that were timed (``counters``)
+_count = [0, 0]                              # schedules, launches
 
 
 def _color(text: str, name: str) -> str:

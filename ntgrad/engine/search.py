@@ -33,7 +33,7 @@ from .buffer import Buffer
 from .trials import Bench, CandidateMemory, compiled_in_time
 
 BUDGET = 30.0                 # seconds for one kernel
-_ROUNDS = 8
+_ROUNDS = 8   # rounds of a search, each from the best so far
 _STEP = 32                     # candidates of a round at most
 _GAIN = 0.02                   # less than this is noise
 LISTS = records.Sequence(records.Sequence(records.PLAIN))   # of Opts, as the disk cache has them

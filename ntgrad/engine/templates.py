@@ -24,10 +24,12 @@ from ntgrad.graph.variable import BoundInt, Derived
 from .buffer import Buffer, Storage
 from .device import get_device
 
-MOST_SAMPLES = 8      # graphs of one skeleton that a guess is made from
-FACTORS = 64      # how many times another a size is looked at for
-Sample = tuple[tuple[int, ...], tuple[Any, ...]]     # the sizes and the numbers of a graph
-NumberNode = tuple[Hashable, DType, Any]              # what a node is without its number, the dtype, the number or the Buffer
+MOST_SAMPLES = 8                                  # graphs of one skeleton that a guess is made from
+FACTORS = 64                                      # how many times another a size is looked at for
+_OPEN = -1                                        # in the place of a size
+_SMALL = (0, 1)                                   # sizes that stay what they are: other rules hold for them
+Sample = tuple[tuple[int, ...], tuple[Any, ...]]  # the sizes and the numbers of a graph
+NumberNode = tuple[Hashable, DType, Any]          # what a node is without its number, the dtype, the number or the Buffer
 
 
 class Skeleton(NamedTuple):
@@ -47,10 +49,6 @@ class Skeleton(NamedTuple):
     """Whether some of the sizes, places and numbers are made of Variables."""
     return any([type(n) is BoundInt for n in self.sizes]) or any(
       [type(n) is Derived or isinstance(n, Buffer) and type(n.offset) is BoundInt for n in self.numbers])
-
-
-_OPEN = -1                                # in the place of a size
-_SMALL = (0, 1)
 
 
 def _shape(shape: Sequence[int], sizes: list[int]) -> tuple[int, ...]:

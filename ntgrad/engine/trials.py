@@ -18,10 +18,10 @@ from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.errors import ArgumentError, NtgradError
 
-REPEATS = 5                   # launches of each candidate,
-TRIAL = 0.5                   # as far as these seconds go
-PIECES = 64                   # of a large result that are compared,
-PIECE = 65536                 # and elements of each
+REPEATS = 5                   # launches of each candidate, as far as TRIAL seconds go
+TRIAL = 0.5                   # seconds of launches of a candidate
+PIECES = 64                   # pieces of a large result that are compared
+PIECE = 65536                 # elements of a piece
 HOPELESS = 3.0                # a first launch so many times slower than the best is not repeated
 
 

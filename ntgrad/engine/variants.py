@@ -22,14 +22,14 @@ from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.opts.axes import seen_by
 
-ALIGNED = 16        # bytes that strides are multiples of, for vectors and tensor descriptors of targets with blocks,
-UNIT = 16           # and elements for others
+ALIGNED = 16        # bytes that strides are multiples of, for vectors and tensor descriptors of targets with blocks
+UNIT = 16           # elements that strides are multiples of on other targets
 PATTERNS = 4        # which sizes are multiples of what: so many combinations have variants of their own, the last for any
 # elements of a buffer, or values of axes, from which on an index may not fit 32 bits: blocks and vectors go on past the last one
 WIDE = (1 << 31) - (1 << 24)
 _MORE = 16           # times the work that a variant was made for, from which on there is another; the square of it for a third ..
 _LITTLE = 1 << 20    # values of all axes: work that any variant does
-LIKELY = 128        # what a variant for any sizes is chosen for, at least
+LIKELY = 128         # what a variant for any sizes is chosen for, at least
 AUTOMATIC = re.compile(r"s\d+")   # a size that nobody gave a name
 _Sizes = tuple[int, ...]
 

@@ -15,9 +15,9 @@ from ntgrad.codegen.ir.uop import Ops, UOp
 
 from .alias import values
 
-_MOST = 4096   # names that are remembered, those told last
-SHOWN = 4     # of one buffer
-_known: dict[int, tuple[ref[Any], str]] = {}   # by the identity of a Tensor
+_MOST = 4096                                  # names that are remembered, those told last
+SHOWN = 4                                     # of one buffer
+_known: dict[int, tuple[ref[Any], str]] = {}  # by the identity of a Tensor
 
 
 def _forget(key: int, _: Any) -> None: _known.pop(key, None)

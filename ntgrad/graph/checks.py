@@ -25,6 +25,9 @@ from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, shown
 from .several import Several
 from .variable import BoundInt
 
+# whole numbers; longer ones are a mistake wherever they are given, and Python cannot even print all of them
+_LEAST, _MOST = -2 ** 63, 2 ** 64 - 1
+
 
 class Valued:
   """What counts as a tensor in the files that ``Base`` stands above."""
@@ -38,8 +41,6 @@ Ints = int | Sequence[int]
 
 _NO: Any = object()
 _ARRAYS: Any = (np.ndarray, Valued)
-# whole numbers; longer ones are a mistake wherever they are given, and Python cannot even print all of them
-_LEAST, _MOST = -2 ** 63, 2 ** 64 - 1
 # what reads these refuses by itself
 _ELSEWHERE = frozenset("axis dim dim0 dim1 start_dim end_dim keepdim dtype device requires_grad".split())
 _NUMBERS = (int, float, np.integer, np.floating, np.bool_)

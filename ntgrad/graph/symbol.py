@@ -22,6 +22,8 @@ from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
 
 from .symbol_sympy import as_comparison, from_sympy, is_sympy, never_negative, to_sympy
 
+_UNKNOWN = 1 << 62   # a bound as far out says nothing
+
 Expr = Union[int, "Symbol"]
 Bounds = tuple[int | None, int | None]
 
@@ -241,8 +243,6 @@ def _restored(nodes: list[tuple[Ops, DType, tuple[int, ...], Any]]) -> int | Sym
 
 
 # ---- names
-
-_UNKNOWN = 1 << 62   # a bound as far out says nothing
 
 
 def _check_bounds(size: ix.Size) -> None:

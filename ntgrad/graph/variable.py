@@ -17,6 +17,8 @@ from ntgrad.codegen.ir.dtype import DType, held
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
 from ntgrad.codegen.ir.uop import Ops, UOp
 
+_LONGEST = 400   # characters of how a float is made, that it remembers
+
 
 class Looked(NamedTuple):
   """A comparison of two values, ``said`` being how it came out."""
@@ -26,9 +28,8 @@ class Looked(NamedTuple):
   said: bool
 
 
-# while ntgrad.jit records: the comparisons that Bounds took part in
+# while ntgrad.jit records: the comparisons that BoundInts took part in
 looks: list[dict[Looked, None]] = []
-_LONGEST = 400   # characters of how a float is made, that it remembers
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 

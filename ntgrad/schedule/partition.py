@@ -31,16 +31,16 @@ CHEAP = 6            # ALU cost up to which a value is computed again instead of
 AGAIN, BLOCKS_AGAIN = 6, 40
 _SEVERAL = 3          # values in memory that may be looked at for that
 _FEW = 8              # a value with so many times fewer elements is a statistic: it costs nothing to load
-REUSED_CHEAP = 2     # the same beneath a reduction that uses each value many times (matmul, convolution)
+REUSED_CHEAP = 2      # the same beneath a reduction that uses each value many times (matmul, convolution)
 # of a product that a target multiplies in blocks: how often it uses each element of a factor, and how many products it sums, from
 # which on a factor that has to be computed is stored first (its blocks are then copied past the registers)
 FACTOR_USES, FACTOR_PRODUCTS = 512, 1 << 29
 # products of a sum from which on it shares a kernel with no other sum where a target multiplies blocks
 LARGE_PRODUCT = 1 << 20
-TINY = 256           # elements up to which kernels over the same space are joined even if they share nothing,
-MUCH = 1 << 18       # and of what they sum
+TINY = 256           # elements of a space up to which kernels over it are joined even if they share nothing
+MUCH = 1 << 18       # elements that such kernels sum, at most
 INDEX_NODES = 24     # of the graph, that an index is computed with where it is used
-_NEVER = 1 << 40
+_NEVER = 1 << 40   # operations: a cost at which nothing is computed again
 _ROWS = frozenset({Ops.SCAN_AXIS, Ops.SORT_AXIS})   # what needs whole rows, and keeps them
 _NO_AXES: frozenset[UOp] = frozenset()
 

@@ -23,6 +23,11 @@ from .writes import own
 
 _LEAVES = 64           # nodes that are looked at for what a value is made of
 _SPLIT_FROM = 32768    # elements a reduction must have before it is worth splitting
+MOST_UNEVEN = 1.15     # of the time that a sum would take if all cores had as much of it
+_LEAST_PART = 256      # elements of a part of a sum
+_BLOCK = 64            # elements of a sum of products that are read at a time
+WHOLE_BLOCK = 8192     # elements: a long part along memory is a multiple of it, or of a part of it
+LITTLE_MORE = 16       # no part gets longer for that by more than one of so many
 
 
 def prepare_graph(sinks: tuple[UOp, ...], target: Target, made: dict[UOp, UOp] | None = None) -> tuple[UOp, ...]:
@@ -137,13 +142,6 @@ def split_for_cache(u: UOp, count: int, outputs: int, target: Target) -> UOp | N
   parts = next((p for p in range(max(size // fits, 2 * target.cores), n + 1) if n % p == 0), 0)
   if not parts or parts * outputs * u.dtype.itemsize > size: return None
   return _in_parts(u, u.src[0], axis, parts)
-
-
-MOST_UNEVEN = 1.15    # of the time that a sum would take if all cores had as much of it
-_LEAST_PART = 256      # elements of a part of a sum
-_BLOCK = 64            # of a sum of products, that are read at a time
-WHOLE_BLOCK = 8192    # elements, of which a long part along memory is a multiple,
-LITTLE_MORE = 16      # or of a part of it: no part gets longer by more than one of so many
 
 
 def split_blocks(u: UOp, target: Target) -> UOp | None:

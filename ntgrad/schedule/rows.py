@@ -26,12 +26,12 @@ from .layout import FIXED, BufferAccess, Product, buffer_accesses, buffers, prod
 if TYPE_CHECKING:
   from .lower import ScheduleItem
 
-LEAST = 16               # elements of a row that a block goes along
-_LARGE = 1 << 24          # products of a sum from which on its result has such rows too, where they are as long
-_LONG = 256               # as a block is wide: shorter ones are stored across their ends anyway
-_ROWS = 128, 64, 32       # bytes: what rows are a multiple of where they get longer by no more than this part,
-LONGER = 1 / 16
-_MOST = 1 / 8             # and to a multiple of LINE bytes by this
+LEAST = 16                # elements of a row that a block goes along
+_LARGE = 1 << 24          # products of a sum from which on its result has such rows too, where they are at least _LONG
+_LONG = 256               # elements of a row, as a block is wide: shorter ones are stored across their ends anyway
+_ROWS = 128, 64, 32       # bytes: what rows are a multiple of where they get longer by no more than LONGER
+LONGER = 1 / 16           # of a row: how much longer it gets to be a multiple of _ROWS, at most
+_MOST = 1 / 8             # of a row: how much longer it gets to be a multiple of LINE bytes, at most
 
 
 def padded(n: int, itemsize: int) -> int:

@@ -16,12 +16,12 @@ from ntgrad.graph import nodes as graph
 from .groups import Group
 from .writes import Idx
 
-_SPLIT_FROM = 32768   # elements of a scan that is worth cutting for a CPU's cores,
-_LEAST_PART = 8192    # and of a part of it
-_PART = 256           # a multiple of which it has
-LEAST_BLOCKS = 2048  # elements of a part on targets with blocks; of columns
-LEAST_COLUMN = 64    # so many rows
-LOCKSTEP = 1024      # where all programs run in lockstep, from which on loops are short and rows many instead
+_SPLIT_FROM = 32768   # elements of a scan that is worth cutting for a CPU's cores
+_LEAST_PART = 8192    # elements of a part of it, at least
+_PART = 256           # elements: a part is a multiple of it
+LEAST_BLOCKS = 2048   # elements of a part on targets with blocks
+LEAST_COLUMN = 64     # rows of a part of columns on targets with blocks
+LOCKSTEP = 1024       # elements of a scan that is not cut where all programs run in lockstep, as numpy's do
 
 
 def join_scan(u: UOp, g: Group, idx: Idx, valid: UOp) -> bool:

@@ -32,6 +32,9 @@ from .jagged import Jagged, is_meta, of_entries
 if TYPE_CHECKING:
   from .signature import Signature
 
+_MOST = 1024   # tensors of other libraries that are known by where they are
+_NEAR = 64     # bytes from a tensor's sizes to its strides, at most, that are read together
+
 
 class Borrowed:
   """Arguments with the tensors of other libraries that are on a GPU made Tensors, for the time of a call:
@@ -181,8 +184,6 @@ def _stream_of() -> Callable[[int], int] | None:
   return getattr(sys.modules["torch"]._C, "_cuda_getCurrentRawStream", None)
 
 
-_MOST = 1024   # tensors of other libraries that are known by where they are
-_NEAR = 64   # bytes from a tensor's sizes to its strides, at most, that are read together
 _FIELDS = struct.Struct("=QiiiIQQQ").unpack   # of a DLTensor; code, bits and lanes in one
 
 

@@ -19,6 +19,8 @@ from .place import Tile
 from .source import Closure, Code, Scope, code_of, hashable, of_language, returns
 from .trace import Tracer
 
+_MOST_CALLS = 64   # functions within each other
+
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
   ast.Add: operator.add,
   ast.Sub: operator.sub,
@@ -191,7 +193,6 @@ class Expressions:
 
 # ---- calls
 
-_MOST_CALLS = 64
 _P = inspect.Parameter
 
 

@@ -35,7 +35,7 @@ from .signature import Signature
 from .sizes import SizedKernel, form_for
 from .tensor import Tensor
 
-FORMAT = 4
+FORMAT = 4   # of a library's manifest; another one is not read
 _DIMENSION = re.compile(r"\bdim(\d+)_(\d+)\b")
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
   from .specialised import Specialised
   from .tensor import Tensor
 
-_LARGEST = (1 << 31) - 1   # a run-time size; greater ones are numbers
+_LARGEST = (1 << 31) - 1  # a run-time size; greater ones are numbers
 MOST_FORMS = 16           # of the calls that differ in sizes only: from then on each has numbers
 MOST_SEEN = 64            # values of a dimension, to tell whether there are several
 _Values = Mapping[str, int]

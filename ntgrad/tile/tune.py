@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 _Values = dict[str, int]
 Read = Callable[[_Values], Any]   # of values the kernel that is specialised for them
 Candidate = tuple[_Values, Any]
-CONFIGS = 12                  # candidates that are measured at most,
-READ = 200                    # of so many that are read
-DISTINCT, DISTINCT_BLOCKS = 40, 120   # or that many which are different kernels
-UNOPTIMISED = 2e8             # operations a second of a kernel without Opts, about: one that takes longer than a part of the
-_LONG = 0.1                    # search is not run, and candidates are compared with the first of them
-_MOST = 1 << 20                # the greatest value of a symbol without a bound
-MOST_TOLD = 64                # and of warps and stages
-CHOICE = Table(STR, Between(1))   # as the disk cache has it
-FEWEST, MOST_WARPS = 4, 8       # warps that are tried
+CONFIGS = 12                         # candidates that are measured at most
+READ = 200                           # candidates that are read at most
+DISTINCT, DISTINCT_BLOCKS = 40, 120  # candidates that are different kernels, at most: on a CPU, on targets with blocks
+UNOPTIMISED = 2e8                    # operations a second of a kernel without Opts, about
+_LONG = 0.1                          # of the search's seconds: a kernel without Opts that takes longer is not run to compare with
+_MOST = 1 << 20                      # the greatest value of a symbol without a bound
+MOST_TOLD = 64                       # the greatest number of warps, and of stages
+CHOICE = Table(STR, Between(1))      # as the disk cache has it
+FEWEST, MOST_WARPS = 4, 8            # warps that are tried
 
 
 class Clock:

@@ -21,8 +21,8 @@ from ntgrad.graph.checks import checked
 from .simulate import arranged
 from .tensor import Tensor
 
-CELL, GAP, LINE, MARGIN = 26.0, 22.0, 17.0, 12.0
-MOST_CELLS, MOST_ELEMENTS = 10_000, 4_000_000
+CELL, GAP, LINE, MARGIN = 26.0, 22.0, 17.0, 12.0   # pixels
+MOST_CELLS, MOST_ELEMENTS = 10_000, 4_000_000   # that are drawn, and counted
 INK, GREY, MASKED, UNUSED = "#222222", "#9a9a9a", "#ececec", "#ffffff"
 WIDTHS = (3.0, 1.6, 0.9)  # of the borders of levels 0, 1 and all deeper ones but the innermost
 
