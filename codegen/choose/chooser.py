@@ -11,7 +11,7 @@ from ..kernel.accesses import access_profile
 from ..opts import Vectorize
 from ..opts.merged_axes import merge_axes, split_axes
 from ..passes.parts import Part, Parts
-from ..passes.statements import COPIED, chooses
+from ..passes.statements import COPIED_KINDS, chooses
 from .candidates import first
 from .optimize import Search, optimize
 from .panels import copy_once
@@ -35,7 +35,7 @@ def choose_statements(parts: Parts, target: Target | None) -> Parts:
   room = [target.local_memory // 2]
   def one(part: Part) -> Part:
     kernel = part.kernel
-    if kernel.body[0].op is not Ops.STORE or not kernel.axes or kernel.of_kind(*COPIED): return part
+    if kernel.body[0].op is not Ops.STORE or not kernel.axes or kernel.of_kind(*COPIED_KINDS): return part
     def chosen(k: Kernel) -> Kernel: return several(k) if chooses(target) else whole_axis(k)
     return replace(part, kernel=as_twin(kernel, target, chosen))
   def several(kernel: Kernel) -> Kernel:

@@ -43,7 +43,7 @@ SEEDS = 3                        # lanes with which copies of two axes are tried
 ACCUMULATORS = 0.75              # of the registers, where there are more
 EVEN = 3                         # numbers of copies that make blocks of about one size of an axis that no number divides
 MOST_TWICE = 1.25                # elements computed by copies that do not divide an axis, for each that there is
-WIDEST = 16                      # lanes of a vector of OpenCL
+WIDEST_LANES = 16                      # lanes of a vector of OpenCL
 UNROLLED = 8                     # values of a reduced axis that is written out whole
 _PART = 4                        # iterations of the innermost axis that are written out of a longer one
 _SEVERAL = (4, 3, 2)             # rows at a time of a plain row sum
@@ -54,7 +54,7 @@ SMALL = 3                        # a kernel of less than one in so many parts of
 _PROGRAMS = 32                   # programs for each core at most, so that none waits for the last
 WORK = (Ops.LOAD, Ops.STORE, Ops.ALU, Ops.REDUCE)   # what takes cycles
 NO_LANE = -1                     # in the place of an axis
-SHORT, PADDED = 32, 64           # work-items of a group: fewer are not worth it where padding to so many gives more
+SHORT_GROUP, PADDED_GROUP = 32, 64           # work-items of a group: fewer are not worth it where padding to so many gives more
 
 # ---- what the model reckons with, in vector operations unless it says otherwise (measured with PoCL on AVX2 and AVX-512)
 FAR_LOAD = 12.0                   # a load that goes to another page with each iteration takes so much more than another
@@ -66,14 +66,14 @@ PACKED = 1.0                      # copying rows to local memory, for each load 
 SET, CONFLICT = 4096, 100.0       # bytes between loads that share one place in a cache; what such a load takes more than another
 LEFT_OUT = 2.0                    # a vector of a reduction, some of which the one before had
 GATE = 2.0                        # a lane's mask
-WHOLE = 4.0                       # lanes' masks that the test costs whether all are true
+WHOLE_TEST = 4.0                       # lanes' masks that the test costs whether all are true
 STORE = 1.5                       # a store
 CHAIN = 4                         # cycles from an addition to the next one that needs it
 ITERATION = 2                     # an iteration of a loop
 JOIN = 12                         # joining an accumulator's lanes, after the loop
-LINE, PAGE, RUN = 64, 4096, 1024  # bytes of a line, of a page, and of a page that are read before others
+LINE_BYTES, PAGE_BYTES, RUN_BYTES = 64, 4096, 1024  # bytes of a line, of a page, and of a page that are read before others
 AHEAD = 8                         # pages that are read one after another take one in so many parts of a core's cache
-KEPT = 8                          # loaded vectors that are in registers at once, at most
+KEPT_VECTORS = 8                          # loaded vectors that are in registers at once, at most
 SPILL = 0.3                       # part of all arithmetic, for each register too few
 CYCLES, HIDDEN = 0.5, 0.25        # an operation; one beside a slower load or beside slower arithmetic
 # of all, for each statement written out and each axis between copies: neighbours in memory are better
@@ -107,12 +107,12 @@ def _in_runs(kernel: Kernel, target: Target) -> Kernel:
   inner = grid[-1]
   for x in access_profile(kernel).accesses:
     steps = {a.id: abs(x.steps.get(a.id) or 0) * x.itemsize for a in grid}
-    along = next((a for a in grid[:-1] if 0 < steps[a.id] <= 2 * LINE), None)
-    if x.write or not x.linear or along is None or steps[inner.id] < PAGE: continue
-    many = RUN // steps[along.id]
+    along = next((a for a in grid[:-1] if 0 < steps[a.id] <= 2 * LINE_BYTES), None)
+    if x.write or not x.linear or along is None or steps[inner.id] < PAGE_BYTES: continue
+    many = RUN_BYTES // steps[along.id]
     if along.count < 2 * many: continue
     rows = max(steps[inner.id] // max(_row(x, inner.id, kernel), 1), 1)   # that a step of the inner axis reads
-    kernel = Serial(inner.id, max(target.core_cache // (AHEAD * RUN * rows), 1)).apply(kernel)
+    kernel = Serial(inner.id, max(target.core_cache // (AHEAD * RUN_BYTES * rows), 1)).apply(kernel)
     before = {a.id for a in kernel.axes}
     kernel = Serial(along.id, many).apply(kernel)
     return Reorder(next(a.id for a in kernel.axes if a.id not in before), first=False).apply(kernel)
@@ -123,7 +123,7 @@ def _row(x: MemoryAccess, axis: int, kernel: Kernel) -> int:
   """The bytes between the rows of an access that copies or lanes beside an axis's steps read; the step itself where none do."""
   step = abs(x.steps[axis] or 0)
   inside = [abs(x.steps.get(a.id) or 0) for a in kernel.axes if a.kind in (AxisKind.UPCAST, AxisKind.LANE)]
-  return min([n for n in inside if n and step % n == 0 and n * x.itemsize >= PAGE], default=step) * x.itemsize
+  return min([n for n in inside if n and step % n == 0 and n * x.itemsize >= PAGE_BYTES], default=step) * x.itemsize
 
 
 def work_items(kernel: Kernel, target: Target) -> Kernel:
@@ -133,8 +133,8 @@ def work_items(kernel: Kernel, target: Target) -> Kernel:
   if not grid: return kernel
   axis = next((a for a in grid if any(x.steps.get(a.id) == 1 for x in stores)), grid[-1])
   amount = max(d for d in range(1, target.work_items + 1) if axis.count % d == 0)
-  if amount < SHORT <= axis.count:
-    amount = PADDED
+  if amount < SHORT_GROUP <= axis.count:
+    amount = PADDED_GROUP
     kernel = Pad(axis.id, amount).apply(kernel)
   return Local(axis.id, amount).apply(kernel) if amount > 1 else kernel
 
@@ -210,7 +210,7 @@ class Search:
     for a, n in self.sizes.items():
       if a in self.kernel.sequential: continue
       for w in (2 * full, full, full // 2):
-        if 1 < w <= WIDEST and (n % w == 0 or (n > w and w == full and not self.kernel.in_place)): yield a, w
+        if 1 < w <= WIDEST_LANES and (n % w == 0 or (n > w and w == full and not self.kernel.in_place)): yield a, w
 
   def unrolls(self, lane: int, width: int) -> Iterator[dict[int, int]]:
     """Short reduced axes are written out, innermost first, while the copies stay few."""
@@ -362,7 +362,7 @@ class Search:
         if not scattered: each = 1
         statements += written_out * each
       if across and lane in self.bound and self.sizes[lane] % width: extra += LEFT_OUT
-      if x.gated: extra += GATE * (width if scattered and not spaced else WHOLE * max(spaced, 1) if across else 1)
+      if x.gated: extra += GATE * (width if scattered and not spaced else WHOLE_TEST * max(spaced, 1) if across else 1)
       if x.write: price *= STORE
       loads += price * n
       alu += extra * n
@@ -382,7 +382,7 @@ class Search:
       chain += CHAIN * rounds * outer
       alu += ITERATION * (rounds / prod(unroll.get(a, 1) for a in bound)) * outer
       if lane in bound: alu += JOIN * outer * prod(copies.values()) * len(operands)
-      alu *= 1.0 + SPILL * max(accumulators + min(live, KEPT) + 1 - self.target.registers, 0)
+      alu *= 1.0 + SPILL * max(accumulators + min(live, KEPT_VECTORS) + 1 - self.target.registers, 0)
     # every statement written out costs compile time; copies of outer axes are far apart in memory
     far_apart = sum(len(self.out) - 1 - self.out.index(a) for a in copies) / max(len(self.out), 1)
     cycles = max(CYCLES * max(loads, alu) + HIDDEN * min(loads, alu), chain)

@@ -12,7 +12,7 @@ from ..ir.uop import Ops, UOp, prod, toposort
 from ..kernel import AxisKind, Kernel
 from ..kernel.accesses import access_profile
 from .estimate import KEPT_REGISTERS, WARP, overlapped_time
-from .roles import LINE, free
+from .roles import VECTOR_BYTES, free
 
 _FEW = 32                 # rows or columns up to which a product is bound by memory
 _LONG = 4                 # times as much of the sum that a product bound by memory takes at a time
@@ -30,7 +30,7 @@ EXACT_BLOCK = 64         # rows and columns; smaller blocks read more of shared 
 CROSSED = 3              # times as long, where columns lie along what is summed: their threads read the same banks
 # loads a cycle that a core makes of rows which begin at no multiple of LINE bytes, so that no thread reads LINE bytes at once: of
 # fewer bytes than go past the registers, and of others (products of odd sizes on an H200: 1.1 to 3.8, and about 8)
-NARROW, PAST, PAST_BYTES = 2.0, 8.0, 4
+NARROW_LOADS, PAST_LOADS, PAST_BYTES = 2.0, 8.0, 4
 _COPIED = 0.9             # of the time without copies of factors: copies must take less
 
 Blocks = tuple[int, int, int]
@@ -52,7 +52,7 @@ class ProductWork:
   factors: int = 0
   beside: int = 0
   operations: float = 0.0
-  vectors: tuple[int, int] = (LINE, LINE)
+  vectors: tuple[int, int] = (VECTOR_BYTES, VECTOR_BYTES)
   crossed: bool = False
 
   @staticmethod
@@ -144,7 +144,7 @@ def product_seconds(work: ProductWork, blocks: Blocks, target: Target) -> float:
   fit = max(1, min(target.register_file // (registers * WARP * warps), target.local_memory // (stages * moved),
                    target.warps // warps))
   multiply = 2 * bm * bn * bk / multiplied_a_second(work, bm, bn, target)
-  loads = [b * bk * work.read / v / (PAST if v >= PAST_BYTES else NARROW) for b, v in zip((bm, bn), work.vectors) if v < LINE]
+  loads = [b * bk * work.read / v / (PAST_LOADS if v >= PAST_BYTES else NARROW_LOADS) for b, v in zip((bm, bn), work.vectors) if v < VECTOR_BYTES]
   narrow = sum(loads) / target.clock
   load = max(moved / (target.cache_bandwidth / target.cores), narrow)
   if work.exact: multiply += narrow   # by the same units
@@ -169,7 +169,7 @@ def worth_copying(work: ProductWork, sizes: Sequence[int], target: Target) -> tu
   best, least = (False,) * len(sizes), _COPIED * best_blocks(work, target)[0]
   for which in itertools.product(*[(False, True) if n else (False,) for n in sizes]):
     if not any(which): continue
-    vectors = work.vectors[0] if not which[0] else LINE, work.vectors[1] if not which[1] else LINE
+    vectors = work.vectors[0] if not which[0] else VECTOR_BYTES, work.vectors[1] if not which[1] else VECTOR_BYTES
     seconds = best_blocks(replace(work, vectors=vectors, crossed=work.crossed and not which[1]), target)[0]
     seconds += sum(copy_seconds(n, target) for n, copied in zip(sizes, which) if copied)
     if seconds < least: best, least = which, seconds

@@ -18,7 +18,7 @@ from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
 from ..kernel import Axis, AxisKind, Kernel
 from ..kernel.accesses import MemoryAccess, access_profile, flat_index, ids_of
 
-LINE = 16    # bytes that one thread reads or writes at a time, at most
+VECTOR_BYTES = 16    # bytes that one thread reads or writes at a time, at most
 _FEW = 16    # an axis counts along which so small a part of the bytes is moved
 
 
@@ -113,7 +113,7 @@ def vector(x: MemoryAccess, axis: int | None) -> int:
   """Bytes of an access that one thread can take at once along an axis: as far as all other steps leave it aligned."""
   steps = [s for i, s in x.steps.items() if i != axis]
   if None in steps: return x.itemsize
-  return min(math.gcd(*[abs(s) * x.itemsize for s in steps if s], LINE), LINE)
+  return min(math.gcd(*[abs(s) * x.itemsize for s in steps if s], VECTOR_BYTES), VECTOR_BYTES)
 
 
 def product_of(kernel: Kernel) -> _Product | None:

@@ -20,15 +20,15 @@ from .bound import work_of
 from .candidates import first
 from .estimate import NO_COPIES, STAGES, Streams, places, power_of_two
 from .products import HALF, LARGE_BLOCK_ELEMENTS, PIPELINE, ProductWork, best_blocks
-from .roles import LINE, Role, Roles, any_contiguous, fastest_axis, flat, product_of, vector
+from .roles import VECTOR_BYTES, Role, Roles, any_contiguous, fastest_axis, flat, product_of, vector
 
 _LEAST_DOT = 16           # elements of an axis of a product from which on it is worth a block
-WINDOW, COPIES = 16, 64   # elements of reduced axes that may be written out: of each, and of all together
+WINDOW, WINDOWS = 16, 64   # elements of reduced axes that may be written out: of each, and of all together
 _ROWS = (2, 4, 8, 16)     # steps that are tried of an axis that is not written out
 STATEMENTS = 256          # statements of a kernel, at most, where such steps are tried
 # of the least time: what takes so long is as good. Those without loops, then those without copies, then the smallest are taken
 _GAIN = 1.03
-ALONG, NEAR, LARGEST = 4, 2, 15  # blocks that are tried: powers of 2, from 2**4 on along memory; of 4 along other axes
+ALONG, NEAR_POWER, LARGEST = 4, 2, 15  # blocks that are tried: powers of 2, from 2**4 on along memory; of 4 along other axes
 KEYS = 3                         # axes of which every size is tried
 LEAST_BLOCK = 64                 # elements of a block, where there is not much to do
 STRIDE = 8                       # elements of which a LOAD takes one: what it leaves out is moved along with them
@@ -94,7 +94,7 @@ def persistent(kernel: Kernel, target: Target) -> Kernel:
   if any(None in x.steps.values() for x in accesses): return kernel   # no descriptor has it
   sizes = {a.id: a.count for a in kernel.axes}
   # rows that begin anywhere have no descriptor; a store by addresses takes the registers that the next block is multiplied in
-  if any(vector(x, fastest_axis(x, sizes)) < LINE for x in accesses if len(x.axes & tiles.keys()) > 1): return kernel
+  if any(vector(x, fastest_axis(x, sizes)) < VECTOR_BYTES for x in accesses if len(x.axes & tiles.keys()) > 1): return kernel
   if max(prod(tiles.get(i, 1) for i in x.axes) for x in accesses if x.write) <= LARGE_BLOCK_ELEMENTS: return kernel
   # what goes through shared memory on its way to or from a descriptor must leave room for the pipeline
   size = [(prod(tiles.get(i, 1) for i in x.axes) * x.itemsize, bool(x.axes & kernel.bound)) for x in accesses]
@@ -177,7 +177,7 @@ def choices(roles: Roles, target: Target) -> Iterator[_Choice]:
   each = prod(a.count for a in (*roles.free, *roles.bound)) // target.cores
   least = min(target.mapped, max(LEAST_BLOCK, power_of_two(each)))
   windows = [a for a in roles.bound if 1 < a.count <= WINDOW]
-  short = windows and len(windows) == len(roles.bound) and prod(a.count for a in windows) <= COPIES
+  short = windows and len(windows) == len(roles.bound) and prod(a.count for a in windows) <= WINDOWS
   ways: list[tuple[list[Axis], Mapping[int, int]]] = [([], NO_COPIES)]
   if short: ways += [(windows, NO_COPIES), *[(windows, {i: n}) for i, n in shared_rows(roles, windows)]]
   for copied, rows in ways:
@@ -216,7 +216,7 @@ def sized_blocks(keys: list[Axis], roles: Roles, room: int, least: int) -> Itera
   found: list[tuple[dict[int, int], int]] = [({}, 1)]
   for a in keys:
     most, along = power_of_two(a.count), a.id in roles.along
-    exponents = range(min(ALONG, most.bit_length()), LARGEST, 1) if along else range(0, LARGEST, NEAR)
+    exponents = range(min(ALONG, most.bit_length()), LARGEST, 1) if along else range(0, LARGEST, NEAR_POWER)
     steps = [n for e in exponents if (n := 1 << e) < most]
     found = [({**tiles, a.id: n}, size * n) for tiles, size in found for n in (most, *steps[::-1]) if size * n <= room]
   for tiles, size in found:

@@ -31,7 +31,7 @@ EACH = 4               # programs for each core, at least, before one makes seve
 # ---- targets with blocks
 _BLOCK = 4096                # elements of a block
 _ROWS = 2048                 # of short rows, together
-WIDEST, NARROWEST = 128, 32  # columns of a block
+WIDEST_COLUMNS, NARROWEST_COLUMNS = 128, 32  # columns of a block
 _WARPS = 8                   # of a program with a whole block
 
 
@@ -228,7 +228,7 @@ class _Blocks(_Lowering):
   def lowered(self) -> Kernel:
     axis = self.side_by_side()
     count = ix.count(self.spec.every or self.axis.size)
-    if axis is not None and axis.count >= NARROWEST // 2: tile, valid, size = self.columns(axis, count)
+    if axis is not None and axis.count >= NARROWEST_COLUMNS // 2: tile, valid, size = self.columns(axis, count)
     else: tile, valid, size = self.rows(count)
     whole = isinstance(self.axis.size, int) and ix.vmax(self.length) <= size   # one block has all
     most = ix.number(self.length) if not self.length.ranges else self.spec.every
@@ -290,8 +290,8 @@ class _Blocks(_Lowering):
     """Some columns: as many as leave every core a program."""
     outer = [a for a in self.outer if a is not axis]
     others = ix.count(ix.product(a.size for a in outer)) * ix.count(self.parts)
-    width = min(WIDEST, 1 << max(axis.count - 1, 0).bit_length())
-    while width > NARROWEST and others * -(-axis.count // width) < 2 * self.cores: width //= 2
+    width = min(WIDEST_COLUMNS, 1 << max(axis.count - 1, 0).bit_length())
+    while width > NARROWEST_COLUMNS and others * -(-axis.count // width) < 2 * self.cores: width //= 2
     blocks = ix.rounds(axis.size, width)
     task = self.programs(ix.product([*(a.size for a in outer), blocks]))
     tile = self.new(width, AxisKind.TILE)

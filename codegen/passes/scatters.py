@@ -49,7 +49,7 @@ _PROGRAMS = 8          # programs for each core
 _WARPS = 4             # warps of a program that looks for its rows
 # of entries that are compared with each other: how many a block has, and warps, from so many programs for each core on
 PAIRS = ((16, 32, 1), (4, 64, 2), (0, 128, 4))
-MANY, SORTED = 128, 2048  # entries of a table from which on they are sorted, so many at a time
+MANY_ENTRIES, SORTED_ENTRIES = 128, 2048  # entries of a table from which on they are sorted, so many at a time
 SIDE = 8                  # tables side by side that one program has, at most
 SIDE_PAIRS = (16, 2)      # entries that are compared with each other then, and warps
 # about what it takes: cycles for each entry in pairs, by how many entries a block has; of a program that looks for its rows for
@@ -57,8 +57,8 @@ SIDE_PAIRS = (16, 2)      # entries that are compared with each other then, and 
 PAIR_CYCLES = {32: 40, 64: 20, 128: 12}
 BLOCK_CYCLES = FOUND_CYCLES = 1800  # cycles
 _LONG = 16384                       # entries from which on to sort them takes less time than that all programs look through them
-PARTS, SHORT = 2048, 32             # programs that then have a part each, and entries of a part, at least
-LONGEST, RUN = 512, 2048            # entries of a part at most, and elements of these that are added up at once
+PART_PROGRAMS, LEAST_PART_ENTRIES = 2048, 32             # programs that then have a part each, and entries of a part, at least
+MOST_PART_ENTRIES, RUN_ELEMENTS = 512, 2048            # entries of a part at most, and elements of these that are added up at once
 
 
 def spread_scatters(kernel: Kernel, target: Target | None = None) -> Kernel:
@@ -79,7 +79,7 @@ def worth_sorting(entries: int, target: Target) -> bool:
 
 def part_of(entries: int) -> int:
   """How many of so many sorted entries a program has, a power of two."""
-  return min(max(1 << max(entries // PARTS, 1).bit_length() - 1, SHORT), LONGEST)
+  return min(max(1 << max(entries // PART_PROGRAMS, 1).bit_length() - 1, LEAST_PART_ENTRIES), MOST_PART_ENTRIES)
 
 
 def _moved(v: UOp, to: UOp) -> UOp:
@@ -156,14 +156,14 @@ class _Scatter:
 
   def many(self) -> bool:
     """Whether a table has so many entries that they are sorted; tables that lie side by side are read together."""
-    return ix.count(self.length) >= MANY and self.beside() is None and self.beside(in_index=True) is None
+    return ix.count(self.length) >= MANY_ENTRIES and self.beside() is None and self.beside(in_index=True) is None
 
   def sorted(self) -> Kernel:
     """The kernel with statements, where each program has a table and sorts what goes there."""
     s, row, rows = self.store, self.row, self.rows
     assert row is not None and rows is not None
     table = {a.rng: self.new(a.size, AxisKind.GRID).rng for a in self.outer if a.size != 1}
-    size = min(SORTED, 1 << max(ix.count(self.length) - 1, 0).bit_length())
+    size = min(SORTED_ENTRIES, 1 << max(ix.count(self.length) - 1, 0).bit_length())
     bits = size.bit_length() - 1
     blocks = ix.rounds(self.length, size)
     block, i = self.new(blocks, AxisKind.LOOP), self.new(size, AxisKind.TILE)
@@ -361,7 +361,7 @@ class _Scatter:
     table = self.columns()
     number = self.new(self.length // part, AxisKind.GRID).rng
     tile = [a for a in self.axes if a.kind is AxisKind.TILE]
-    t = self.new(min(max(RUN // (tile[0].known if tile else 1), 2), part), AxisKind.TILE)
+    t = self.new(min(max(RUN_ELEMENTS // (tile[0].known if tile else 1), 2), part), AxisKind.TILE)
     kind = row.src[0].dtype
     pos, at, to = self.variable("pos", dtypes.int32), self.variable("at", kind, t), self.variable("to", kind)
     begin, end = ix.mul(number, part), ix.mul(ix.add(number, 1), part)

@@ -29,7 +29,7 @@ from .parts import Item, Mark, Part, Parts
 from .tiles import without_true_gates
 
 _Work = Union[UOp, Callable[[], None]]   # a statement, or what ends a region
-COPIED = (AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE, AxisKind.LOCAL)
+COPIED_KINDS = (AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE, AxisKind.LOCAL)
 
 
 def split_statements(kernel: Kernel, target: Target | None = None) -> Parts:
@@ -194,7 +194,7 @@ class _Statements:
     nodes = toposort((root,))
     ids = ids_of(root).union(*(n.arg[1] for n in nodes if n.op is Ops.REDUCE))
     axes = seen_by(tuple([
-      a if self.keeps_blocks or a.kind in COPIED else replace(a, kind=AxisKind.LOOP) for i, a in self.axes.items() if i in ids
+      a if self.keeps_blocks or a.kind in COPIED_KINDS else replace(a, kind=AxisKind.LOOP) for i, a in self.axes.items() if i in ids
     ]), self.scalars)
     variables = [LocalVariable(-1 - i, v.arg[1], v.dtype, True, node=v) for i, v in enumerate(filter(is_variable, nodes))]
     return Part(Kernel((*self.kernel.params, *variables), axes, (root,), free=self.kernel.free))

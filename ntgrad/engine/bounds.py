@@ -19,13 +19,13 @@ from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, pro
 from ntgrad.graph import nodes as graph, origins
 from ntgrad.graph.alias import Alias
 
-from .asserts import WORD, Check, Checks, make_checks
+from .asserts import WORD_VALUES, Check, Checks, make_checks
 from .device import default_device
 
 Interval = tuple[int, int]
 _DEEP = 48             # nodes beneath each other that are looked at
 _ONE = 16384           # elements of an index that one program looks through; of more each of PARTS takes its share
-PARTS = 64             # programs that look through a long index
+CHECK_PROGRAMS = 64             # programs that look through a long index
 _SITES = 4             # calls with one index that are named
 
 
@@ -116,7 +116,7 @@ def notes(u: UOp, parts: int) -> UOp:
   least = graph.const(dtypes.min(dtypes.int32), dtypes.int32, bad.shape)
   value = graph.reduce(BinaryOps.MAX, graph.where(there, index, least), (1,))
   word = graph.cast(graph.cast(value, dtypes.uint32), dtypes.int64)
-  note = graph.add(graph.mul(graph.cast(last, dtypes.int64), WORD), word)
+  note = graph.add(graph.mul(graph.cast(last, dtypes.int64), WORD_VALUES), word)
   none = graph.eq(last, 0)
   return graph.reshape(graph.where(none, 0, note), (parts,))
 
@@ -135,7 +135,7 @@ def checks_of(u: UOp) -> Checks:
     at, of = ", ".join(places), " and ".join(ofs).replace("{", "{{").replace("}", "}}")
     text = f"index {{value}} is outside {of} ({at}); last at {{element}} of the index, of shape {u.shape}"
     if sites[-1].said: text = f"{sites[-1].said} ({at})"
-    each = 1 if prod(u.shape) <= _ONE else PARTS
+    each = 1 if prod(u.shape) <= _ONE else CHECK_PROGRAMS
     kind = "f" if sites[-1].float else "i"
     found, memory = make_checks(", ".join(names), device, (Check(text, u.shape, kind, sites[-1].error),), each)
     found.owner = Alias(memory.node)
@@ -177,7 +177,7 @@ def value_bounds(u: UOp, memory: bool = True) -> Interval:
 def _held(u: UOp) -> Interval:
   """What a dtype holds; of floats, more than any int."""
   if u.dtype.kind == "b": return 0, 1
-  return (int(dtypes.min(u.dtype)), int(dtypes.max(u.dtype))) if u.dtype.kind in "iu" else (-WORD ** 2, WORD ** 2)
+  return (int(dtypes.min(u.dtype)), int(dtypes.max(u.dtype))) if u.dtype.kind in "iu" else (-WORD_VALUES ** 2, WORD_VALUES ** 2)
 
 
 def _bounds(u: UOp, of: Callable[[UOp], Interval]) -> Interval | None:

@@ -36,12 +36,12 @@ from .exported import Exported
 from .report import labelled, new_label
 from .variants import SizedProgram
 
-TABLE = "kernel"   # of the disk cache
+KERNEL_TABLE = "kernel"   # of the disk cache
 PROGRAM_FORM = TupleForm(SPEC, records.Sequence(CONDITION))
 # new kernels of a plan from which on workers make source of some, where so many processes compile: a single worker only compiles
-MANY, PROCESSES = 48, 4
+MANY_KERNELS, PROCESSES = 48, 4
 
-_making = pool.Queue(MANY)
+_making = pool.Queue(MANY_KERNELS)
 _programs: Recent[tuple[Any, ...], Program] = Recent(4096)
 _by_spec: WeakValueDictionary[tuple[Any, ...], Program] = WeakValueDictionary()   # whoever launches them keeps them
 
@@ -104,7 +104,7 @@ def program_key(kernel: Kernel, device: Device | Elsewhere, name: str, notes: Se
   try: text = structure_text(kernel)
   except TypeError: return None
   renderer = type(device.renderer).__qualname__, device.renderer.settings, repr(device.renderer.target)
-  return cache.key(TABLE, cache.sources(), identity, renderer, config.key(), name, tuple(notes), text)
+  return cache.key(KERNEL_TABLE, cache.sources(), identity, renderer, config.key(), name, tuple(notes), text)
 
 
 def needs_parts() -> bool:
@@ -114,7 +114,7 @@ def needs_parts() -> bool:
 
 def _load(key: str, name: str, label: str) -> _Made | None:
   """The rendered kernel under a key. None where there is none; a damaged one, and one that makes no sense, is removed."""
-  found = cache.get(TABLE, key, PROGRAM_FORM)
+  found = cache.get(KERNEL_TABLE, key, PROGRAM_FORM)
   if found is None: return None
   spec, needs = found
   try:
@@ -122,14 +122,14 @@ def _load(key: str, name: str, label: str) -> _Made | None:
     if spec.name != name: raise RecordError(f"{spec.name} is not {name}")
     evaluator(needs, sizes_of(needs))
   except Exception:   # whatever is in there, it is no kernel
-    cache.remove(TABLE, key)
+    cache.remove(KERNEL_TABLE, key)
     return None
   return _Made(replace(spec, given=label or name), needs, None)
 
 
 def _store(key: str, spec: ProgramSpec, needs: tuple[UOp, ...]) -> None:
   """Keep a rendered kernel."""
-  cache.put(TABLE, key, PROGRAM_FORM, (spec, needs))
+  cache.put(KERNEL_TABLE, key, PROGRAM_FORM, (spec, needs))
 
 
 def chosen_for(kernel: Kernel, device: Device | Elsewhere, name: str, label: str = "") -> tuple[Parts, Parts]:
@@ -225,7 +225,7 @@ def _made(kernel: Kernel, label: str, device: Elsewhere) -> _Made:
 
 def made_by_workers(new: dict[Any, Kernel], device: Device) -> dict[Any, Making]:
   """Jobs for kernels that will be needed, in this order, where they are many; those that are measured are not among them."""
-  if len(new) < MANY or pool.size() < PROCESSES or config.beam: return {}
+  if len(new) < MANY_KERNELS or pool.size() < PROCESSES or config.beam: return {}
   settings = {**cache.settings(), **config.keyed(), "verify": config.verify}
   identity = "" if needs_parts() else device.identity
   jobs = {

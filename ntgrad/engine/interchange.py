@@ -32,7 +32,7 @@ from .buffer import Adopted, Buffer, Storage, transfer_watchers
 from .capture import Recorder
 from .device import Device, canonical, get_device
 from .dlpack import (
-  COPIED,
+  COPIED_FLAG,
   CPU,
   CUDA,
   DLPACK_VERSION,
@@ -461,7 +461,7 @@ def capsule(t: Any, stream: Any = None, max_version: tuple[int, int] | None = No
                            f"{' with copy=False' if copy is False else ''}; move it with .to() first")
   if v.device is not None: _hand_over(v.device, stream)
   versioned = max_version is not None and max_version[0] >= DLPACK_VERSION[0]
-  managed: Any = Versioned(*DLPACK_VERSION, None, None, COPIED if copy else 0) if versioned else Managed()
+  managed: Any = Versioned(*DLPACK_VERSION, None, None, COPIED_FLAG if copy else 0) if versioned else Managed()
   tensor = managed.tensor
   tensor.data, tensor.device_type, tensor.device_id, tensor.ndim = v.address or None, *to, t.ndim
   tensor.code, tensor.bits, tensor.lanes, tensor.byte_offset = _CODES[t.dtype], t.dtype.itemsize * 8, 1, 0

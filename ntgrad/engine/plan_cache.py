@@ -23,7 +23,7 @@ from .compile import from_specs
 from .device import get_device
 from .plan import Plan, Step
 
-TABLE, MOST = "plan", 1 << 48   # bytes that a slot has at most
+PLAN_TABLE, MOST_SLOT_BYTES = "plan", 1 << 48   # bytes that a slot has at most
 _Made = tuple[str, tuple[int, ...], DType]
 # the kernel, None for a copy; and fields of a Step
 Entry = tuple[ProgramSpec | None, tuple[int, ...], tuple[int, ...], tuple[int, ...], str, tuple[int, ...], tuple[int, ...]]
@@ -48,7 +48,7 @@ def plan_key(structure: Hashable, devices: Iterable[str]) -> str | None:
 def load_plan(key: str) -> Plan | None:
   """The plan kept under a key, its programs ready. None where there is none; a damaged one, and one that makes no sense, is
   removed."""
-  kept = cache.get(TABLE, key, PLAN_FORM)
+  kept = cache.get(PLAN_TABLE, key, PLAN_FORM)
   if kept is None: return None
   try:
     _check(*kept)
@@ -60,7 +60,7 @@ def load_plan(key: str) -> Plan | None:
       for program, (_, slots, writes, last_use, device, offsets, nodes) in zip(programs, steps)
     ]), outputs, again)
   except Exception:   # whatever is in there, it is no plan
-    cache.remove(TABLE, key)
+    cache.remove(PLAN_TABLE, key)
     return None
 
 
@@ -70,7 +70,7 @@ def found(key: str, graph: Graph, make: Callable[[], Plan]) -> Plan | None:
   plan = load_plan(key)
   if plan is None: return None
   if not graph.takes(plan):
-    cache.remove(TABLE, key)
+    cache.remove(PLAN_TABLE, key)
     return None
   if plan.again is not None:
     plan.again.make = make
@@ -91,7 +91,7 @@ def _check(inputs: int, made: Collection[_Made], outputs: Collection[int], steps
   """Raises RecordError, or what its kernels raise, for a plan that makes no sense."""
   nothing = {slot for slot, (_, shape, _) in enumerate(made, inputs) if not prod(shape)}
   there, slots = {*range(inputs), *nothing}, inputs + len(made)
-  if any([prod(shape) * dtype.itemsize > MOST for _, shape, dtype in made]): raise RecordError("more memory than there is")
+  if any([prod(shape) * dtype.itemsize > MOST_SLOT_BYTES for _, shape, dtype in made]): raise RecordError("more memory than there is")
   for spec, taken, writes, last_use, _, offsets, _ in steps:
     if max(taken, default=0) >= slots or max(writes, default=0) >= len(taken) or offsets and len(offsets) != len(taken):
       raise RecordError("a step on what is not there")
@@ -134,7 +134,7 @@ class Again:
   def __call__(self, step: int) -> ProgramSpec | None:
     """The kernel of a step; None where it is not known any more what the plan is made of."""
     if self.make is not None:
-      cache.remove(TABLE, self.key)
+      cache.remove(PLAN_TABLE, self.key)
       with config(cache=0): plan = self.make()   # its kernels may lie there likewise
       self.specs, self.make = [None if s.program is None else s.program.spec for s in plan.steps], None   # type: ignore[attr-defined]
       store_plan(self.key, plan)
@@ -153,4 +153,4 @@ def store_plan(key: str, plan: Plan) -> None:
     (None if s.program is None else s.program.spec, s.slots, s.writes, s.last_use, s.device, s.offsets, s.nodes)   # type: ignore[attr-defined]
     for s in plan.steps
   ]
-  cache.put(TABLE, key, PLAN_FORM, (plan.inputs, plan.made, plan.outputs, tuple(steps)))
+  cache.put(PLAN_TABLE, key, PLAN_FORM, (plan.inputs, plan.made, plan.outputs, tuple(steps)))

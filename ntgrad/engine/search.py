@@ -25,7 +25,7 @@ from ntgrad.codegen.ir.errors import NtgradError
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops, prod
 from ntgrad.codegen.kernel import Kernel
-from ntgrad.codegen.opts import OPTS, PLAIN, Opts, SizedOpt, read_opt
+from ntgrad.codegen.opts import OPTS, PLAIN_KINDS, Opts, SizedOpt, read_opt
 from ntgrad.codegen.passes.parts import Mark, Parts
 from ntgrad.codegen.passes.statements import chooses
 
@@ -152,6 +152,6 @@ def changed(kernel: Kernel, target: Target) -> Iterator[Opts]:
   late = next((i for i, o in enumerate(opts) if o.late), len(opts))
   known = [c for c in OPTS.values() if c.suits(target)]
   for c in known: yield from c.more(kernel, target)
-  for a, s in itertools.product(kernel.of_kind(*PLAIN), [c for c in known if issubclass(c, SizedOpt)]):
+  for a, s in itertools.product(kernel.of_kind(*PLAIN_KINDS), [c for c in known if issubclass(c, SizedOpt)]):
     at = len(opts) if s.late else late
     for n in s.tried if a.kind in s.along else (): yield (*opts[:at], s(a.id, n), *opts[at:])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.products import ProductWork, worth_copying
-from ntgrad.codegen.choose.roles import LINE
+from ntgrad.codegen.choose.roles import VECTOR_BYTES
 from ntgrad.codegen.index.rewrite import rewrite, substitute
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.target import Target
@@ -96,7 +96,7 @@ def align_of(f: BufferAccess) -> int:
   buffer = _source(f)
   if buffer is f.node: return int(buffer.arg.align)
   begin = f.node.src[0].arg[0][0] * f.node.dtype.itemsize
-  return math.gcd(buffer.arg.align or LINE, begin or LINE)
+  return math.gcd(buffer.arg.align or VECTOR_BYTES, begin or VECTOR_BYTES)
 
 
 def callers(f: BufferAccess) -> bool:
@@ -136,7 +136,7 @@ def aligned_rows(p: Product, order: Sequence[UOp], target: Target) -> Iterator[t
 def _factor(f: BufferAccess, p: Product, along: bool = False, across: bool = False) -> _Factor:
   """How a factor lies. ``along``: its rows should be what is summed; ``across``: they should not."""
   shape, itemsize = tuple(f.node.shape), f.by.dtype.itemsize
-  if not callers(f) or not shape or f.by.dtype.kind not in "fi": return _Factor(f, None, LINE)
+  if not callers(f) or not shape or f.by.dtype.kind not in "fi": return _Factor(f, None, VECTOR_BYTES)
   last = row(shape)
   vector = vector_bytes(shape, last, itemsize, align_of(f))
   summed = [d for d, i in enumerate(f.at) if i.ranges and i.ranges <= p.bound]
@@ -146,8 +146,8 @@ def _factor(f: BufferAccess, p: Product, along: bool = False, across: bool = Fal
   else:
     turned = [d for d, n in enumerate(shape) if n > 1 and (d in summed) != (last in summed)]
     places = turned if crossed else [last, *turned]
-  if vector >= LINE and not crossed: return _Factor(f, None, vector)
+  if vector >= VECTOR_BYTES and not crossed: return _Factor(f, None, vector)
   def fits(d: int) -> bool:
     n = shape[d]
-    return sole_axis(f, d, n) is not None and (n * itemsize % LINE == 0 or padded(n, itemsize) != n)
+    return sole_axis(f, d, n) is not None and (n * itemsize % VECTOR_BYTES == 0 or padded(n, itemsize) != n)
   return _Factor(f, next((d for d in places if fits(d)), None), vector, crossed)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.choose.roles import LINE, is_masked
+from ntgrad.codegen.choose.roles import VECTOR_BYTES, is_masked
 from ntgrad.codegen.index.rewrite import rewrite
 from ntgrad.codegen.index.view import Shape, strides_of
 from ntgrad.codegen.ir.config import config
@@ -37,8 +37,8 @@ _MOST = 1 / 8             # of a row: how much longer it gets to be a multiple o
 def padded(n: int, itemsize: int) -> int:
   """The elements of rows of ``n`` with padding behind; ``n`` where they are well as they are, or would get much longer."""
   def up(size: int) -> int: return -(-n * itemsize // size) * size // itemsize
-  if n * itemsize % LINE == 0 or n < LEAST: return n
-  return next((up(size) for size in _ROWS if up(size) <= n * (1 + LONGER)), up(LINE) if up(LINE) <= n * (1 + _MOST) else n)
+  if n * itemsize % VECTOR_BYTES == 0 or n < LEAST: return n
+  return next((up(size) for size in _ROWS if up(size) <= n * (1 + LONGER)), up(VECTOR_BYTES) if up(VECTOR_BYTES) <= n * (1 + _MOST) else n)
 
 
 def vector_bytes(shape: Shape, place: int, itemsize: int, align: int) -> int:
@@ -46,7 +46,7 @@ def vector_bytes(shape: Shape, place: int, itemsize: int, align: int) -> int:
   memory begins at a multiple of ``align`` bytes (0: of many). Those of one element where other elements lie between."""
   strides = list(map(ix.count, strides_of(shape)))
   if strides[place] != 1: return itemsize
-  return math.gcd(align or LINE, LINE, *[s * itemsize for d, (s, n) in enumerate(zip(strides, shape)) if d != place and n != 1])
+  return math.gcd(align or VECTOR_BYTES, VECTOR_BYTES, *[s * itemsize for d, (s, n) in enumerate(zip(strides, shape)) if d != place and n != 1])
 
 
 def row(shape: Shape) -> int:
@@ -66,7 +66,7 @@ def _in_parts(a: BufferAccess, place: int) -> bool:
   axes, first = ix.linear(a.at[place])
   apart = [k for _, k in axes if k != 1] + [first]
   return all(x.op is Ops.RANGE for x, _ in axes) and len(axes) == len(apart) and not any(
-    k * a.by.dtype.itemsize % LINE for k in apart)
+    k * a.by.dtype.itemsize % VECTOR_BYTES for k in apart)
 
 
 def with_rows(items: Sequence[ScheduleItem], sinks: Collection[UOp]) -> list[ScheduleItem]:
@@ -126,7 +126,7 @@ class _Rows:
     place = row(shape)
     n = shape[place]
     if not all(isinstance(n, int) for n in shape) or not isinstance(n, int): return None
-    if vector_bytes(shape, place, f.by.dtype.itemsize, 0) >= LINE or (more := padded(n, f.by.dtype.itemsize)) == n: return None
+    if vector_bytes(shape, place, f.by.dtype.itemsize, 0) >= VECTOR_BYTES or (more := padded(n, f.by.dtype.itemsize)) == n: return None
     axis = sole_axis(f, place, n)
     return (place, n, more) if (_in_parts(f, place) if axis is None else grows(kernel, axis)) else None
 

@@ -10,7 +10,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir.functions import identity
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops, UOp
-from ntgrad.codegen.passes.scans import NARROWEST, Scan
+from ntgrad.codegen.passes.scans import NARROWEST_COLUMNS, Scan
 from ntgrad.graph import nodes as graph
 
 from .groups import Group
@@ -60,8 +60,8 @@ def part_size(n: int, before: int, inner: int, target: Target) -> int:
   rows = before * inner
   if target.name == "numpy": return n if n <= LOCKSTEP else math.isqrt(n)
   if target.blocks:
-    columns = inner >= NARROWEST // 2
-    tasks, least = (before * -(-inner // NARROWEST), LEAST_COLUMN) if columns else (rows, LEAST_BLOCKS)
+    columns = inner >= NARROWEST_COLUMNS // 2
+    tasks, least = (before * -(-inner // NARROWEST_COLUMNS), LEAST_COLUMN) if columns else (rows, LEAST_BLOCKS)
     if tasks >= target.cores or n < 2 * least: return n
     size = max(-(-n * tasks // (2 * target.cores)), least)
     return 1 << (size - 1).bit_length()

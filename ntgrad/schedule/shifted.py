@@ -26,7 +26,7 @@ from ntgrad.graph import nodes as graph
 
 BENEATH = 64            # nodes between a shift and the statistic that it is made of
 _LITTLE = 0.5           # of the cache: what takes no more is read again from there
-WHOLE, LINE = 1024, 64  # elements of a part, from which on it is a multiple of those of a line
+LONG_PART_ELEMENTS, LINE_ELEMENTS = 1024, 64  # elements of a part, from which on it is a multiple of those of a line
 _MORE = 2               # times as many parts as are needed, at most, where their blocks are fuller
 
 
@@ -105,7 +105,7 @@ class _Parts:
     def lanes(parts: int) -> tuple[int, bool, int]:   # of blocks, which are powers of two
       return parts << (-(-n // parts) * others - 1).bit_length(), n % parts != 0, parts
     size = -(-n // min(range(least, min(_MORE * least, n) + 1), key=lanes))
-    if size >= WHOLE: size = -(-size // LINE) * LINE   # parts begin where whole lines do
+    if size >= LONG_PART_ELEMENTS: size = -(-size // LINE_ELEMENTS) * LINE_ELEMENTS   # parts begin where whole lines do
     parts = -(-n // size)
     self.padding = parts * size - n
     self.whole, self.shape = shape, (*shape[:self.axis], parts, size, *shape[self.axis + 1:])

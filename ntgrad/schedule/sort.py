@@ -19,7 +19,7 @@ from .writes import Idx
 
 SELECTED = 64          # elements of a row that a CPU's program keeps in order while it goes through the row
 DIGITS = range(3, 12)  # bits of a digit: a program has a counter for each of its values
-START = 20000          # elements that could be counted while a kernel starts
+START_ELEMENTS = 20000          # elements that could be counted while a kernel starts
 NUMPY_START = 4        # elements that numpy could count meanwhile: it goes through counters one at a time
 PART, KEPT = 2048, 32  # elements of a part whose least are asked for, at least, and how many for each of these
 _STAGES = 2            # of a merge in one kernel, which reads so many times two elements for one
@@ -67,7 +67,7 @@ def _by_digits(x: UOp, arg: tuple[int, ...], target: Target) -> UOp:
   axis, low, high = arg[:3]
   n = ix.count(x.shape[axis])
   rows = ix.elements(x.shape) // max(n, 1)
-  start = NUMPY_START if target.name == "numpy" else START
+  start = NUMPY_START if target.name == "numpy" else START_ELEMENTS
   def cost(bits: int) -> int: return -(-(high - low) // bits) * (rows * (3 * n + (1 << bits)) + start)
   bits = min(DIGITS, key=cost)
   digits = -(-(high - low) // bits)

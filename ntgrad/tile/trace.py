@@ -20,7 +20,7 @@ from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.kernel.accesses import gate_or_true
 from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.codegen.passes.statements import kept_sizes
-from ntgrad.engine.asserts import WORD, Check
+from ntgrad.engine.asserts import WORD_VALUES, Check
 
 from .block import (
   BlockValue,
@@ -233,7 +233,7 @@ class Tracer:
         number = ix.add(ix.mul(number, a.arg[1] if a.op is Ops.RANGE else 1), a)
     gates = [gate_or_true(u) for u in toposort((failed,)) if u.op is Ops.LOAD]
     inside = [g for g in gates if g is not None and g.ranges <= failed.ranges]
-    noted = UOp.alu(BinaryOps.MUL, plain_value(ix.add(number, 1), dtypes.int64), UOp.const(dtypes.int64, WORD))
+    noted = UOp.alu(BinaryOps.MUL, plain_value(ix.add(number, 1), dtypes.int64), UOp.const(dtypes.int64, WORD_VALUES))
     if value is not None: noted = UOp.alu(BinaryOps.ADD, noted, word(value))
     self.store(notes, (ix.const(site),), noted, ix.both(failed, *inside), "max")
     for s in self.statements[-2::-1]:   # one that is there already

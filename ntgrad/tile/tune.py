@@ -47,7 +47,7 @@ _LONG = 0.1                          # of the search's seconds: a kernel without
 _MOST = 1 << 20                      # the greatest value of a symbol without a bound
 MOST_TOLD = 64                       # the greatest number of warps, and of stages
 CHOICE = Table(STR, Between(1))      # as the disk cache has it
-FEWEST, MOST_WARPS = 4, 8            # warps that are tried
+FEWEST_TRIED_WARPS, MOST_TRIED_WARPS = 4, 8            # warps that are tried
 
 
 class Clock:
@@ -113,8 +113,8 @@ def fitting(symbols: Sequence[Symbol], read: Read, target: Target, settings: Map
     for s in symbols:
       half = values[str(s)] // 2
       if half >= max(s.lower_bound or 1, LEAST_DOT): yield values | {str(s): half}
-    warps = values.get("num_warps", FEWEST)
-    if "num_warps" not in fixed and warps < MOST_WARPS: yield values | {"num_warps": 2 * warps}
+    warps = values.get("num_warps", FEWEST_TRIED_WARPS)
+    if "num_warps" not in fixed and warps < MOST_TRIED_WARPS: yield values | {"num_warps": 2 * warps}
 
   best = None
   values, least = start, cost(start)
@@ -246,7 +246,7 @@ def different(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Read, t
     told = tuple([(n, values[n]) for n in _OPTIONS if n in values])
     return replace(s, options=told) if told and s is not None else s
 
-  told = {"num_warps": (FEWEST, MOST_WARPS), "num_stages": (3,)} if target.blocks else {}
+  told = {"num_warps": (FEWEST_TRIED_WARPS, MOST_TRIED_WARPS), "num_stages": (3,)} if target.blocks else {}
   more: dict[str, Sequence[int]] = {n: kernel.settings.get(n, vs) for n, vs in told.items()}
   out: dict[Any, Candidate] = {}
   tight: list[tuple[float, Candidate]] = []

@@ -457,7 +457,7 @@ def test_plans_of_other_graphs_are_not_run(copied: tuple[Path, Path, str]) -> No
         if found[1] and found[3]: assert cache.put(table, name, plan_cache.PLAN_FORM, wrong(n + i, *found))
     assert run(folder, script) == want, n
     with config(cache_dir=str(folder)):
-      assert {name: cache.get(plan_cache.TABLE, name, plan_cache.PLAN_FORM) for name in before} == before, n
+      assert {name: cache.get(plan_cache.PLAN_TABLE, name, plan_cache.PLAN_FORM) for name in before} == before, n
 
 
 @cpu

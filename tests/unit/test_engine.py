@@ -414,7 +414,7 @@ def run(folder: Path, seed: str) -> tuple[str, int]:
 def test_another_process_finds_the_plans(tmp_path: Path) -> None:
   losses, made = run(tmp_path, "1")
   assert made > 0
-  entries = sorted((tmp_path / plan_cache.TABLE).rglob("*"))
+  entries = sorted((tmp_path / plan_cache.PLAN_TABLE).rglob("*"))
   assert len([e for e in entries if e.is_file()]) == made
   assert run(tmp_path, "2") == (losses, 0)
   for e in entries:   # every entry damaged: made anew
@@ -427,8 +427,8 @@ def test_what_is_no_plan_is_removed(tmp_path: Path) -> None:
   with config(dev="CPU", cache_dir=str(tmp_path)):
     get_device("CPU")
     for data in (b"junk", pickle.dumps(5), pickle.dumps((1, (), (), [(0,)], {}))):
-      cache.store(plan_cache.TABLE, "ab" * 32, data)
-      assert plan_cache.load_plan("ab" * 32) is None and cache.load(plan_cache.TABLE, "ab" * 32) is None
+      cache.store(plan_cache.PLAN_TABLE, "ab" * 32, data)
+      assert plan_cache.load_plan("ab" * 32) is None and cache.load(plan_cache.PLAN_TABLE, "ab" * 32) is None
 
 
 @needs_opencl

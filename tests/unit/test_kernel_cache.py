@@ -176,22 +176,22 @@ def test_a_damaged_entry_is_made_again(damage: Any, folder: Path) -> None:
   made = compiling.program_spec(kernel, DEVICE, "k")
   name = key(kernel)
   assert name is not None
-  raw = cache.load(compiling.TABLE, name)
+  raw = cache.load(compiling.KERNEL_TABLE, name)
   assert raw is not None
   if damage == "half": damage = raw[:len(raw) // 2]
   spec, n = replace(made.spec, uops=()), UOp(Ops.SIZE, ix.INT, (), ix.Size("N"))
-  if damage == "other": damage = packed(compiling.PROGRAM_FORM, (replace(spec, name="other"), ()), f"{compiling.TABLE}/{name}")
-  if damage == "grid": damage = packed(compiling.PROGRAM_FORM, (replace(spec, grid=(n,)), ()), f"{compiling.TABLE}/{name}")
-  if damage == "needs": damage = packed(TupleForm(SPEC, Sequence(NODE)), (spec, (n,)), f"{compiling.TABLE}/{name}")
-  cache.store(compiling.TABLE, name, damage)
+  if damage == "other": damage = packed(compiling.PROGRAM_FORM, (replace(spec, name="other"), ()), f"{compiling.KERNEL_TABLE}/{name}")
+  if damage == "grid": damage = packed(compiling.PROGRAM_FORM, (replace(spec, grid=(n,)), ()), f"{compiling.KERNEL_TABLE}/{name}")
+  if damage == "needs": damage = packed(TupleForm(SPEC, Sequence(NODE)), (spec, (n,)), f"{compiling.KERNEL_TABLE}/{name}")
+  cache.store(compiling.KERNEL_TABLE, name, damage)
   again = compiling.program_spec(kernel, DEVICE, "k")
   assert again.parts is not None and again.spec.source == made.spec.source
-  assert cache.load(compiling.TABLE, name) == raw
-  file = folder / compiling.TABLE / name[:2] / name
+  assert cache.load(compiling.KERNEL_TABLE, name) == raw
+  file = folder / compiling.KERNEL_TABLE / name[:2] / name
   data = bytearray(file.read_bytes())
   data[-1] ^= 1   # on disk
   file.write_bytes(data)
-  assert compiling.program_spec(kernel, DEVICE, "k").parts is not None and cache.load(compiling.TABLE, name) == raw
+  assert compiling.program_spec(kernel, DEVICE, "k").parts is not None and cache.load(compiling.KERNEL_TABLE, name) == raw
 
 
 def test_entries_are_bounded(folder: Path) -> None:

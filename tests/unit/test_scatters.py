@@ -35,7 +35,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
   """``runs``: with each index put in order first, as long ones are."""
   if request.param == "runs":
     monkeypatch.setattr(scatters, "_LONG", 16)
-    monkeypatch.setattr(scatters, "SHORT", 8)
+    monkeypatch.setattr(scatters, "LEAST_PART_ENTRIES", 8)
   if request.param in ("CPU", "NUMPY"): yield request.param
   else:
     with installed(): yield TRITON
