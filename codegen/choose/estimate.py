@@ -13,23 +13,23 @@ from typing import Collection, Mapping, Sequence
 from ..ir.target import Target
 from ..ir.uop import Ops, prod, toposort
 from ..kernel import AxisKind, Kernel
-from .roles import LINE, Roles, fastest, rounds_of, vector
+from .roles import VECTOR_BYTES, Roles, fastest_axis, rounds_of, vector
 
 STAGES = 3             # of a pipeline, all in shared memory at once
-SHARP = 4              # how far the longest of the times decides alone: the power of their mean
+_SHARP = 4             # how far the longest of the times decides alone: the power of their mean
 WARP = 32              # threads of a warp
-FEWEST, MOST = 4, 16   # warps of a program
-EACH = 8               # elements a thread, at least: two wide loads of float32
+FEWEST_WARPS, MOST_WARPS = 4, 16   # warps of a program
+_EACH = 8              # elements a thread, at least: two wide loads of float32
 KEPT_REGISTERS = 20    # of a thread, for addresses and the like
 MOST_REGISTERS = 255   # of a thread
 ADDRESS = 2            # registers of an address and a condition
 SECTOR = 32            # bytes of a line that are moved by themselves
 MOST_VALUES = 3        # blocks that were read and wait in registers
-PAGE = 8               # bytes that could be moved while memory goes to another place
-MANY = 8               # programs a core, from which on it does not matter that some cores have one more
+JUMP_BYTES = 8               # bytes that could be moved while memory goes to another place
+MANY_PROGRAMS = 8               # programs a core, from which on it does not matter that some cores have one more
 ROUND = 8192           # elements that a program reads at a time, of which a core has so many
-TOGETHER = 2
-WORTH = 0.95           # of the time without: cutting a sum in parts must take less
+TOGETHER = 2           # programs that a core has at a time
+_WORTH = 0.95          # of the time without: cutting a sum in parts must take less
 REST = 0.7             # of the last cache is there for what is read again
 TAGS = 3               # lines that are looked up in a cycle, of which one is moved
 FOLDED = 2             # about how far an axis moves that stands for several
@@ -46,8 +46,8 @@ def power_of_two(n: int) -> int:
 
 def warps_for(elements: int) -> int:
   """Warps for a program of so many elements: wide loads, enough registers a thread."""
-  warps = FEWEST
-  while warps < MOST and elements > warps * WARP * EACH: warps *= 2
+  warps = FEWEST_WARPS
+  while warps < MOST_WARPS and elements > warps * WARP * _EACH: warps *= 2
   return warps
 
 
@@ -60,7 +60,7 @@ def places(steps: Sequence[tuple[float, int]]) -> int:
   return len(found) * others
 
 
-def together(times: Collection[float], sharp: int = SHARP) -> float:
+def overlapped_time(times: Collection[float], sharp: int = _SHARP) -> float:
   """How long several things take that go on at the same time: a bit longer than the longest."""
   most = max(times)
   return most * math.fsum((t / most) ** sharp for t in times) ** (1 / sharp) if most else 0.0
@@ -81,7 +81,8 @@ class Streams:
     order = {i: n for n, i in enumerate(self.free)}
     self.reads = sum(not x.write and len(x.axes) >= len(self.sizes) for x in roles.accesses)
     # an address and a condition for each element, where no thread takes several at once
-    self.scattered = ADDRESS * any((i := fastest(x, self.sizes)) is not None and vector(x, i) < LINE // 2 for x in roles.accesses)
+    self.scattered = ADDRESS * any(
+      (i := fastest_axis(x, self.sizes)) is not None and vector(x, i) < VECTOR_BYTES // 2 for x in roles.accesses)
     self.accesses = []
     for x in roles.accesses:
       # an axis that stands for several (a0//56, a0%56) goes on through memory, what an index in memory says does not
@@ -91,7 +92,7 @@ class Streams:
       repeated = [i for i in self.free if i not in x.steps or x.steps[i] == 0]
       last = max([order[i] for _, i in steps if i in order], default=-1)
       apart = [i for i in repeated if order[i] < last] if size > REST * target.cache else []   # programs read it again much later
-      own = fastest(x, self.sizes)
+      own = fastest_axis(x, self.sizes)
       wide = vector(x, own) // x.itemsize if own is not None else 1
       self.accesses.append((x, steps, size, rounds.get(x.node, 1), apart, own, wide))
 
@@ -118,7 +119,7 @@ class Streams:
     else: values = 2 if self.joins and rounds > 1 else max(1, min(self.reads, MOST_VALUES))
     fit = self.occupancy(block, warps, values + self.scattered)
     if not fit: return math.inf
-    uneven = -(-programs // target.cores) * target.cores / programs if programs < MANY * target.cores else 1.0
+    uneven = -(-programs // target.cores) * target.cores / programs if programs < MANY_PROGRAMS * target.cores else 1.0
     memory = cache = lines = touched = 0.0
     phases = 1
     # threads have neighbours along one axis, as many as the widest access takes at once
@@ -148,7 +149,7 @@ class Streams:
       # what lies along another axis is moved by other threads
       there, thread = side, each_thread
       if own is not None and own != side and padded.get(own, 1) > 1: there, thread = own, min(wide, padded[own], most)
-      unaligned = SECTOR if wide * x.itemsize < LINE and own == there else 0
+      unaligned = SECTOR if wide * x.itemsize < VECTOR_BYTES and own == there else 0
       moved = segments * max(-(-run * x.itemsize // SECTOR) * SECTOR + unaligned, target.line if segments > 1 else SECTOR)
       cache += each * moved
       lanes = prod([padded[i] for _, i in steps if i in padded])
@@ -165,7 +166,7 @@ class Streams:
       again = prod([trips[i] for i in apart])
       shared = prod([trips[i] for _, i in steps if i in self.spread])
       if inner and times > 1 and size // shared * min(shared, fit * target.cores) > REST * target.cache: again *= times
-      memory += size * again * (1 + (PAGE + unaligned) / (run * x.itemsize))
+      memory += size * again * (1 + (JUMP_BYTES + unaligned) / (run * x.itemsize))
     elements = {i: trips[i] * padded.get(i, 1) * out.get(i, 1) for i in sizes}
     alu = touched + sum([n * prod([elements[i] for i in ids]) for ids, n in self.work])
     if side in self.bound and row > 1:
@@ -175,7 +176,7 @@ class Streams:
     each_round = target.latency + (target.iteration if rounds > 1 else 0.0)
     alone = target.start + phases * rounds * each_round + self.joins * target.join
     alone += alu / (programs * WARP * warps) * ALONE / target.clock
-    return together((
+    return overlapped_time((
       memory / target.bandwidth, cache / target.cache_bandwidth, lines / (target.cores * target.clock) * uneven,
       alu / (target.cores * target.alu_lanes * target.clock) * uneven, -(-programs // slots) * alone,
       programs / target.cores * target.starts,
@@ -192,10 +193,10 @@ def sum_parts(outputs: int, count: int, size: int, columns: bool, most: int, tar
     rounds = -(-elements // (programs * ROUND))
     alone = target.start + rounds * (target.latency + target.iteration) + target.join
     if parts > 1: alone += target.launch + target.start + target.latency + 2 * parts * outputs * 4 / target.bandwidth
-    return together((size / target.bandwidth, -(-programs // (TOGETHER * target.cores)) * alone))
+    return overlapped_time((size / target.bandwidth, -(-programs // (TOGETHER * target.cores)) * alone))
   best, least, parts = 1, seconds(1), 2
   while parts <= most:
-    if (now := seconds(parts)) < WORTH * least: best, least = parts, now
+    if (now := seconds(parts)) < _WORTH * least: best, least = parts, now
     parts *= 2
   return best
 

@@ -14,7 +14,7 @@ from .. import index as ix
 from ..ir.target import Target
 from ..ir.uop import Ops, prod
 from ..kernel import AxisKind, Kernel
-from ..kernel.accesses import MemoryAccess, Profile, ids_of, profile
+from ..kernel.accesses import AccessProfile, MemoryAccess, access_profile, ids_of
 from ..opts import (
   Local,
   NonTemporal,
@@ -33,49 +33,49 @@ from ..opts.merged_axes import merge_axes, split_axes
 from ..passes.expand import is_spaced
 from .candidates import first
 from .panels import LEAST_ROWS, NEAR, copy_for_rows, jumps_far, most_packed, room, share
-from .tiling import tile
+from .tiling import choose_tiles
 
 # ---- what is tried
-COPIES = (2, 3, 4, 5, 6, 7, 8, 12, 16) # of an axis, in registers,
-MOST_COPIES = 16                 # and of several together where there are 16 registers; also copies of reduced axes
+COPIES = (2, 3, 4, 5, 6, 7, 8, 12, 16)   # copies of an axis, in registers
+_MOST_COPIES = 16                # copies of several axes together where there are 16 registers; also copies of reduced axes
 BLOCKS, POWERS = (4, 8, 16), (2, 4, 8, 16)   # copies that make vectors as well, and lanes, of a block to be transposed
 SEEDS = 3                        # lanes with which copies of two axes are tried
 ACCUMULATORS = 0.75              # of the registers, where there are more
 EVEN = 3                         # numbers of copies that make blocks of about one size of an axis that no number divides
 MOST_TWICE = 1.25                # elements computed by copies that do not divide an axis, for each that there is
-WIDEST = 16                      # lanes of a vector of OpenCL
-UNROLLED = 8                     # a reduced axis that is written out whole,
-PART = 4                         # else so many iterations of the innermost
-SEVERAL = (4, 3, 2)              # rows at a time of a plain row sum,
-MANY_ROWS = 64                   # where there are as many
+WIDEST_LANES = 16                      # lanes of a vector of OpenCL
+UNROLLED = 8                     # values of a reduced axis that is written out whole
+_PART = 4                        # iterations of the innermost axis that are written out of a longer one
+_SEVERAL = (4, 3, 2)             # rows at a time of a plain row sum
+MANY_ROWS = 64                   # rows from which on a plain row sum takes several at a time
 MOST_STATEMENTS = 144            # memory accesses written out in a kernel: more costs compile time and gains nothing
-SHORT_STORE, TRANSPOSE = 1.5, 0.5      # of these, a store of a single lane is less to compile, and each step of a transpose
+SHORT_STORE, TRANSPOSE = 1.5, 0.5      # statements: of a store of one lane so many times fewer; of each step of a transpose
 SMALL = 3                        # a kernel of less than one in so many parts of a program's cycles is one program
-PROGRAMS = 32                    # for each core at most, so that none waits for the last
+_PROGRAMS = 32                   # programs for each core at most, so that none waits for the last
 WORK = (Ops.LOAD, Ops.STORE, Ops.ALU, Ops.REDUCE)   # what takes cycles
 NO_LANE = -1                     # in the place of an axis
-SHORT, PADDED = 32, 64           # work-items of a group: fewer are not worth it where padding to so many gives more
+SHORT_GROUP, PADDED_GROUP = 32, 64           # work-items of a group: fewer are not worth it where padding to so many gives more
 
 # ---- what the model reckons with, in vector operations unless it says otherwise (measured with PoCL on AVX2 and AVX-512)
-FAR_LOAD = 12.0                  # of a load that goes to another page with each iteration, more than another,
-GATHER = 1.5                     # of each lane that is loaded by itself; and as much arithmetic
-STREAM = 12.0                    # of a vector load of what has left a core's own cache since it was read before
-PANEL = 1.3                      # of a load from a panel in local memory,
-FILL = 15                        # gathers of an element that is stored there
-PACKED = 1.0                     # of copying rows to local memory, for each load from there
-SET, CONFLICT = 4096, 100.0      # and with so many bytes between them: then all have the same places in a cache
-LEFT_OUT = 2.0                   # of a vector of a reduction, some of which the one before had
-GATE = 2.0                       # of a lane's mask
-WHOLE = 4.0                      # lanes' masks that the test costs whether all are true
-STORE = 1.5                      # of a store
-CHAIN = 4                        # cycles from an addition to the next one that needs it
-ITERATION = 2                    # of an iteration of a loop
-JOIN = 12                        # of an accumulator's lanes, after the loop
-LINE, PAGE, RUN = 64, 4096, 1024   # bytes of a line, of a page, and of a page that are read before others
-AHEAD = 8                        # pages that are read one after another take one in so many parts of a core's cache
-KEPT = 8                         # loaded vectors that are in registers at once, at most
-SPILL = 0.3                      # of all arithmetic, for each register too few
-CYCLES, HIDDEN = 0.5, 0.25       # of an operation; of one beside a slower load or beside slower arithmetic
+FAR_LOAD = 12.0                   # a load that goes to another page with each iteration takes so much more than another
+GATHER = 1.5                      # each lane that is loaded by itself, and as much arithmetic
+STREAM = 12.0                     # a vector load of what has left a core's own cache since it was read before
+PANEL = 1.3                       # a load from a panel in local memory
+FILL = 15                         # gathers that an element takes which is stored in a panel
+PACKED = 1.0                      # copying rows to local memory, for each load from there
+SET, CONFLICT = 4096, 100.0       # bytes between loads that share one place in a cache; what such a load takes more than another
+LEFT_OUT = 2.0                    # a vector of a reduction, some of which the one before had
+GATE = 2.0                        # a lane's mask
+WHOLE_TEST = 4.0                       # lanes' masks that the test costs whether all are true
+STORE = 1.5                       # a store
+CHAIN = 4                         # cycles from an addition to the next one that needs it
+ITERATION = 2                     # an iteration of a loop
+JOIN = 12                         # joining an accumulator's lanes, after the loop
+LINE_BYTES, PAGE_BYTES, RUN_BYTES = 64, 4096, 1024  # bytes of a line, of a page, and of a page that are read before others
+AHEAD = 8                         # pages that are read one after another take one in so many parts of a core's cache
+KEPT_VECTORS = 8                          # loaded vectors that are in registers at once, at most
+SPILL = 0.3                       # part of all arithmetic, for each register too few
+CYCLES, HIDDEN = 0.5, 0.25        # an operation; one beside a slower load or beside slower arithmetic
 # of all, for each statement written out and each axis between copies: neighbours in memory are better
 STATEMENT, APART = 1/1024, 0.02
 
@@ -84,7 +84,7 @@ def optimize(kernel: Kernel, target: Target, exact: bool = False) -> Kernel:
   """The kernel after the Opts chosen for a target; one with statements is optimised a statement at a time when it is
   linearised. ``exact`` as for :class:`Search`."""
   if not kernel.plain: return kernel
-  if target.blocks: return tile(kernel, target)
+  if target.blocks: return choose_tiles(kernel, target)
   kernel = first(kernel, [lambda k: merge_axes(split_axes(k))])
   if target.locals: return first(kernel, [lambda k: work_items(k, target)])
   if target.lanes == 1 or not kernel.axes: return kernel
@@ -95,24 +95,24 @@ def optimize(kernel: Kernel, target: Target, exact: bool = False) -> Kernel:
 def after(kernel: Kernel, choice: Choice, target: Target, exact: bool = False) -> Kernel:
   """A kernel with the lanes and copies of a choice, spread over programs."""
   kernel = choice.applied(kernel)
-  return stream(spread(in_runs(kernel, target), target, choice.panel, exact), target)
+  return stream(spread(_in_runs(kernel, target), target, choice.panel, exact), target)
 
 
-def in_runs(kernel: Kernel, target: Target) -> Kernel:
+def _in_runs(kernel: Kernel, target: Target) -> Kernel:
   """Where the innermost axis jumps to other pages of what is read, some steps of the axis along its lines are made for each:
   a0:128 GRID (64 bytes a step), a1:4 GRID (32 KB a step) -> a0:8 GRID, a1:4 LOOP, a2:16 LOOP. So 1 KB is read of each page before
   the next, and few pages at a time: a core follows some 20 of them ahead of its loads."""
   grid = [a for a in kernel.of_kind(AxisKind.GRID) if a.count > 1]
   if kernel.bound or kernel.sequential or len(grid) < 2: return kernel
   inner = grid[-1]
-  for x in profile(kernel).accesses:
+  for x in access_profile(kernel).accesses:
     steps = {a.id: abs(x.steps.get(a.id) or 0) * x.itemsize for a in grid}
-    along = next((a for a in grid[:-1] if 0 < steps[a.id] <= 2 * LINE), None)
-    if x.write or not x.linear or along is None or steps[inner.id] < PAGE: continue
-    many = RUN // steps[along.id]
+    along = next((a for a in grid[:-1] if 0 < steps[a.id] <= 2 * LINE_BYTES), None)
+    if x.write or not x.linear or along is None or steps[inner.id] < PAGE_BYTES: continue
+    many = RUN_BYTES // steps[along.id]
     if along.count < 2 * many: continue
     rows = max(steps[inner.id] // max(_row(x, inner.id, kernel), 1), 1)   # that a step of the inner axis reads
-    kernel = Serial(inner.id, max(target.core_cache // (AHEAD * RUN * rows), 1)).apply(kernel)
+    kernel = Serial(inner.id, max(target.core_cache // (AHEAD * RUN_BYTES * rows), 1)).apply(kernel)
     before = {a.id for a in kernel.axes}
     kernel = Serial(along.id, many).apply(kernel)
     return Reorder(next(a.id for a in kernel.axes if a.id not in before), first=False).apply(kernel)
@@ -123,18 +123,18 @@ def _row(x: MemoryAccess, axis: int, kernel: Kernel) -> int:
   """The bytes between the rows of an access that copies or lanes beside an axis's steps read; the step itself where none do."""
   step = abs(x.steps[axis] or 0)
   inside = [abs(x.steps.get(a.id) or 0) for a in kernel.axes if a.kind in (AxisKind.UPCAST, AxisKind.LANE)]
-  return min([n for n in inside if n and step % n == 0 and n * x.itemsize >= PAGE], default=step) * x.itemsize
+  return min([n for n in inside if n and step % n == 0 and n * x.itemsize >= PAGE_BYTES], default=step) * x.itemsize
 
 
 def work_items(kernel: Kernel, target: Target) -> Kernel:
   """For GPUs, neighbouring elements of the output by neighbouring work-items: a0:1024 GRID -> a0:4 GRID, a1:256 LOCAL."""
-  stores = [x for x in profile(kernel).accesses if x.write]
+  stores = [x for x in access_profile(kernel).accesses if x.write]
   grid = [a for a in kernel.of_kind(AxisKind.GRID) if a.id not in kernel.bound]
   if not grid: return kernel
   axis = next((a for a in grid if any(x.steps.get(a.id) == 1 for x in stores)), grid[-1])
   amount = max(d for d in range(1, target.work_items + 1) if axis.count % d == 0)
-  if amount < SHORT <= axis.count:
-    amount = PADDED
+  if amount < SHORT_GROUP <= axis.count:
+    amount = PADDED_GROUP
     kernel = Pad(axis.id, amount).apply(kernel)
   return Local(axis.id, amount).apply(kernel) if amount > 1 else kernel
 
@@ -170,13 +170,13 @@ class Search:
 
   def __init__(self, kernel: Kernel, target: Target, exact: bool = False):
     self.kernel, self.target = kernel, target
-    self.info: Profile = profile(kernel)
+    self.info: AccessProfile = access_profile(kernel)
     self.sizes = {a.id: a.count for a in kernel.axes}
     self.bound = kernel.bound
     self.out = [a.id for a in kernel.axes if a.id not in self.bound]
     self.item = max((x.itemsize for x in self.info.accesses), default=4)
     self.exact = exact or kernel.in_place   # then no element may be computed twice
-    self.most = max(MOST_COPIES, int(ACCUMULATORS * target.registers))
+    self.most = max(_MOST_COPIES, int(ACCUMULATORS * target.registers))
     self.panel: int | None = None           # of the last cost
     self.far = {x.node: self._far(x) for x in self.info.accesses}
     self.streams = {x.node: STREAM if self._left_cache(x) else 0.0 for x in self.info.accesses}
@@ -210,7 +210,7 @@ class Search:
     for a, n in self.sizes.items():
       if a in self.kernel.sequential: continue
       for w in (2 * full, full, full // 2):
-        if 1 < w <= WIDEST and (n % w == 0 or (n > w and w == full and not self.kernel.in_place)): yield a, w
+        if 1 < w <= WIDEST_LANES and (n % w == 0 or (n > w and w == full and not self.kernel.in_place)): yield a, w
 
   def unrolls(self, lane: int, width: int) -> Iterator[dict[int, int]]:
     """Short reduced axes are written out, innermost first, while the copies stay few."""
@@ -219,10 +219,10 @@ class Search:
     for i in inner:
       size = self.left(i, lane, width)
       if i == lane and self.sizes[i] % width == 0 and size > UNROLLED: continue
-      if size > UNROLLED or prod(out.values()) * size > MOST_COPIES: break
+      if size > UNROLLED or prod(out.values()) * size > _MOST_COPIES: break
       if size > 1: out[i] = size
     yield out
-    if not out and inner and self.sizes[inner[0]] % PART == 0 and lane == NO_LANE: yield {inner[0]: PART}
+    if not out and inner and self.sizes[inner[0]] % _PART == 0 and lane == NO_LANE: yield {inner[0]: _PART}
 
   def left(self, axis: int, lane: int, width: int) -> int:
     """The size of an axis, without the lanes that it may have."""
@@ -234,8 +234,8 @@ class Search:
       size, n = self.sizes[axis], c * width
       return size % n == 0 or not self.exact and n <= size and -(-size // n) * n <= MOST_TWICE * size
     vectors = -(-self.sizes[axis] // width)
-    least = -(-vectors // MOST_COPIES)
-    even = [-(-vectors // n) for n in range(least, least + EVEN)] if vectors > MOST_COPIES and vectors % MOST_COPIES else []
+    least = -(-vectors // _MOST_COPIES)
+    even = [-(-vectors // n) for n in range(least, least + EVEN)] if vectors > _MOST_COPIES and vectors % _MOST_COPIES else []
     return [c for c in dict.fromkeys((*COPIES, *even)) if c <= self.most and fits(c)]
 
   def copies(self, lane: int, width: int) -> Iterator[dict[int, int]]:
@@ -248,7 +248,7 @@ class Search:
       # a plain row sum: several rows at a time keep more of memory busy, if what is stored is small
       if any(x.write and x.axes & self.bound for x in self.info.accesses): return
       last, rows = self.out[-1], self.sizes[self.out[-1]]
-      if rows >= MANY_ROWS: yield from [{last: c} for c in SEVERAL if rows % c == 0 or not self.exact][:1]
+      if rows >= MANY_ROWS: yield from [{last: c} for c in _SEVERAL if rows % c == 0 or not self.exact][:1]
 
     if not useful:   # blocks that are transposed in registers
       beside = {a: x for x in self.info.accesses if x.steps.get(lane, 1) != 1 for a in self.out if x.steps.get(a) == 1}
@@ -362,7 +362,7 @@ class Search:
         if not scattered: each = 1
         statements += written_out * each
       if across and lane in self.bound and self.sizes[lane] % width: extra += LEFT_OUT
-      if x.gated: extra += GATE * (width if scattered and not spaced else WHOLE * max(spaced, 1) if across else 1)
+      if x.gated: extra += GATE * (width if scattered and not spaced else WHOLE_TEST * max(spaced, 1) if across else 1)
       if x.write: price *= STORE
       loads += price * n
       alu += extra * n
@@ -382,7 +382,7 @@ class Search:
       chain += CHAIN * rounds * outer
       alu += ITERATION * (rounds / prod(unroll.get(a, 1) for a in bound)) * outer
       if lane in bound: alu += JOIN * outer * prod(copies.values()) * len(operands)
-      alu *= 1.0 + SPILL * max(accumulators + min(live, KEPT) + 1 - self.target.registers, 0)
+      alu *= 1.0 + SPILL * max(accumulators + min(live, KEPT_VECTORS) + 1 - self.target.registers, 0)
     # every statement written out costs compile time; copies of outer axes are far apart in memory
     far_apart = sum(len(self.out) - 1 - self.out.index(a) for a in copies) / max(len(self.out), 1)
     cycles = max(CYCLES * max(loads, alu) + HIDDEN * min(loads, alu), chain)
@@ -414,7 +414,7 @@ def spread(kernel: Kernel, target: Target, panel: int | None = None, exact: bool
   each = {a.id: 1 if a.kind is AxisKind.LANE else a.count for a in kernel.axes}
   work = sum(CYCLES * prod(each[i] for i in ids_of(u.src[0] if u.op is Ops.REDUCE else u)) for u in kernel.nodes if u.op in WORK)
   most = max(int(work / target.start_cycles), target.cores) if work > target.start_cycles / SMALL else 1
-  want = min(most, PROGRAMS * target.cores)
+  want = min(most, _PROGRAMS * target.cores)
   for a in reversed(grid):
     if programs <= want: break
     rest = programs // a.count

@@ -8,25 +8,26 @@ from ..ir.errors import OptError
 from ..ir.target import Target
 from ..ir.uop import Ops, prod
 from ..kernel import Axis, AxisKind, Kernel
-from ..kernel.accesses import MemoryAccess, profile
+from ..kernel.accesses import MemoryAccess, access_profile
 from ..opts import CacheRead, Reorder, Serial
 from ..passes.additions import limit_additions, room_along
 from .candidates import first
 
-# of a statement: a panel pays for whole vectors with so many bytes between neighbours in the loop (for gathers it always does),
-STEP = 512
-USES = 8                         # where it is read at least as often,
-PART = 4                         # and takes at most one in so many parts of a core's own cache
-# cycles (measured with PoCL on AVX-512): of a product of two vectors; of a vector or an element copied to a panel; of a line of
-MULTIPLY, FILL, GATHERED = 0.75, 12.0, 8.0
-FETCH, LINE, START = 4.0, 64, 2000.0   # the other factor, so many bytes; of a program
-UNEVEN = 0.3                     # of a program, that the last core is behind the others
-MOST_PANELS = 8                  # side by side in one program
-NEAR = 256                       # bytes between two iterations up to which the next line has been fetched
-MOST_PACKED = 64 << 10           # bytes of rows of the other factor that are copied for several panels
-SHARE = 0.75                     # of a core's own cache: a panel and the rows that go through it
-PACK_PROGRAMS = 4                # for each core, where each copies its own rows,
-LEAST_ROWS = 8                   # so many blocks of them at least: each makes all panels again
+# bytes between neighbours in the loop from which on a panel pays for whole vectors (for gathers it always does)
+_STEP = 512
+_USES = 8                         # times that a panel is read at least
+_PART = 4                         # a panel takes at most one in so many parts of a core's own cache
+# cycles (measured with PoCL on AVX-512)
+MULTIPLY, FILL_CYCLES, GATHERED = 0.75, 12.0, 8.0  # of a product of two vectors; of a vector, and of an element, copied to a panel
+FETCH, START_CYCLES = 4.0, 2000.0                  # of a line of the other factor; of a program
+LINE_BYTES = 64                                   # bytes of a line
+UNEVEN = 0.3                                # of a program: so far the last core is behind the others
+MOST_PANELS = 8                             # panels side by side in one program
+NEAR = 256                                  # bytes between two iterations up to which the next line has been fetched
+MOST_PACKED = 64 << 10                      # bytes of rows of the other factor that are copied for several panels
+_SHARE = 0.75                               # of a core's own cache: a panel and the rows that go through it
+PACK_PROGRAMS = 4                           # programs for each core, where each copies its own rows
+LEAST_ROWS = 8                              # blocks of rows of a program at least: each program makes all panels again
 
 
 def room(target: Target) -> int:
@@ -36,7 +37,7 @@ def room(target: Target) -> int:
 
 def most_packed(target: Target) -> int:
   """Bytes of a panel and the rows that go through it, where these are copied too."""
-  return min(int(SHARE * target.core_cache), target.local_memory)
+  return min(int(_SHARE * target.core_cache), target.local_memory)
 
 
 def jumps_far(x: MemoryAccess, bound: frozenset[int]) -> bool:
@@ -59,7 +60,7 @@ def panels(kernel: Kernel) -> Iterator[MemoryAccess]:
   loops = [a.id for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound]
   if not lanes or lanes[0].id in kernel.bound or not loops or len(kernel.reduces) != 1: return
   here = [a.id for a in kernel.axes if a.kind is not AxisKind.GRID]
-  for x in profile(kernel).accesses:   # variables are near already
+  for x in access_profile(kernel).accesses:   # variables are near already
     if x.write or x.slot < 0 or lanes[0].id not in x.axes or not x.axes & kernel.bound: continue
     if not x.overlaps_along(here): yield x
 
@@ -85,11 +86,11 @@ def copy_once(kernel: Kernel, target: Target, left: list[int]) -> Kernel:
   """
   for x in panels(kernel):
     lane, inner = kernel.of_kind(AxisKind.LANE)[0], [a.id for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound][-1]
-    if x.steps.get(lane.id) == 1 and (x.steps.get(inner) or 0) * x.itemsize < STEP: continue
+    if x.steps.get(lane.id) == 1 and (x.steps.get(inner) or 0) * x.itemsize < _STEP: continue
     again = prod(a.count for a in kernel.of_kind(AxisKind.GRID, AxisKind.LOOP) if a.id not in kernel.bound | x.axes)
-    if x.gated or again < USES: continue
+    if x.gated or again < _USES: continue
     size = panel_bytes(kernel, x, lane)
-    if size > min(left[0], target.core_cache // PART): continue
+    if size > min(left[0], target.core_cache // _PART): continue
     left[0] -= int(size)
     return CacheRead(x.slot, lane.id).apply(kernel)
   return kernel
@@ -103,7 +104,7 @@ def copy_for_rows(kernel: Kernel, target: Target, slot: int, exact: bool = False
   lane = kernel.of_kind(AxisKind.LANE)[0]
   size = panel_bytes(kernel, x, lane)
   if size > room(target): return None
-  others = [y for y in profile(kernel).accesses if not y.write and y.slot != slot and lane.id not in y.axes]
+  others = [y for y in access_profile(kernel).accesses if not y.write and y.slot != slot and lane.id not in y.axes]
   # the other factor, where each step goes to another line
   jumps = list({y.slot: y for y in others if jumps_far(y, kernel.bound)}.values())
   def packed(k: Kernel) -> Kernel | None:
@@ -141,8 +142,8 @@ def shared_out(kernel: Kernel, target: Target, x: MemoryAccess, size: int) -> li
   copies = [a for a in kernel.axes if a.kind is AxisKind.UPCAST]
   vector = max(lane.count * x.itemsize / (4 * target.lanes), 1.0)
   block = MULTIPLY * vector * rounds * prod(a.count for a in copies)            # of one panel, and what else its rows take
-  others = FETCH * rounds * prod(a.count for a in copies if a.id not in x.axes) * x.itemsize / LINE
-  fill = rounds * prod(a.count for a in copies if a.id in x.axes) * (FILL if x.steps.get(lane.id) == 1 else GATHERED * lane.count)
+  others = FETCH * rounds * prod(a.count for a in copies if a.id not in x.axes) * x.itemsize / LINE_BYTES
+  fill = rounds * prod(a.count for a in copies if a.id in x.axes) * (FILL_CYCLES if x.steps.get(lane.id) == 1 else GATHERED * lane.count)
   c = columns[-1] if columns else None
   most = min(MOST_PANELS, room(target) // size)
   several = [n for n in range(1, most + 1) if c.count % n == 0] if c is not None else [1]
@@ -153,7 +154,7 @@ def shared_out(kernel: Kernel, target: Target, x: MemoryAccess, size: int) -> li
     for opts, programs, blocks in loops_over(rows):
       programs *= panels_in_all // n
       rounds = -(-programs // target.cores)
-      each = n * (fill + blocks * block) + blocks * others + START
+      each = n * (fill + blocks * block) + blocks * others + START_CYCLES
       tried.append((rounds * each * (1 + UNEVEN / rounds), [*first, *opts]))
   return min(tried, key=lambda t: t[0])[1]
 
@@ -197,4 +198,4 @@ def pack_rows(kernel: Kernel, target: Target, x: MemoryAccess, size: int, y: Mem
 
 def ids_along(kernel: Kernel, slot: int) -> frozenset[int]:
   """The axes that the reads of a param vary along."""
-  return frozenset[int]().union(*(x.axes for x in profile(kernel).accesses if x.slot == slot and not x.write))
+  return frozenset[int]().union(*(x.axes for x in access_profile(kernel).accesses if x.slot == slot and not x.write))

@@ -18,8 +18,8 @@ from ..ir.target import Target
 from ..ir.uop import BinaryOps, Ops, UOp, prod, toposort
 from ..kernel import Axis, AxisKind, Kernel, is_variable
 from .estimate import KEPT_REGISTERS, MOST_REGISTERS, STAGES, WARP, estimate, power_of_two, warps_for
-from .products import LARGE, PIPELINE, Blocks, Work, best_blocks, product_seconds
-from .roles import Role, Roles, is_masked, stored
+from .products import LARGE_BLOCK_ELEMENTS, PIPELINE, Blocks, ProductWork, best_blocks, product_seconds
+from .roles import Role, Roles, is_masked, narrow_value
 
 LEAST_DOT = 16       # elements along each axis of a block that is multiplied as one
 WRITTEN_OUT = 2048   # multiplications of a thread; each takes the compiler about half a millisecond, many more than twice so many
@@ -47,7 +47,7 @@ def room_of(kernel: Kernel, warps: int = 0, stages: int = 0) -> Room:
   variables = [(prod(power_of_two(ix.count(n)) for n in u.arg[1]), u.dtype) for u in kernel.nodes if is_variable(u)]
   blocks = [block(u.src[0]) for u in kernel.reduces] + [block(s.src[2]) for s in kernel.effects]
   words = sum(n * d.itemsize for n, d in variables) // 4 + max(results or blocks)
-  if not warps and dots: warps = 8 if max([*results, *(n for n, _ in variables)]) > LARGE else 4
+  if not warps and dots: warps = 8 if max([*results, *(n for n, _ in variables)]) > LARGE_BLOCK_ELEMENTS else 4
   elif not warps: warps = warps_for(prod(tiles.values()))
   threads, stages = WARP * warps, stages or (PIPELINE if dots else STAGES)
   staged = written_out = 0
@@ -55,7 +55,7 @@ def room_of(kernel: Kernel, warps: int = 0, stages: int = 0) -> Room:
     for u in {u for u in toposort(sides) if u.op is Ops.LOAD and u.src[0].op is Ops.DEFINE_GLOBAL}:
       inside = any(x.arg[0] in loops for x in u.ranges)
       staged += block(u) * u.dtype.itemsize * (stages if inside else 1)
-    if r.dtype is dtypes.float32 and not config.allow_tf32 and all(stored(s).dtype.itemsize > 2 for s in sides):
+    if r.dtype is dtypes.float32 and not config.allow_tf32 and all(narrow_value(s).dtype.itemsize > 2 for s in sides):
       written_out += block(r) * summed // threads
   return Room(KEPT_REGISTERS + words // threads, staged, written_out)
 
@@ -72,7 +72,7 @@ def factors_of(r: UOp, tiles: dict[int, int]) -> tuple[UOp, tuple[UOp, UOp], int
   return (r, (a, b), summed) if min(summed, *sizes) >= LEAST_DOT else None
 
 
-def work_of(kernel: Kernel, target: Target) -> tuple[Work, Blocks] | None:
+def _work_of(kernel: Kernel, target: Target) -> tuple[ProductWork, Blocks] | None:
   """The product that a kernel with TILE axes is, and its blocks; None where it is none, or has blocks that are too small."""
   tiles = kernel.of_kind(AxisKind.TILE)
   roles = Roles(kernel) if target.blocks and kernel.plain and tiles else None
@@ -82,24 +82,24 @@ def work_of(kernel: Kernel, target: Target) -> tuple[Work, Blocks] | None:
   if min(rows, columns, summed) < LEAST_DOT: return None
   each = frozenset(i for role in (Role.ROW, Role.COLUMN) for i in roles.of(role, tiles))
   m, n, k, others = (size(role, kernel.axes) for role in (Role.ROW, Role.COLUMN, Role.CONTRACTED, Role.BATCH))
-  return Work.around(kernel, (m, n, k, others), each, roles.product.stored), (rows, columns, summed)
+  return ProductWork.around(kernel, (m, n, k, others), each, roles.product.stored), (rows, columns, summed)
 
 
 def seconds_of(kernel: Kernel, target: Target) -> float:
   """About how long a kernel with TILE axes takes: by the model of products where it is one, else by ``estimate``."""
-  found = work_of(kernel, target)
+  found = _work_of(kernel, target)
   return estimate(kernel, target) if found is None else product_seconds(*found, target)
 
 
 def best_of(kernel: Kernel, target: Target) -> Blocks | None:
   """The blocks that the model likes best for the product that a kernel is; None where it is none."""
-  found = work_of(kernel, target)
+  found = _work_of(kernel, target)
   return None if found is None else best_blocks(found[0], target)[1]
 
 
 def from_best(kernel: Kernel, best: Blocks | None, target: Target) -> float:
   """How many doublings the blocks of a product are away from the ``best``; of any other kernel a part of one, the less the sooner
   it is done."""
-  found = work_of(kernel, target) if best is not None else None
+  found = _work_of(kernel, target) if best is not None else None
   if found is None or best is None: return 1 - 1 / (1 + estimate(kernel, target))
   return math.fsum(abs(math.log2(b / n)) for b, n in zip(found[1], best))

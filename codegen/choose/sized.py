@@ -34,17 +34,17 @@ from ..opts import (
   UpcastInwards,
   Vectorize,
 )
-from ..opts.base import PREFIX, Sized
+from ..opts.base import PREFIX, SizedOpt
 from ..opts.memory import most_along
-from .candidates import refused
+from .candidates import note_refusal
 from .panels import local_bytes
 
 MULTIPLES = ((512, 64), (32, 16))   # sizes from the first number on are seen as multiples of the second
 ROUNDED = 64   # what a copy in local memory has room for is rounded up to about such multiples, where long sums are cut in parts
-SHARE = 64   # vectors of a program of a kernel that only maps elements, where the twin leaves it open
+_SHARE = 64   # vectors of a program of a kernel that only maps elements, where the twin leaves it open
 
 
-def about(size: UOp) -> int:
+def _about(size: UOp) -> int:
   """The number that a twin has for a size: its hint, of longer ones the next multiple. No Opt of a kernel with run-time sizes
   needs that something divides them, so heuristics may have what they like: 1000 -> 1024."""
   unit = size.arg.unit
@@ -59,7 +59,7 @@ def with_numbers(kernel: Kernel) -> Kernel:
   sizes = [UOp(Ops.SIZE, ix.INT, (), s) for s in kernel.sizes]
   quotients = [u for u in toposort(kernel.body) if u.op is Ops.ALU and u.arg in (BinaryOps.IDIV, BinaryOps.MOD)]
   divisors = dict.fromkeys([u.src[1] for u in quotients if ix.has_sizes(u.src[1])])
-  table = {u: ix.const(about(u)) for u in sizes}
+  table = {u: ix.const(_about(u)) for u in sizes}
   if any([ix.vmin(d) < 1 for d in substitute(tuple(divisors), table)]): table = {u: ix.const(max(ix.hint(u), 1)) for u in sizes}
   def known(n: ix.Dim) -> ix.Dim: return n if isinstance(n, int) else max(ix.count(substitute((n,), table)[0]), 1)
   # an axis of several elements stays one: its RANGE must not vanish
@@ -103,7 +103,7 @@ class _Replay:
           kernel = step.apply(kernel)
           if isinstance(step, CacheRead) and local_bytes(kernel) > self.target.local_memory: kernel = self.kernel
       except OptError as e:
-        if not self.kernel.free: refused(self.kernel, e)   # one for all sizes goes without what needs something of them
+        if not self.kernel.free: note_refusal(self.kernel, e)   # one for all sizes goes without what needs something of them
         continue
       self.kernel = kernel
       # of several new axes the last is the one that the Opt itself makes
@@ -119,14 +119,14 @@ class _Replay:
 
   def steps(self, opt: Opt, sizes: dict[int, int], twins: Opt, later: list[Opt]) -> Iterator[Opt]:
     """What an Opt of the twin, whose axes had these sizes before it, is for the kernel."""
-    if not isinstance(opt, Sized) or not isinstance(twins, Sized):
+    if not isinstance(opt, SizedOpt) or not isinstance(twins, SizedOpt):
       yield opt
       return
     axis = self.kernel.axis(opt.axis)
     size = sizes[twins.axis]
     n = opt.n or size
     if type(opt) is Serial and opt.n is None and axis.kind is AxisKind.GRID and isinstance(axis.size, UOp):
-      yield replace(opt, n=1 << (max(size, SHARE) - 1).bit_length())   # one program of what is as short; more where it is longer
+      yield replace(opt, n=1 << (max(size, _SHARE) - 1).bit_length())   # one program of what is as short; more where it is longer
     elif type(opt) is Split and axis.kind is AxisKind.GRID and not ix.divides(n, axis.size): return
     elif type(opt) in (Serial, Split): yield opt
     elif axis.id in self.shared: return
@@ -140,7 +140,7 @@ class _Replay:
       yield Pad(axis.id, n)
       yield replace(opt, n=n)
 
-  def copies(self, opt: Sized, axis: Axis, n: int, twins: Sized, later: list[Opt]) -> Iterator[Opt]:
+  def copies(self, opt: SizedOpt, axis: Axis, n: int, twins: SizedOpt, later: list[Opt]) -> Iterator[Opt]:
     """Lanes and copies of an axis that they may not divide."""
     kind = Vectorize if isinstance(opt, ShiftInwards) else type(opt)
     if axis.kind is AxisKind.LOOP and (axis.id in self.kernel.bound or self.kernel.in_place):
@@ -152,7 +152,7 @@ class _Replay:
     else:   # neighbouring elements by one program, in a loop over whole vectors, and one over what is left
       share = next((o for o in later if isinstance(o, Serial) and o.axis == twins.axis), None)
       if share is not None: self.done.add(share)
-      yield Serial(axis.id, n * (share.n if share is not None and share.n else SHARE))
+      yield Serial(axis.id, n * (share.n if share is not None and share.n else _SHARE))
       inner = max(a.id for a in self.kernel.axes) + 1
       yield Peel(inner, n)
       yield kind(inner, n)

@@ -13,30 +13,30 @@ from .. import index as ix
 from ..ir.target import Target
 from ..ir.uop import Ops, prod, toposort
 from ..kernel import Axis, AxisKind, Kernel
-from ..kernel.accesses import MemoryAccess, profile
+from ..kernel.accesses import MemoryAccess, access_profile
 from ..opts import Block, Fuse, Persistent, Swizzle, TensorDescriptor, Unroll, Upcast, UpcastInwards, Warps, even
 from ..opts.merged_axes import merge_axes, split_axes
 from .bound import work_of
 from .candidates import first
 from .estimate import NO_COPIES, STAGES, Streams, places, power_of_two
-from .products import HALF, LARGE, PIPELINE, Work, best_blocks
-from .roles import LINE, Role, Roles, contiguous, fastest, flat, product_of, vector
+from .products import HALF, LARGE_BLOCK_ELEMENTS, PIPELINE, ProductWork, best_blocks
+from .roles import VECTOR_BYTES, Role, Roles, any_contiguous, fastest_axis, flat, product_of, vector
 
-LEAST_DOT = 16           # elements of an axis of a product from which on it is worth a block
-WINDOW, COPIES = 16, 64  # elements of reduced axes that may be written out, each and together,
-ROWS = (2, 4, 8, 16)     # with so many steps of an axis that is not,
-STATEMENTS = 256         # if these are no more
+_LEAST_DOT = 16           # elements of an axis of a product from which on it is worth a block
+WINDOW, WINDOWS = 16, 64   # elements of reduced axes that may be written out: of each, and of all together
+_ROWS = (2, 4, 8, 16)     # steps that are tried of an axis that is not written out
+STATEMENTS = 256          # statements of a kernel, at most, where such steps are tried
 # of the least time: what takes so long is as good. Those without loops, then those without copies, then the smallest are taken
-GAIN = 1.03
-ALONG, NEAR, LARGEST = 4, 2, 15   # blocks that are tried: powers of 2, from 2**4 on along memory; of 4 along other axes
-KEYS = 3                 # axes of which every size is tried
-LEAST_BLOCK = 64         # elements of a block, where there is not much to do
-STRIDE = 8               # elements of which a LOAD takes one: what it leaves out is moved along with them
-NEARLY = 2               # of the least time: blocks that may be best with another number of warps,
-WORTH = 0.85             # which must take less than this part of it
+_GAIN = 1.03
+ALONG, NEAR_POWER, LARGEST = 4, 2, 15  # blocks that are tried: powers of 2, from 2**4 on along memory; of 4 along other axes
+KEYS = 3                         # axes of which every size is tried
+LEAST_BLOCK = 64                 # elements of a block, where there is not much to do
+STRIDE = 8                       # elements of which a LOAD takes one: what it leaves out is moved along with them
+NEARLY = 2                       # of the least time: blocks that may be best with another number of warps
+_WORTH = 0.85                    # of the time with the usual warps: another number of warps must take less
 
 
-def tile(kernel: Kernel, target: Target) -> Kernel:
+def choose_tiles(kernel: Kernel, target: Target) -> Kernel:
   """A plain kernel (its statements may run all at once) with TILE axes, if it has none yet, and its programs in a good order."""
   if not kernel.plain: return kernel
   if not kernel.of_kind(AxisKind.TILE):
@@ -48,7 +48,7 @@ def tile(kernel: Kernel, target: Target) -> Kernel:
 
 def multiplied(kernel: Kernel, target: Target) -> Kernel | None:
   """A kernel that is a matrix product with a block of rows, of columns and of what is summed. None for any other."""
-  kernel, dot = product(kernel, target)
+  kernel, dot = _product(kernel, target)
   if dot is None: return None
   for i, size in zip(dot, blocks(kernel, *dot, target)): kernel = tile_axis(kernel, kernel.axis(i), size)
   return kernel
@@ -58,7 +58,7 @@ def blocks(kernel: Kernel, m: int, n: int, k: int, target: Target) -> tuple[int,
   """Rows and columns of a product that a program makes, and how much it sums at a time, by ``product_seconds``."""
   found = product_of(kernel)
   sides = found.stored if found is not None else ()
-  work = Work.of(kernel, m, n, sides)
+  work = ProductWork.of(kernel, m, n, sides)
   return best_blocks(work, target)[1]
 
 
@@ -89,13 +89,13 @@ def persistent(kernel: Kernel, target: Target) -> Kernel:
   if found is None or any(u.dtype.itemsize > HALF for u in toposort(found.sides) if u.op is Ops.LOAD): return kernel
   # a short sum is over before the pipeline is full: several programs a core, each at another point, use the core better
   if prod(a.count for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound) < PIPELINE: return kernel
-  accesses = profile(kernel).accesses
+  accesses = access_profile(kernel).accesses
   tiles = {a.id: a.count for a in kernel.of_kind(AxisKind.TILE)}
   if any(None in x.steps.values() for x in accesses): return kernel   # no descriptor has it
   sizes = {a.id: a.count for a in kernel.axes}
   # rows that begin anywhere have no descriptor; a store by addresses takes the registers that the next block is multiplied in
-  if any(vector(x, fastest(x, sizes)) < LINE for x in accesses if len(x.axes & tiles.keys()) > 1): return kernel
-  if max(prod(tiles.get(i, 1) for i in x.axes) for x in accesses if x.write) <= LARGE: return kernel
+  if any(vector(x, fastest_axis(x, sizes)) < VECTOR_BYTES for x in accesses if len(x.axes & tiles.keys()) > 1): return kernel
+  if max(prod(tiles.get(i, 1) for i in x.axes) for x in accesses if x.write) <= LARGE_BLOCK_ELEMENTS: return kernel
   # what goes through shared memory on its way to or from a descriptor must leave room for the pipeline
   size = [(prod(tiles.get(i, 1) for i in x.axes) * x.itemsize, bool(x.axes & kernel.bound)) for x in accesses]
   staged, pipeline = max(n for n, summed in size if not summed), STAGES * sum(n for n, summed in size if summed)
@@ -119,14 +119,14 @@ def streamed(kernel: Kernel, target: Target) -> Kernel:
   roles = Roles(kernel)
   model = Streams(roles, target)
   found = [(model.seconds(c.tiles, c.copied, 0, c.rows), c) for c in choices(roles, target)]
-  most = GAIN * min([seconds for seconds, _ in found], default=0.0)
-  good = [c for seconds, c in found if seconds <= most] or [Choice({}, (), NO_COPIES)]
+  most = _GAIN * min([seconds for seconds, _ in found], default=0.0)
+  good = [c for seconds, c in found if seconds <= most] or [_Choice({}, (), NO_COPIES)]
   best = min(good, key=lambda c: (c.loops(roles), len(c.copied), prod(c.rows.values()), c.size))
   # not of loops, which wait for loads: many warps hide that
   whole = [c for seconds, c in found if seconds <= NEARLY * most and not c.loops(roles)]
   others = [(model.seconds(c.tiles, c.copied, n, c.rows), c, n) for c in whole for n in Warps.tried]
   fewest, other, warps = min(others, key=lambda t: t[0], default=(math.inf, best, 0))
-  if fewest * GAIN < WORTH * most: best = other
+  if fewest * _GAIN < _WORTH * most: best = other
   else: warps = 0
   for i in best.copied: kernel = Unroll(i, kernel.axis(i).count).apply(kernel)
   for i, n in best.rows.items(): kernel = (Upcast if kernel.axis(i).count % n == 0 else UpcastInwards)(i, n).apply(kernel)
@@ -146,7 +146,7 @@ def in_a_line(kernel: Kernel) -> Kernel:
   if len(ids) < 2: return kernel
   strided = [x.steps for x in roles.accesses if not x.write and x.linear and 1 < abs(x.steps.get(ids[-1]) or 0) <= STRIDE]
   for i, j in zip(ids[-2::-1], ids[:0:-1]):
-    stores = [x.steps for x in profile(kernel).accesses if x.write]
+    stores = [x.steps for x in access_profile(kernel).accesses if x.write]
     if not strided or not all(s.get(i) for s in strided): break
     if any(s.get(j) != 1 or s.get(i) != kernel.axis(j).count for s in stores): break
     kernel = flat(Fuse(i, j).apply(kernel))
@@ -154,7 +154,7 @@ def in_a_line(kernel: Kernel) -> Kernel:
 
 
 @dataclass(frozen=True)
-class Choice:
+class _Choice:
   """Sizes of blocks along some axes, reduced axes that are written out, and so many steps of another."""
   tiles: dict[int, int]
   copied: tuple[int, ...]
@@ -170,14 +170,14 @@ class Choice:
     return any(a.count > self.tiles.get(a.id, 1) for a in roles.bound if a.id not in self.copied)
 
 
-def choices(roles: Roles, target: Target) -> Iterator[Choice]:
+def choices(roles: Roles, target: Target) -> Iterator[_Choice]:
   """Blocks to choose from: along the axes that memory goes along, and one more that is reduced and one that is not; others are
   added where these are all of a block."""
   room = target.row if roles.bound else 2 * target.block   # without a loop
   each = prod(a.count for a in (*roles.free, *roles.bound)) // target.cores
   least = min(target.mapped, max(LEAST_BLOCK, power_of_two(each)))
   windows = [a for a in roles.bound if 1 < a.count <= WINDOW]
-  short = windows and len(windows) == len(roles.bound) and prod(a.count for a in windows) <= COPIES
+  short = windows and len(windows) == len(roles.bound) and prod(a.count for a in windows) <= WINDOWS
   ways: list[tuple[list[Axis], Mapping[int, int]]] = [([], NO_COPIES)]
   if short: ways += [(windows, NO_COPIES), *[(windows, {i: n}) for i, n in shared_rows(roles, windows)]]
   for copied, rows in ways:
@@ -185,7 +185,7 @@ def choices(roles: Roles, target: Target) -> Iterator[Choice]:
     keys = key_axes(roles, left)
     others = [a for a in roles.kernel.axes[::-1] if a in left and a not in keys]
     for tiles in sized_blocks(keys, roles, room, least):
-      yield from [Choice(t, tuple([a.id for a in copied]), rows) for t in filled(tiles, keys, others, target)]
+      yield from [_Choice(t, tuple([a.id for a in copied]), rows) for t in filled(tiles, keys, others, target)]
 
 
 def shared_rows(roles: Roles, windows: list[Axis]) -> Iterator[tuple[int, int]]:
@@ -194,7 +194,7 @@ def shared_rows(roles: Roles, windows: list[Axis]) -> Iterator[tuple[int, int]]:
   each = prod(a.count for a in windows)
   for a in roles.free:
     if a.id in roles.along: continue
-    for n in ROWS:
+    for n in _ROWS:
       if n > a.count or n * each > STATEMENTS: break
       reads = [[(x.steps.get(i) or 0, m) for i, m in ((a.id, n), *[(w.id, w.count) for w in windows])]
                for x in roles.accesses if not x.write and x.steps.get(a.id)]
@@ -216,7 +216,7 @@ def sized_blocks(keys: list[Axis], roles: Roles, room: int, least: int) -> Itera
   found: list[tuple[dict[int, int], int]] = [({}, 1)]
   for a in keys:
     most, along = power_of_two(a.count), a.id in roles.along
-    exponents = range(min(ALONG, most.bit_length()), LARGEST, 1) if along else range(0, LARGEST, NEAR)
+    exponents = range(min(ALONG, most.bit_length()), LARGEST, 1) if along else range(0, LARGEST, NEAR_POWER)
     steps = [n for e in exponents if (n := 1 << e) < most]
     found = [({**tiles, a.id: n}, size * n) for tiles, size in found for n in (most, *steps[::-1]) if size * n <= room]
   for tiles, size in found:
@@ -242,31 +242,31 @@ def filled(tiles: dict[int, int], keys: list[Axis], others: list[Axis], target: 
 def is_product(kernel: Kernel) -> bool:
   """Whether a kernel with TILE axes has a block of rows, one of columns and one of what is summed."""
   roles = Roles(kernel)
-  blocks = [a for a in kernel.of_kind(AxisKind.TILE) if a.count >= LEAST_DOT]
+  blocks = [a for a in kernel.of_kind(AxisKind.TILE) if a.count >= _LEAST_DOT]
   return all(roles.of(role, blocks) for role in (Role.ROW, Role.COLUMN, Role.CONTRACTED))
 
 
-def product(kernel: Kernel, target: Target) -> tuple[Kernel, tuple[int, int, int] | None]:
+def _product(kernel: Kernel, target: Target) -> tuple[Kernel, tuple[int, int, int] | None]:
   """The axes (m, n, k) of a kernel that is a matrix product large enough for ``tl.dot``; others stay programs. Of several axes of
   one role (a convolution has them) one is made."""
   roles = Roles(kernel)
   among = [a for a in kernel.axes if a.kind is AxisKind.GRID or a.id in kernel.bound]
   axes = [roles.of(role, among) for role in (Role.ROW, Role.COLUMN, Role.CONTRACTED)]
   found = roles.product
-  if found is None or any(prod(kernel.axis(i).count for i in ids) < LEAST_DOT for ids in axes): return kernel, None
+  if found is None or any(prod(kernel.axis(i).count for i in ids) < _LEAST_DOT for ids in axes): return kernel, None
   if found.reduce.dtype.itemsize > 4 and not target.double_dots: return kernel, None
   chosen = []
   for at, ids in enumerate(axes):
     sides = found.sides if at > 1 else found.sides[at:at + 1]
     nodes = set(toposort(sides))
-    kernel, i = joined(kernel, ids, [x for x in roles.accesses if x.node in nodes], roles.accesses)
+    kernel, i = _joined(kernel, ids, [x for x in roles.accesses if x.node in nodes], roles.accesses)
     chosen.append(i)
-  stores = [x for x in profile(kernel).accesses if x.write]
-  if contiguous(chosen[0], stores): chosen[:2] = chosen[1::-1]   # columns lie side by side in the result
+  stores = [x for x in access_profile(kernel).accesses if x.write]
+  if any_contiguous(chosen[0], stores): chosen[:2] = chosen[1::-1]   # columns lie side by side in the result
   return kernel, (chosen[0], chosen[1], chosen[2])
 
 
-def joined(kernel: Kernel, ids: list[int], side: list[MemoryAccess], every: list[MemoryAccess]) -> tuple[Kernel, int]:
+def _joined(kernel: Kernel, ids: list[int], side: list[MemoryAccess], every: list[MemoryAccess]) -> tuple[Kernel, int]:
   """All of some axes made one, in the order in which they move through memory (that of a factor, or else any); its number. So a
   block of an image's rows has as many as any other, and one loop goes through all that is summed, which the target's compiler
   makes a pipeline of."""

@@ -14,7 +14,7 @@ from ..ir.uop import BinaryOps, Ops, UOp
 from ..kernel import Axis
 from .derivation import LEVELS, Derivation, NoArrangement, straight, sum_of, terms_of
 
-NAMES = [name for name, _ in LEVELS]
+_NAMES = [name for name, _ in LEVELS]
 
 
 class Fused(NamedTuple):
@@ -53,7 +53,7 @@ def by_digits(axes: Sequence[Axis], shape: Sequence[Dim], index: Sequence[UOp], 
     now[first:first + 1] = f.digits
     now = [a for a in now if a not in f.parts]
   d = straight(now, shape, at, gate)
-  for f in found: flatten(d, f)
+  for f in found: _flatten(d, f)
   rank = {a: n for n, a in enumerate(axes)}
   for level, own in enumerate(d.axes):
     order = sorted(range(len(own)), key=lambda i: rank[own[i]])
@@ -112,7 +112,7 @@ def in_digits(i: UOp, f: Fused) -> UOp:
   return i
 
 
-def flatten(d: Derivation, f: Fused) -> None:
+def _flatten(d: Derivation, f: Fused) -> None:
   """Make one dimension of the digits, and tiles of this one where it is several axes, each part in the level of its kind."""
   level = next((n for n, axes in enumerate(d.axes) if f.digits[0] in axes), None)
   if level is None: raise NoArrangement   # the access sees too little of it
@@ -128,7 +128,7 @@ def flatten(d: Derivation, f: Fused) -> None:
     if name == d.names[level]: raise NoArrangement   # two parts of one level
     into(d, level, {outer: below}, inner)
     level += 1
-    while level < len(d.names) and NAMES.index(d.names[level]) < NAMES.index(name):   # past the level of other axes
+    while level < len(d.names) and _NAMES.index(d.names[level]) < _NAMES.index(name):   # past the level of other axes
       d.axes[level:level + 2] = [(inner, *d.axes[level + 1])]
       d.arr = d.arr.ravel(2, level)
       into(d, level, {inner: -1}, inner)

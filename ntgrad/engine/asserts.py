@@ -21,7 +21,7 @@ from ntgrad.codegen.ir.errors import DeviceAssertError, NtgradError
 from .buffer import Buffer, Storage
 from .device import waited
 
-WORD = 1 << 32
+WORD_VALUES = 1 << 32   # one more than the greatest number of 32 bits
 
 
 class Check(NamedTuple):
@@ -34,9 +34,9 @@ class Check(NamedTuple):
 
   def said(self, note: int) -> str:
     """The sentence for what was noted."""
-    number, low = divmod(note, WORD)
+    number, low = divmod(note, WORD_VALUES)
     at = f"({', '.join(['?'] * len(self.shape))})"   # more elements than fit the number
-    if math.prod(self.shape) < WORD // 2: at = str(tuple(int(i) for i in np.unravel_index(number - 1, self.shape)))
+    if math.prod(self.shape) < WORD_VALUES // 2: at = str(tuple(int(i) for i in np.unravel_index(number - 1, self.shape)))
     value, = struct.unpack("<f" if self.kind == "f" else "<i", struct.pack("<I", low))
     return self.text.format(value=f"{value:.7g}" if self.kind == "f" else value, element=at)
 

@@ -19,13 +19,13 @@ from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, pro
 from ntgrad.graph import nodes as graph, origins
 from ntgrad.graph.alias import Alias
 
-from .asserts import WORD, Check, Checks, make_checks
+from .asserts import WORD_VALUES, Check, Checks, make_checks
 from .device import default_device
 
 Interval = tuple[int, int]
 _DEEP = 48             # nodes beneath each other that are looked at
 _ONE = 16384           # elements of an index that one program looks through; of more each of PARTS takes its share
-PARTS = 64
+CHECK_PROGRAMS = 64             # programs that look through a long index
 _SITES = 4             # calls with one index that are named
 
 
@@ -56,10 +56,10 @@ def within(u: UOp, low: int, end: int, name: str, of: str, device: str | None, i
   ``{value}`` for the index. Raises IndexOutOfRangeError for a number that is outside.
   """
   if not prod(u.shape) or not checks_indices(u.device or device): return u
-  lo, hi = bounds(u)
+  lo, hi = value_bounds(u)
   if low <= lo and hi < end or lo == hi == ignore: return u
   if graph.const_value(u) is not None:
-    raise outside(name, said.format(value=lo) if said else f"index {lo} is outside {of}")
+    raise index_error(name, said.format(value=lo) if said else f"index {lo} is outside {of}")
   mark = ("index", low, end, ignore, None if u.device else device)
   out = graph.make(Ops.DETACH, u.dtype, (u,), mark, u.shape, u.device or device)
   name, place = origins.called(name)
@@ -68,7 +68,7 @@ def within(u: UOp, low: int, end: int, name: str, of: str, device: str | None, i
   return out
 
 
-def outside(name: str, what: str) -> IndexOutOfRangeError:
+def index_error(name: str, what: str) -> IndexOutOfRangeError:
   """The error for an index that is known now, of what the user called."""
   return IndexOutOfRangeError(f"{origins.called(name)[0]}: {what}")
 
@@ -116,7 +116,7 @@ def notes(u: UOp, parts: int) -> UOp:
   least = graph.const(dtypes.min(dtypes.int32), dtypes.int32, bad.shape)
   value = graph.reduce(BinaryOps.MAX, graph.where(there, index, least), (1,))
   word = graph.cast(graph.cast(value, dtypes.uint32), dtypes.int64)
-  note = graph.add(graph.mul(graph.cast(last, dtypes.int64), WORD), word)
+  note = graph.add(graph.mul(graph.cast(last, dtypes.int64), WORD_VALUES), word)
   none = graph.eq(last, 0)
   return graph.reshape(graph.where(none, 0, note), (parts,))
 
@@ -135,7 +135,7 @@ def checks_of(u: UOp) -> Checks:
     at, of = ", ".join(places), " and ".join(ofs).replace("{", "{{").replace("}", "}}")
     text = f"index {{value}} is outside {of} ({at}); last at {{element}} of the index, of shape {u.shape}"
     if sites[-1].said: text = f"{sites[-1].said} ({at})"
-    each = 1 if prod(u.shape) <= _ONE else PARTS
+    each = 1 if prod(u.shape) <= _ONE else CHECK_PROGRAMS
     kind = "f" if sites[-1].float else "i"
     found, memory = make_checks(", ".join(names), device, (Check(text, u.shape, kind, sites[-1].error),), each)
     found.owner = Alias(memory.node)
@@ -156,7 +156,7 @@ def look_through(marked: Sequence[UOp], checked: dict[UOp, Checks]) -> list[Alia
 
 
 # ---- bounds
-def bounds(u: UOp, memory: bool = True) -> Interval:
+def value_bounds(u: UOp, memory: bool = True) -> Interval:
   """The least and greatest that an int of the graph can be, as far as its nodes tell, and, with ``memory``, what lies in memory
   now; else what the dtype holds. What lies more than ``_DEEP`` nodes back is taken for anything that its dtype holds."""
   known: dict[UOp, Interval] = {}
@@ -177,11 +177,11 @@ def bounds(u: UOp, memory: bool = True) -> Interval:
 def _held(u: UOp) -> Interval:
   """What a dtype holds; of floats, more than any int."""
   if u.dtype.kind == "b": return 0, 1
-  return (int(dtypes.min(u.dtype)), int(dtypes.max(u.dtype))) if u.dtype.kind in "iu" else (-WORD ** 2, WORD ** 2)
+  return (int(dtypes.min(u.dtype)), int(dtypes.max(u.dtype))) if u.dtype.kind in "iu" else (-WORD_VALUES ** 2, WORD_VALUES ** 2)
 
 
 def _bounds(u: UOp, of: Callable[[UOp], Interval]) -> Interval | None:
-  """What ``bounds`` says of a node, given what it says of others."""
+  """What ``value_bounds`` says of a node, given what it says of others."""
   if u.op is Ops.CONST: return int(u.arg), int(u.arg)
   if u.op is Ops.BUFFER: return u.arg.between[1:] if u.arg.between is not None and u.arg.between[0] == u.arg.version else None
   if u.op is Ops.IOTA: return 0, max(u.arg - 1, 0)
@@ -253,4 +253,4 @@ def known_class(name: str, u: UOp, n: int, ignore: int | None = None) -> None:
 
 def no_class(name: str, v: Any, n: int) -> IndexOutOfRangeError:
   """The error for a number that is none of n classes."""
-  return outside(name, f"class {v} of {n}; classes go from 0 to {n - 1}")
+  return index_error(name, f"class {v} of {n}; classes go from 0 to {n - 1}")

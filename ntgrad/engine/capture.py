@@ -14,12 +14,12 @@ from ntgrad.backends.base import Device
 from ntgrad.codegen.ir.errors import CaptureError
 from ntgrad.codegen.ir.uop import Ops, UOp, toposort
 from ntgrad.graph import alias
-from ntgrad.graph.alias import Alias, live_aliases, onto as seen_through, values
-from ntgrad.graph.variable import Bound
+from ntgrad.graph.alias import Alias, apply_view as seen_through, live_aliases, values
+from ntgrad.graph.variable import BoundInt
 
 from . import realize as engine
-from .buffer import Buffer, Storage, watchers
-from .sized_capture import At, Outline, at, outline, plain
+from .buffer import Buffer, Storage, transfer_watchers
+from .sized_capture import At, Outline, launches_at, outline, plain_ints
 
 
 @dataclass(frozen=True)
@@ -56,16 +56,16 @@ class Watch:
     self.writes: dict[ref[Alias], UOp | None] = {}   # what was written, and its value before
 
   def __enter__(self) -> Any:
-    watchers.append(self)
-    alias.watchers.append(self.written)
+    transfer_watchers.append(self)
+    alias.write_watchers.append(self.written)
     return self
   def __exit__(self, *_: object) -> None: self.leave()
 
   def leave(self) -> None:
     """See nothing any more. An interrupt may come before ``__exit__`` does anything, so whoever enters leaves in a ``finally``
     too."""
-    if self in watchers: watchers.remove(self)
-    if self.written in alias.watchers: alias.watchers.remove(self.written)
+    if self in transfer_watchers: transfer_watchers.remove(self)
+    if self.written in alias.write_watchers: alias.write_watchers.remove(self.written)
 
   def written(self, a: Alias) -> None:
     """A tensor is about to be written."""
@@ -75,7 +75,7 @@ class Watch:
     """Take back writes that have not been performed."""
     for r, node in self.writes.items():
       if node is None or (a := r()) is None or not (a.pending or a.memory is None): continue
-      if any([u.op is Ops.BUFFER and u.arg.stale for u in engine.walk((node,))]): continue   # a part of it was performed
+      if any([u.op is Ops.BUFFER and u.arg.stale for u in engine.walk_nodes((node,))]): continue   # a part of it was performed
       a.write(node, "a call that was refused")
 
   @property
@@ -136,7 +136,7 @@ class Recorder(Watch):
       if s.serial not in self.storages:
         nbytes = b.nbytes
         self.storages[s.serial] = ref(s)
-        if type(nbytes) is not Bound or nbytes != s.nbytes: nbytes = s.nbytes
+        if type(nbytes) is not BoundInt or nbytes != s.nbytes: nbytes = s.nbytes
         self.sizes[s.serial] = s.device, nbytes, f"{b.shape} {b.dtype}"
     self.refuse(step, buffers)
     serials = tuple([b.storage.serial for b in buffers])
@@ -156,7 +156,7 @@ class Recorder(Watch):
   def at(self, outputs: Sequence[Output], rng: Sequence[Buffer]) -> At:
     """The numbers of what was recorded, as they are."""
     numbers = outline(self.launches, self.sizes, lambda k: None, outputs, self.counts(rng), ()).numbers
-    return at(self.launches, self.sizes, outputs, plain(numbers), False)
+    return launches_at(self.launches, self.sizes, outputs, plain_ints(numbers), False)
 
   def refuse(self, step: engine.Step, buffers: Sequence[Buffer]) -> None:
     """Raises Shared for a launch that reaches an argument's memory otherwise than through the argument."""
@@ -209,7 +209,7 @@ def refuse_recording(what: str) -> None:
       raise CaptureError(f"jit {r.name}: {what}, which a replay does not repeat; call it outside of the captured function")
 
 
-base_of, moved, onto = engine.base_of, engine.moved, engine.onto
+base_of, moved, onto = engine.base_of, engine.moves_from_base, engine.apply_moves
 
 
 def storage_of(a: Alias) -> Storage | None:
@@ -266,11 +266,11 @@ class _Apart:
     self.alias, self.node, self.seen = ref(a), a.node, [(ref(t), t._node) for t in a.seen()]
     a.renew()
     self.own = a.node
-    engine.outside[a.node] = self.alias
+    engine.values_before_call[a.node] = self.alias
 
   def undo(self) -> None:
     """Give the value its node back, unless it was computed or written."""
-    engine.outside.pop(self.own, None)
+    engine.values_before_call.pop(self.own, None)
     a = self.alias()
     if a is None or a.node is not self.own: return
     a.node = self.node
@@ -291,5 +291,5 @@ class Output:
     """The tensor that the recording itself gives; the memory is its own from now on."""
     assert self.buffer is not None
     b, self.buffer = self.buffer, None
-    if any([type(n) is Bound for n in b.shape]): b = Buffer(b.device, plain(b.shape), b.dtype, b.storage)
-    return self.kind._from_node(onto(b.node, plain(self.movement)))
+    if any([type(n) is BoundInt for n in b.shape]): b = Buffer(b.device, plain_ints(b.shape), b.dtype, b.storage)
+    return self.kind._from_node(onto(b.node, plain_ints(self.movement)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Mapping, Protocol
 
-from ntgrad.codegen.explain.scheduler_form import aligned, inlined, numbered, without_tiles
+from ntgrad.codegen.explain.scheduler_form import inlined, with_aligns, with_numbered_sorts, without_tiles
 from ntgrad.codegen.ir.errors import MissingFileError, NtgradError, OverrideError
 from ntgrad.codegen.ir.paths import usable
 from ntgrad.codegen.kernel import Kernel
@@ -16,7 +16,7 @@ from ntgrad.codegen.opts import Opt
 _texts = itertools.count()
 
 
-class TileKernel(Protocol):
+class TileKernelLike(Protocol):
   """What is asked of a kernel that ``ntgrad.tile.make`` made: a file imports the tile language itself."""
   @property
   def name(self) -> str: ...
@@ -27,7 +27,7 @@ class TileKernel(Protocol):
 @dataclass(frozen=True)
 class Exported:
   """A kernel of the tile language that stands for the scheduler's kernel of a ``key``."""
-  kernel: TileKernel
+  kernel: TileKernelLike
   key: str
   opts: tuple[tuple[Opt, ...], ...] | None   # of each part; None: to be chosen
   aligns: tuple[int, ...]   # of parameters that are parts of a memory; () where none is
@@ -37,7 +37,7 @@ class Exported:
 
   def tiled(self) -> Kernel:
     """The index form with the file's tiles."""
-    return aligned(inlined(self.kernel.index_form()), self.aligns)
+    return with_aligns(inlined(self.kernel.index_form()), self.aligns)
 
   def form(self) -> Kernel:
     """The index form without tiles, as the scheduler makes it, before its Opts; statements that have an order stay as they
@@ -50,7 +50,7 @@ class Exported:
       have = ", ".join(map(str, kernel.axes))
       raise OverrideError(f"{self.file}: AXES is {self.axes}, and the axes are {have}; without it, and with "
                           "OPTS = None (Opts have numbers of axes), they stay in this order")
-    return numbered(kernel.with_(axes=tuple(kernel.axes[i] for i in self.axes.values())), tuple(self.axes))
+    return with_numbered_sorts(kernel.with_(axes=tuple(kernel.axes[i] for i in self.axes.values())), tuple(self.axes))
 
 
 def read(text: str, file: str = "") -> Exported:
@@ -62,10 +62,10 @@ def read(text: str, file: str = "") -> Exported:
   try: exec(compile(text, name, "exec"), space)  # noqa: S102 (a person's own file)
   except NtgradError: raise
   except Exception as e: raise OverrideError(f"{name}: {type(e).__name__}: {e}") from e
-  return taken(space, name)
+  return _taken(space, name)
 
 
-def taken(space: Mapping[str, Any], name: str) -> Exported:
+def _taken(space: Mapping[str, Any], name: str) -> Exported:
   """What a module that was run says of its kernel."""
   kernel: Any = space.get("kernel")
   key = space.get("KEY")

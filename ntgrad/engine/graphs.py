@@ -8,25 +8,26 @@ from ntgrad.backends.base import Device, Node
 
 from . import memory
 
-At = Union[Callable[[Any], Any], None]
-Sizes = tuple[int, ...]
+_At = Union[Callable[[Any], Any], None]
+_Sizes = tuple[int, ...]
 
 
 class Launched:
   """A program or a copy, its arguments, and the numbers of its run-time sizes."""
   __slots__ = ("program", "args", "sizes")
 
-  def __init__(self, program: Any, args: list[Any], sizes: Sizes = ()): self.program, self.args, self.sizes = program, args, sizes
+  def __init__(self, program: Any, args: list[Any], sizes: _Sizes = ()):
+    self.program, self.args, self.sizes = program, args, sizes
 
 
 class Slot:
-  """An allocation that is another one at every replay, and the arguments that it is, or that (``At``) are a part of it."""
+  """An allocation that is another one at every replay, and the arguments that it is, or that (``_At``) are a part of it."""
   __slots__ = ("raw", "args", "nodes")
 
   def __init__(self) -> None:
     self.raw: Any = None
-    self.args: list[tuple[list[Any], int, At]] = []
-    self.nodes: list[tuple[Callable[[int, int, Any], None], int, int, At]] = []   # how to change a graph, launch, argument
+    self.args: list[tuple[list[Any], int, _At]] = []
+    self.nodes: list[tuple[Callable[[int, int, Any], None], int, int, _At]] = []   # how to change a graph, launch, argument
 
   def fill(self, raw: Any) -> None:
     """Make the arguments that allocation."""
@@ -44,8 +45,8 @@ def one_by_one(steps: Sequence[Launched]) -> Callable[[], None]:
   return launch
 
 
-def calls(steps: Sequence[Launched], devices: Sequence[Device | None], accesses: Sequence[memory.Access],
-          slots: Iterable[Slot]) -> tuple[list[Callable[[], None]], dict[int, Callable[[Sizes], None]]]:
+def calls(steps: Sequence[Launched], devices: Sequence[Device | None], accesses: Sequence[memory.MemoryUse],
+          slots: Iterable[Slot]) -> tuple[list[Callable[[], None]], dict[int, Callable[[_Sizes], None]]]:
   """What launches all steps, in their order: one call for each run of kernels on a device that makes a graph of it; and for each
   step that is in a graph what gives it other sizes there.
 
@@ -55,7 +56,7 @@ def calls(steps: Sequence[Launched], devices: Sequence[Device | None], accesses:
   out: list[Callable[[], None]] = []
   single: list[Launched] = []
   places: dict[int, tuple[Any, int]] = {}   # a step's arguments, by identity → its graph, and which launch of it
-  resize: dict[int, Callable[[Sizes], None]] = {}
+  resize: dict[int, Callable[[_Sizes], None]] = {}
   for start, end in runs(devices):
     device = devices[start]
     graph = None

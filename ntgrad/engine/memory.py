@@ -7,7 +7,7 @@ from heapq import heapify, heappop, heappush
 from itertools import accumulate
 from typing import Hashable, Mapping, Sequence
 
-ALIGN = 512   # bytes; the strictest device asks that much of a piece of a buffer
+PIECE_ALIGN_BYTES = 512   # bytes; the strictest device asks that much of a piece of a buffer
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ def arrange(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
   """An offset for each buffer, and the bytes that all of them take. Buffers that overlap in time do not overlap in memory.
 
   Largest first, each into the smallest gap that holds it between those placed before that live at the same time; every offset is
-  a multiple of ``ALIGN``.
+  a multiple of ``PIECE_ALIGN_BYTES``.
   """
   offsets = [0] * len(lifetimes)
   taken = _Taken(lifetimes)
@@ -94,7 +94,7 @@ class _Taken:
     return sorted({pair for r in found for pair in zip(r.starts, r.stops)})
 
 
-def least(lifetimes: Sequence[Lifetime]) -> int:
+def least_peak_bytes(lifetimes: Sequence[Lifetime]) -> int:
   """The most bytes that are needed at one step: no arrangement takes fewer."""
   change: dict[int, int] = {}
   for x in lifetimes:
@@ -104,18 +104,18 @@ def least(lifetimes: Sequence[Lifetime]) -> int:
 
 
 def rounded(nbytes: int) -> int:
-  """The next multiple of ``ALIGN``."""
-  return -(-max(nbytes, 1) // ALIGN) * ALIGN
+  """The next multiple of ``PIECE_ALIGN_BYTES``."""
+  return -(-max(nbytes, 1) // PIECE_ALIGN_BYTES) * PIECE_ALIGN_BYTES
 
 
 @dataclass(frozen=True)
-class Access:
+class MemoryUse:
   """What one step touches: all its buffers, and those among them that it writes."""
   buffers: tuple[Hashable, ...]
   writes: tuple[Hashable, ...]
 
 
-def order(steps: Sequence[Access], sizes: Mapping[Hashable, int]) -> list[int]:
+def order(steps: Sequence[MemoryUse], sizes: Mapping[Hashable, int]) -> list[int]:
   """The steps in an order with a low peak: as given, or always the step that leaves least allocated (weight gradients before the
   next layer's).
 
@@ -159,7 +159,7 @@ def order(steps: Sequence[Access], sizes: Mapping[Hashable, int]) -> list[int]:
   return min(list(range(len(steps))), out, key=lambda o: peak([steps[i] for i in o], sizes))
 
 
-def dependencies(steps: Sequence[Access]) -> tuple[list[set[int]], list[set[int]]]:
+def dependencies(steps: Sequence[MemoryUse]) -> tuple[list[set[int]], list[set[int]]]:
   """For each step those that it must stand after, and those that must stand after it."""
   after: list[set[int]] = [set() for _ in steps]
   before: list[set[int]] = [set() for _ in steps]
@@ -178,7 +178,7 @@ def dependencies(steps: Sequence[Access]) -> tuple[list[set[int]], list[set[int]
   return after, before
 
 
-def peak(steps: Sequence[Access], sizes: Mapping[Hashable, int]) -> int:
+def peak(steps: Sequence[MemoryUse], sizes: Mapping[Hashable, int]) -> int:
   """The most bytes that are allocated at a time."""
   last = {b: i for i, s in enumerate(steps) for b in s.buffers}
   held: set[Hashable] = set()

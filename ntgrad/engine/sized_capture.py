@@ -12,10 +12,10 @@ from typing import Any, Callable, Iterator, NamedTuple, Sequence
 from ntgrad.codegen.index.sizes import dim_text, evaluator
 from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.ir.uop import UOp
-from ntgrad.graph.variable import Bound
+from ntgrad.graph.variable import BoundInt
 
 from .planner import number_buffer
-from .tracing import Trace, Values
+from .tracing import Trace, VariableValues
 
 KNOWN = 256   # values of the variables that a capture has its numbers for
 
@@ -92,10 +92,10 @@ def _flat(value: Any, numbers: list[int]) -> Any:
   return value
 
 
-def plain(value: Any) -> Any:
+def plain_ints(value: Any) -> Any:
   """Nested tuples with ints that remember nothing."""
-  if isinstance(value, tuple): return tuple([plain(v) for v in value])
-  return int(value) if type(value) is Bound else value
+  if isinstance(value, tuple): return tuple([plain_ints(v) for v in value])
+  return int(value) if type(value) is BoundInt else value
 
 
 def _filled(value: Any, numbers: Iterator[int]) -> Any:
@@ -104,7 +104,8 @@ def _filled(value: Any, numbers: Iterator[int]) -> Any:
   return next(numbers) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def at(launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[Any], numbers: Sequence[int], variants: bool) -> At:
+def launches_at(launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[Any], numbers: Sequence[int],
+                variants: bool) -> At:
   """What an outline's ``numbers`` say. Programs are the recorded ones, or, with ``variants``, those that the numbers need."""
   todo = iter(numbers)
   def take(n: int) -> tuple[int, ...]: return tuple([next(todo) for _ in range(n)])
@@ -126,7 +127,7 @@ def at(launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[Any], n
   return At(tuple(programs), tuple(given), tuple(offsets), copies, nbytes, tuple(made.values()), tuple(movements), tuple(todo))
 
 
-class Sized:
+class SizedRecording:
   """The numbers of a recording for all values of the variables of ``trace``."""
 
   def __init__(self, trace: Trace, outlined: Outline, launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[Any]):
@@ -140,9 +141,9 @@ class Sized:
     self._evaluate = evaluator(different, trace.sizes)
     self._sizes, self.guards = trace.sizes, trace.guards
     self._holds = evaluator(self.guards, trace.sizes)
-    self.first = at(*self._recorded, self._numbers, False)
+    self.first = launches_at(*self._recorded, self._numbers, False)
     self._last = self.first
-    self._found: Recent[Values, At] = Recent(KNOWN)
+    self._found: Recent[VariableValues, At] = Recent(KNOWN)
     self._found[trace.values] = self.first
     # which arguments begin at a place that depends on sizes: (launch, argument)
     todo = iter(self.exprs)
@@ -150,17 +151,17 @@ class Sized:
     for i, x in enumerate(launches):
       self.places.update([(i, j) for j, e in enumerate([next(todo) for _ in x.offsets]) if isinstance(e, UOp)])
       for _ in x.asked: next(todo)
-    def value(node: UOp, values: Values) -> int: return evaluator((node,), trace.sizes)(values)[0]
-    def number(device: str, dtype: Any, made: Any) -> Callable[[Values], Any]:
+    def value(node: UOp, values: VariableValues) -> int: return evaluator((node,), trace.sizes)(values)[0]
+    def number(device: str, dtype: Any, made: Any) -> Callable[[VariableValues], Any]:
       return lambda values: number_buffer(device, dtype, made.make(lambda node: value(node, values)))
     self.numbers = {k: number(*n) for k, n in trace.numbers.items()}
 
-  def holds(self, values: Values) -> bool:
+  def holds(self, values: VariableValues) -> bool:
     """Whether all that has to hold of values does."""
     try: return all(self._holds(values))
     except ZeroDivisionError: return False   # what is divided by is a size
 
-  def numbers_at(self, values: Values) -> tuple[int, ...]:
+  def numbers_at(self, values: VariableValues) -> tuple[int, ...]:
     """All numbers for other values."""
     out, found = list(self._numbers), self._evaluate(values)
     for i, e in self._varying: out[i] = found[e]
@@ -170,20 +171,20 @@ class Sized:
     """The bytes of memory, by serial, for the greatest values that the variables have; empty where there are none."""
     most = tuple([s.upper for s in self._sizes if s.upper is not None])
     if len(most) < len(self._sizes): return {}
-    return at(*self._recorded, self.numbers_at(most), False).nbytes
+    return launches_at(*self._recorded, self.numbers_at(most), False).nbytes
 
-  def at(self, values: Values) -> At | None:
+  def at(self, values: VariableValues) -> At | None:
     """Everything for other values; variants that they need are compiled. None where they need another recording."""
     found = self._found[values]
     if found is None:
       if not self.holds(values): return None
-      found = at(*self._recorded, self.numbers_at(values), True)
+      found = launches_at(*self._recorded, self.numbers_at(values), True)
       # most values have these in common: one tuple for all of them
       same = {k: b for k in ("programs", "offsets", "copies", "movements") if getattr(found, k) == (b := getattr(self._last, k))}
       found = self._last = self._found[values] = found._replace(**same)
     return found
 
-  def refuses(self, first: Outline, values: Values, mine: Outline) -> str:
+  def refuses(self, first: Outline, values: VariableValues, mine: Outline) -> str:
     """Why another recording, at other values, is not the same with other numbers; "" where it is."""
     why = first.differs(mine)
     if why: return why

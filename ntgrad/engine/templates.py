@@ -20,15 +20,17 @@ from ntgrad.codegen.index.view import Shape
 from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.passes.scatters import worth_sorting
-from ntgrad.graph.variable import Bound, Derived
+from ntgrad.graph.variable import BoundInt, Derived
 
 from .buffer import Buffer, Storage
 from .device import get_device
 
-MOST_SAMPLES = 8      # graphs of one skeleton that a guess is made from
-FACTORS = 64      # how many times another a size is looked at for
-Sample = tuple[tuple[int, ...], tuple[Any, ...]]     # the sizes and the numbers of a graph
-Number = tuple[Hashable, DType, Any]              # what a node is without its number, the dtype, the number or the Buffer
+MOST_SAMPLES = 8                                  # graphs of one skeleton that a guess is made from
+FACTORS = 64                                      # how many times another a size is looked at for
+_OPEN = -1                                        # in the place of a size
+_SMALL = (0, 1)                                   # sizes that stay what they are: other rules hold for them
+Sample = tuple[tuple[int, ...], tuple[Any, ...]]  # the sizes and the numbers of a graph
+NumberNode = tuple[Hashable, DType, Any]          # what a node is without its number, the dtype, the number or the Buffer
 
 
 class Skeleton(NamedTuple):
@@ -46,12 +48,8 @@ class Skeleton(NamedTuple):
   @property
   def declared(self) -> bool:
     """Whether some of the sizes, places and numbers are made of Variables."""
-    return any([type(n) is Bound for n in self.sizes]) or any(
-      [type(n) is Derived or isinstance(n, Buffer) and type(n.offset) is Bound for n in self.numbers])
-
-
-_OPEN = -1                                # in the place of a size
-_SMALL = (0, 1)
+    return any([type(n) is BoundInt for n in self.sizes]) or any(
+      [type(n) is Derived or isinstance(n, Buffer) and type(n.offset) is BoundInt for n in self.numbers])
 
 
 def _shape(shape: Sequence[int], sizes: list[int]) -> tuple[int, ...]:
@@ -108,7 +106,7 @@ def _sorted_entries(u: UOp) -> list[int]:
   return [n] if worth_sorting(n := math.prod(sizes), get_device(device).renderer.target) else []
 
 
-def skeleton(order: Sequence[UOp], sources: Callable[[UOp], tuple[int, ...]], numbers: Mapping[int, Number]) -> Skeleton:
+def skeleton(order: Sequence[UOp], sources: Callable[[UOp], tuple[int, ...]], numbers: Mapping[int, NumberNode]) -> Skeleton:
   """A graph in topological order without its sizes, and without those of its ``numbers`` (by place in the order) that are not
   writes. ``sources`` gives the places of a node's sources."""
   key: list[Any] = []
@@ -144,7 +142,7 @@ def guess(samples: Sequence[tuple[int, ...]], dims: Sequence[bool],
   made: list[tuple[ix.Size, int]] = []
   out: list[ix.Dim] = []
   for place, n in enumerate(samples[-1]):   # Variables that people named
-    if type(n) is Bound and n.node.op is Ops.SIZE and not any(size.name == n.node.arg.name for size, _ in made):
+    if type(n) is BoundInt and n.node.op is Ops.SIZE and not any(size.name == n.node.arg.name for size, _ in made):
       lower = n.node.arg.lower if min(sizes[place] for sizes in samples) < 2 else max(n.node.arg.lower, 2)
       made.append((n.node.arg._replace(lower=lower, hint=int(n)), place))
       known[tuple([sizes[place] for sizes in samples])] = made[-1][0].node
@@ -152,7 +150,7 @@ def guess(samples: Sequence[tuple[int, ...]], dims: Sequence[bool],
   free = [name for k in range(len(samples[-1]) + len(made)) if (name := f"s{k}") not in named][::-1]
   for place, values in enumerate(zip(*samples)):
     n = values[-1]
-    if type(n) is Bound and _is_value(n, {size.name: samples[-1][p] for size, p in made[:len(named)]}):
+    if type(n) is BoundInt and _is_value(n, {size.name: samples[-1][p] for size, p in made[:len(named)]}):
       table = {size.node: named[size.name] for size in sizes_of((n.node,))}
       out.append(ix.number(substitute((n.node,), table)[0]))
       continue
@@ -170,7 +168,7 @@ def guess(samples: Sequence[tuple[int, ...]], dims: Sequence[bool],
   return tuple(out), tuple(made)
 
 
-def _is_value(n: Bound, known: Mapping[str, int]) -> bool:
+def _is_value(n: BoundInt, known: Mapping[str, int]) -> bool:
   """Whether a number is the value of its expression now: one that stayed from before is not."""
   used = sizes_of((n.node,))
   return all([s.name in known for s in used]) and evaluator((n.node,), used)([known[s.name] for s in used])[0] == int(n)
@@ -230,7 +228,7 @@ class Template:
     return values if self.given(values) == s.sizes and all(self.holds(values)) else None
 
 
-def template(order: Sequence[UOp], source: Callable[[UOp], UOp], numbers: Mapping[int, Number], samples: Sequence[Sample],
+def template(order: Sequence[UOp], source: Callable[[UOp], UOp], numbers: Mapping[int, NumberNode], samples: Sequence[Sample],
              dims: Sequence[bool], declared: bool = False) -> Template:
   """The template of graphs of one skeleton, from the last of them in ``order``; ``source`` finds what stands for a source."""
   exprs, made = guess([m[0] for m in samples], dims, declared)
@@ -284,7 +282,7 @@ def _part(begin: int, end: int, todo: Any) -> tuple[ix.Dim, ix.Dim]:
   return first, ix.plus(first, int(n)) if (n := end - begin) in _SMALL else next(todo)
 
 
-def about(t: Template) -> str:
+def template_text(t: Template) -> str:
   """What has become a size, in words: for DEBUG=1."""
   inputs = [u.arg for u in t.order if u.op is Ops.BUFFER]
   places: dict[UOp, list[str]] = {}

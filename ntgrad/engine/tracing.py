@@ -9,9 +9,9 @@ from ntgrad.codegen.index.rewrite import substitute
 from ntgrad.codegen.index.sizes import evaluator, sizes_of
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.graph import variable
-from ntgrad.graph.variable import Bound, Derived
+from ntgrad.graph.variable import BoundInt, Derived
 
-Values = tuple[int, ...]
+VariableValues = tuple[int, ...]
 # not a < b: b <= a
 _OTHERWISE = {BinaryOps.CMPLT: BinaryOps.CMPLE, BinaryOps.CMPLE: BinaryOps.CMPLT}
 _OPPOSITE = {BinaryOps.CMPEQ: BinaryOps.CMPNE, BinaryOps.CMPNE: BinaryOps.CMPEQ}
@@ -20,7 +20,7 @@ _OPPOSITE = {BinaryOps.CMPEQ: BinaryOps.CMPNE, BinaryOps.CMPNE: BinaryOps.CMPEQ}
 class Trace:
   """A recording for all values of ``sizes``, which are ``values`` in it. ``lost`` says why it is for these values alone."""
 
-  def __init__(self, sizes: Sequence[ix.Size], values: Values):
+  def __init__(self, sizes: Sequence[ix.Size], values: VariableValues):
     self.sizes, self.values = tuple(sizes), values
     self._known = dict(zip(self.sizes, values))
     self.looks: dict[variable.Looked, None] = {}             # comparisons that Python code made
@@ -31,16 +31,16 @@ class Trace:
 
   def expr(self, n: int) -> ix.Dim:
     """What an int is made of; itself where it is no value of these variables."""
-    if type(n) is not Bound: return n
+    if type(n) is not BoundInt: return n
     return n.node if self._value(n.node) == int(n) else int(n)
 
   def known(self, n: int) -> int:
     """An int that is a Bound only as a value of these variables: one that stayed from another call is not. Of sizes that were
     found equal it is made of the first."""
-    if type(n) is not Bound: return n
+    if type(n) is not BoundInt: return n
     if not isinstance(self.expr(n), UOp): return int(n)
     first = self.first()
-    return Bound.of(int(n), substitute((n.node,), first)[0]) if first else n
+    return BoundInt.of(int(n), substitute((n.node,), first)[0]) if first else n
 
   def first(self) -> dict[UOp, UOp]:
     """Sizes that must be equal to others (a comparison said so), each with the first of these."""

@@ -18,15 +18,15 @@ from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.errors import ArgumentError, NtgradError
 
-REPEATS = 5                   # launches of each candidate,
-TRIAL = 0.5                   # as far as these seconds go
-PIECES = 64                   # of a large result that are compared,
-PIECE = 65536                 # and elements of each
+REPEATS = 5                   # launches of each candidate, as far as TRIAL seconds go
+TRIAL = 0.5                   # seconds of launches of a candidate
+PIECES = 64                   # pieces of a large result that are compared
+PIECE = 65536                 # elements of a piece
 HOPELESS = 3.0                # a first launch so many times slower than the best is not repeated
 
 
 @dataclass(frozen=True)
-class Memory:
+class CandidateMemory:
   """What a candidate gets for a param: its number of bytes and dtype, memory that it may read, and whether it writes (then a
   copy)."""
   nbytes: int
@@ -38,7 +38,7 @@ class Memory:
 class Bench:
   """Measures candidates that take the same memory."""
 
-  def __init__(self, device: Device, memory: Sequence[Memory]):
+  def __init__(self, device: Device, memory: Sequence[CandidateMemory]):
     self.device, self.memory = device, memory
     self.want: list[np.ndarray] | None = None
     self.best = float("inf")
@@ -98,7 +98,7 @@ def compare(got: np.ndarray, want: np.ndarray) -> None:
   if not close.all(): raise ArgumentError(f"{(~close).sum()} of {close.size} results differ from the reference kernel's")
 
 
-def ready(programs: Sequence[Program], seconds: float, apart: bool = False) -> list[bool]:
+def compiled_in_time(programs: Sequence[Program], seconds: float, apart: bool = False) -> list[bool]:
   """Compile programs before measuring, for which a CPU must have nothing else to do; which of them are there within so many
   seconds. Errors are left until a program is measured. Worker processes help; ``apart``: only they compile, and what one is at
   when the time is over is dropped."""

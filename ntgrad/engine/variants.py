@@ -22,29 +22,29 @@ from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.opts.axes import seen_by
 
-ALIGNED = 16        # bytes that strides are multiples of, for vectors and tensor descriptors of targets with blocks,
-UNIT = 16           # and elements for others
+ALIGNED = 16        # bytes that strides are multiples of, for vectors and tensor descriptors of targets with blocks
+UNIT = 16           # elements that strides are multiples of on other targets
 PATTERNS = 4        # which sizes are multiples of what: so many combinations have variants of their own, the last for any
 # elements of a buffer, or values of axes, from which on an index may not fit 32 bits: blocks and vectors go on past the last one
 WIDE = (1 << 31) - (1 << 24)
-MORE = 16           # times the work that a variant was made for, from which on there is another; the square of it for a third ..
-LITTLE = 1 << 20    # values of all axes: work that any variant does
-LIKELY = 128        # what a variant for any sizes is chosen for, at least
+_MORE = 16           # times the work that a variant was made for, from which on there is another; the square of it for a third ..
+_LITTLE = 1 << 20    # values of all axes: work that any variant does
+LIKELY = 128         # what a variant for any sizes is chosen for, at least
 AUTOMATIC = re.compile(r"s\d+")   # a size that nobody gave a name
-Sizes = tuple[int, ...]
+_Sizes = tuple[int, ...]
 
 
-class Blocks(NamedTuple):
+class _Blocks(NamedTuple):
   """What each size would be a multiple of if all blocks were whole, and which sizes are those of loops."""
-  of: Sizes
+  of: _Sizes
   loops: tuple[int, ...] = ()
 
-  def whole(self, sizes: Sizes) -> bool:
+  def whole(self, sizes: _Sizes) -> bool:
     """Whether no block of a loop is partial."""
     return bool(self.loops) and all(sizes[i] % self.of[i] == 0 for i in self.loops)
 
 
-NO_BLOCKS = Blocks(())
+NO_BLOCKS = _Blocks(())
 
 
 class Variant(NamedTuple):
@@ -57,11 +57,11 @@ class Variant(NamedTuple):
   wide: bool
   work: int            # of what it was made for
   needs: tuple[UOp, ...] = ()   # ``fits`` as conditions
-  blocks: Blocks = NO_BLOCKS    # that it computes with
+  blocks: _Blocks = NO_BLOCKS    # that it computes with
   free: bool = False            # whether it was made for any sizes, others not fitting
 
 
-def in_units(sizes: Sequence[ix.Size], units: Sizes, taken: Sequence[ix.Size]) -> Callable[[Sequence[int]], tuple[int, ...]]:
+def in_units(sizes: Sequence[ix.Size], units: _Sizes, taken: Sequence[ix.Size]) -> Callable[[Sequence[int]], tuple[int, ...]]:
   """A function from numbers for ``sizes`` to how many ``units`` those have that are ``taken``, by their names: what a program is
   launched with. Of sizes whose multiples are known, it need not take all."""
   counted = {s.name: ix.fdiv(s.node, unit) for s, unit in zip(sizes, units)}
@@ -105,7 +105,7 @@ class Variants(Program):
     self.elements, self.stored = evaluator(tuple(extents), sizes), evaluator(tuple(stored), sizes)
     self.work = evaluator((work,), sizes)
     self.variants: list[Variant] = []
-    self.found: Recent[Sizes, tuple[Program, Sizes]] = Recent(4096)
+    self.found: Recent[_Sizes, tuple[Program, _Sizes]] = Recent(4096)
 
   @property
   def spec(self) -> ProgramSpec:
@@ -113,12 +113,12 @@ class Variants(Program):
     spec: ProgramSpec = self.variants[-1].program.spec  # type: ignore[attr-defined]
     return spec
 
-  def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: Sizes = ()) -> float | None:
+  def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: _Sizes = ()) -> float | None:
     """Launch the variant for these sizes, one for each of the kernel's ``sizes``."""
     program, given = self.found[sizes] or self.variant(sizes)
     return program(buffers, wait, given)
 
-  def variant(self, sizes: Sizes) -> tuple[Program, Sizes]:
+  def variant(self, sizes: _Sizes) -> tuple[Program, _Sizes]:
     """The program for sizes, and what it is launched with."""
     found = self.found[sizes]
     if found is None:
@@ -126,13 +126,13 @@ class Variants(Program):
       found = self.found[sizes] = v.program, v.given(sizes)
     return found
 
-  def wanted(self, sizes: Sizes) -> tuple[Sizes, bool]:
+  def wanted(self, sizes: _Sizes) -> tuple[_Sizes, bool]:
     """What is best for sizes: what each is a multiple of, and whether an index has to have 64 bits."""
     wide = max(*self.elements(sizes), *sizes) >= WIDE
     if not self.strided or self.stream and max(self.stored(sizes), default=0) < self.stream: return (1,) * len(sizes), wide
     return tuple([self.unit if i in self.strided and n % self.unit == 0 else 1 for i, n in enumerate(sizes)]), wide
 
-  def chosen(self, sizes: Sizes, units: Sizes, wide: bool, work: int) -> Variant:
+  def chosen(self, sizes: _Sizes, units: _Sizes, wide: bool, work: int) -> Variant:
     """The variant for sizes, of which ``wanted`` says ``units`` and ``wide``."""
     raise NotImplementedError
 
@@ -161,18 +161,18 @@ class SizedProgram(Variants):
     stored = [ix.times(ix.product(p.shape), p.dtype.itemsize) for p in kernel.params if p.written]
     super().__init__(kernel.sizes, extents, ix.product(values), stored, strided, unit, 0 if target.blocks else target.stream)
 
-  def chosen(self, sizes: Sizes, units: Sizes, wide: bool, work: int) -> Variant:
+  def chosen(self, sizes: _Sizes, units: _Sizes, wide: bool, work: int) -> Variant:
     """The variant for sizes; compiled where no variant fits."""
     mine = [v for v in self.variants if v.wide == wide]
-    near = nearest(mine, work)
+    near = _nearest(mine, work)
     if near is not None: units = in_blocks(sizes, units, near.blocks)
     if not self.room(units):   # what was made for other multiples
       fit = [v.units for v in mine if all(n % unit == 0 for n, unit in zip(sizes, v.units))]
       units = max(fit, key=math.prod, default=(1,) * len(sizes))
     mine = [v for v in mine if v.units == units]
-    v = nearest([v for v in mine if all(v.fits(sizes))], work)
+    v = _nearest([v for v in mine if all(v.fits(sizes))], work)
     each = [v.work for v in mine if not v.free]
-    more = work > max(max(each, default=0) * MORE ** len(each), LITTLE)
+    more = work > max(max(each, default=0) * _MORE ** len(each), _LITTLE)
     if v is not None and not more: return v
     blocks = self.blocks(sizes, units, wide)
     whole = in_blocks(sizes, units, blocks)
@@ -180,12 +180,12 @@ class SizedProgram(Variants):
     free = bool(mine) and not more and not self.target.blocks
     return self.new(sizes, whole if self.room(whole) else units, wide, blocks, free)
 
-  def room(self, units: Sizes) -> bool:
+  def room(self, units: _Sizes) -> bool:
     """Whether there are, or may be, variants for these multiples: the last that may be is for any sizes."""
     have = [v.units for v in self.variants]
     return units in have or len({*have, (1,) * len(units)}) < PATTERNS
 
-  def new(self, sizes: Sizes, units: Sizes, wide: bool, blocks: Blocks = NO_BLOCKS, free: bool = False) -> Variant:
+  def new(self, sizes: _Sizes, units: _Sizes, wide: bool, blocks: _Blocks = NO_BLOCKS, free: bool = False) -> Variant:
     """Compile a variant, its Opts chosen for these sizes; a ``free`` one may be launched with any."""
     likely = tuple([max(n, LIKELY) for n in sizes]) if free else sizes
     program, needs = self.make(self.kernel_for(likely, units, wide).with_(free=free))
@@ -198,7 +198,7 @@ class SizedProgram(Variants):
     self.variants.append(v)
     return v
 
-  def final(self, sizes: Sizes, units: Sizes, wide: bool) -> list[ix.Size]:
+  def final(self, sizes: _Sizes, units: _Sizes, wide: bool) -> list[ix.Size]:
     """What a launch gives: for each size how many units it has."""
     out = []
     for s, n, unit in zip(self.sizes, sizes, units):
@@ -209,16 +209,16 @@ class SizedProgram(Variants):
       out.append(s._replace(unit=unit, lower=lower, upper=upper, hint=n // unit, wide=wide))
     return out
 
-  def kernel_for(self, sizes: Sizes, units: Sizes, wide: bool) -> Kernel:
+  def kernel_for(self, sizes: _Sizes, units: _Sizes, wide: bool) -> Kernel:
     """The kernel with its sizes as multiples: K -> 64*(K/64)."""
     own = [s.node for s in self.final(sizes, units, wide)]
     return with_sizes(self.kernel, [ix.mul(s, unit) for s, unit in zip(own, units)])
 
-  def blocks(self, sizes: Sizes, units: Sizes, wide: bool) -> Blocks:
+  def blocks(self, sizes: _Sizes, units: _Sizes, wide: bool) -> _Blocks:
     """The blocks that the Opts for these sizes make, on a target that computes with blocks: (K + 63)//64 of them are of 64."""
     if not self.target.blocks or all(a.kind is not AxisKind.LOOP or isinstance(a.size, int) for a in self.kernel.axes):
-      return Blocks((1,) * len(sizes))
-    parts = pipeline.run(pipeline.prepare(self.kernel_for(sizes, units, wide), self.target), self.target, "opts", "opts")
+      return _Blocks((1,) * len(sizes))
+    parts = pipeline.run_passes(pipeline.prepare(self.kernel_for(sizes, units, wide), self.target), self.target, "opts", "opts")
     of, loops = {s.name: 1 for s in self.sizes}, set()
     for axis in [a for k in (parts.kernel, *[p.kernel for p in parts.all()]) for a in k.axes if isinstance(a.size, UOp)]:
       for u in toposort((axis.size,)):
@@ -229,15 +229,15 @@ class SizedProgram(Variants):
         size = terms[0][0].arg
         of[size.name] = math.lcm(of[size.name], size.unit * n)
         if axis.kind is AxisKind.LOOP: loops.add(size.name)
-    return Blocks(tuple(of.values()), tuple([i for i, name in enumerate(of) if name in loops]))
+    return _Blocks(tuple(of.values()), tuple([i for i, name in enumerate(of) if name in loops]))
 
 
-def nearest(among: Sequence[Variant], work: int) -> Variant | None:
+def _nearest(among: Sequence[Variant], work: int) -> Variant | None:
   """The variant that was made for about so much work."""
   return among[0] if len(among) == 1 else min(among, key=lambda v: abs(math.log(work / v.work)), default=None)
 
 
-def in_blocks(sizes: Sizes, units: Sizes, blocks: Blocks) -> Sizes:
+def in_blocks(sizes: _Sizes, units: _Sizes, blocks: _Blocks) -> _Sizes:
   """What sizes are multiples of, those of whole blocks where no block of a loop is partial; else ``units``."""
   if not blocks.whole(sizes): return units
   each = [math.lcm(unit, b) for unit, b in zip(units, blocks.of)]

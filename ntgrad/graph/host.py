@@ -10,13 +10,16 @@ from ntgrad.backends.memory import host_room
 from ntgrad.codegen.ir.errors import ShapeError
 from ntgrad.codegen.ir.uop import Ops, UOp
 
-MOST = 1 << 28   # elements of what is expanded, which a reshape may have to copy
+_MOST = 1 << 28    # elements of what is expanded, which a reshape may have to copy
+MAX_DIMS = 64      # as arrays of numpy have
+_MANY = 1 << 22    # lists in lists that are not counted
+_DEEP = 1000       # how deep is said
 _HOST = frozenset({Ops.DETACH, Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP})
 
 
 def _host_movement(u: UOp) -> bool:
   """Movement that numpy does for nothing, and can do: of TILE steps, windows of one element; EXPAND to what memory may hold."""
-  if u.op is Ops.EXPAND: return math.prod(u.shape) <= MOST
+  if u.op is Ops.EXPAND: return math.prod(u.shape) <= _MOST
   return u.op in _HOST or (u.op is Ops.TILE and all([w[0] == 1 for w in u.arg]))
 
 
@@ -48,9 +51,6 @@ def host_view(u: UOp) -> np.ndarray[Any, Any]:
 
 
 # ---- nested lists
-MAX_DIMS = 64      # as arrays of numpy have
-_MANY = 1 << 22    # lists in lists that are not counted
-_DEEP = 1000       # how deep is said
 
 
 def first_of(name: str, data: Any) -> Any:

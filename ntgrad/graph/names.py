@@ -4,7 +4,7 @@ Names belong to a Tensor. Its node has none, since all tensors that compute the 
 where no dimension has a name, and then nothing here is called but ``axis_of``. Else it has a name or None for each dimension.
 
 One idea carries names everywhere: an operation says where the dimensions of its tensors go, its *places*, and names go along.
-``merged`` does it where several tensors are combined, ``moved`` for movement, by a table of the graph's ops. A result of one
+``merged`` does it where several tensors are combined, ``moved_names`` for movement, by a table of the graph's ops. A result of one
 tensor that has as many dimensions has them in the same places unless the operation says something else (``Base._wrap``).
 """
 from __future__ import annotations
@@ -20,19 +20,19 @@ from ntgrad.codegen.index.view import tile_shape
 from ntgrad.codegen.ir.errors import ArgumentError, AxisError, ShapeError, shown
 from ntgrad.codegen.ir.uop import Ops
 
-from .variable import Bound
+from .variable import BoundInt
 
-Shape = tuple[int, ...]
+_Shape = tuple[int, ...]
 Names = tuple[str | None, ...]
 Places = Sequence[int | None]   # of each dimension of a tensor, which dimension of another one it is; None: of none
-Move = tuple[Ops, Any]
+_Move = tuple[Ops, Any]
 
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 _ZERO = 2 ** 61 - 1   # stands for a size of 0 where products are compared: a prime that no size has
 
 
 # ---- names that are given
-def given(name: str, names: Sequence[Any], shape: Shape) -> Names | None:
+def checked_names(name: str, names: Sequence[Any], shape: _Shape) -> Names | None:
   """Names for a tensor of a shape; None where there is none among them. Raises ShapeError for another number of them,
   ArgumentError for one that is no identifier or stands twice."""
   if len(names) != len(shape):
@@ -80,14 +80,14 @@ def axis_named(name: str, axis: str, names: Names | None) -> int:
 
 
 # ---- names that follow
-def at(names: Names | None, dims: Iterable[int | None]) -> Names | None:
+def names_at(names: Names | None, dims: Iterable[int | None]) -> Names | None:
   """The names of a result, of each of whose dimensions ``dims`` says which one of the source it is."""
   return None if names is None else _or_none(tuple([None if d is None else names[d] for d in dims]))
 
 
 def without(names: Names | None, axes: Sequence[int]) -> Names | None:
   """The names of what is left when dimensions go."""
-  return None if names is None else at(names, [d for d in range(len(names)) if d not in axes])
+  return None if names is None else names_at(names, [d for d in range(len(names)) if d not in axes])
 
 
 def merged(name: str, tensors: Sequence[Any], places: Sequence[Places], ndim: int, what: str = "tensor") -> Names | None:
@@ -115,7 +115,7 @@ def merged(name: str, tensors: Sequence[Any], places: Sequence[Places], ndim: in
   return _or_none(tuple(out))
 
 
-def aligned(name: str, tensors: Sequence[Any]) -> Names | None:
+def aligned_names(name: str, tensors: Sequence[Any]) -> Names | None:
   """The names of what tensors give that broadcast together, aligned from the last dimension. Raises ShapeError."""
   first = tensors[0]._names
   if all([t._names == first for t in tensors]): return first
@@ -153,7 +153,7 @@ def fit_aligned(name: str, tensors: Sequence[Any]) -> None:
 
 
 # ---- movement: (shape, arg) -> of each dimension of the result, which one of the source it is; and the shape of the result
-def regrouped(old: Shape, new: Shape) -> list[int | None]:
+def regrouped(old: _Shape, new: _Shape) -> list[int | None]:
   """Of each dimension of a reshape's result, which one of the source it is: those that stay as they are, between runs of
   dimensions with equal products.
 
@@ -178,7 +178,7 @@ def regrouped(old: Shape, new: Shape) -> list[int | None]:
   return out
 
 
-_MOVES: dict[Ops, Callable[[Shape, Any], tuple[Places, Shape]]] = {
+_MOVES: dict[Ops, Callable[[_Shape, Any], tuple[Places, _Shape]]] = {
   Ops.RESHAPE: lambda s, arg: (regrouped(s, arg), arg),
   Ops.PERMUTE: lambda s, arg: (arg, tuple([s[d] for d in arg])),
   Ops.EXPAND: lambda s, arg: (range(len(s)), arg),
@@ -189,30 +189,30 @@ _MOVES: dict[Ops, Callable[[Shape, Any], tuple[Places, Shape]]] = {
 }
 
 
-def moved(names: Names, shape: Shape, moves: Iterable[Move]) -> Names | None:
+def moved_names(names: Names, shape: _Shape, moves: Iterable[_Move]) -> Names | None:
   """The names after one move after the other, of a tensor of a shape."""
   out: Names | None = names
   for op, arg in moves:
     dims, shape = _MOVES[op](shape, arg)
-    out = at(out, dims)
+    out = names_at(out, dims)
   return out
 
 
 # ---- in words
 def text(t: Any) -> str:
   """A tensor's shape with its names: ``(batch 8, time 128)``; without names as Python writes it."""
-  if t._names is None: return shape_text(t.shape)
-  return f"({', '.join([size_text(s) if n is None else f'{n} {size_text(s)}' for n, s in zip(t._names, t.shape)])})"
+  if t._names is None: return shape_with_variables(t.shape)
+  return f"({', '.join([_size_text(s) if n is None else f'{n} {_size_text(s)}' for n, s in zip(t._names, t.shape)])})"
 
 
-def size_text(size: int) -> str:
+def _size_text(size: int) -> str:
   """A size, with the Variables that it is made of: ``n = 3``."""
-  return f"{text_of(size.node)} = {size:d}" if isinstance(size, Bound) else str(size)
+  return f"{text_of(size.node)} = {size:d}" if isinstance(size, BoundInt) else str(size)
 
 
-def shape_text(shape: Sequence[int]) -> str:
+def shape_with_variables(shape: Sequence[int]) -> str:
   """A shape as Python writes it, its sizes with the Variables that they are made of: ``(n = 3, 2)``."""
-  return f"({', '.join(map(size_text, shape))}{',' * (len(shape) == 1)})"
+  return f"({', '.join(map(_size_text, shape))}{',' * (len(shape) == 1)})"
 
 
 def _shapes(tensors: Sequence[Any]) -> str:

@@ -10,10 +10,10 @@ from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
 
-Body = tuple[UOp, ...]
+_Body = tuple[UOp, ...]
 
 
-def read_chosen(body: Body) -> Body:
+def read_chosen(body: _Body) -> _Body:
   """The statements of a kernel with such sums replaced by what they choose."""
   if config.noopt or not any(u.op is Ops.REDUCE for u in toposort(body)): return body
   return rewrite(body, {Ops.REDUCE: lambda old, u: _read(u)})

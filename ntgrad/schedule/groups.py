@@ -14,14 +14,14 @@ from ntgrad.codegen.ir.uop import Ops, UOp
 from .writes import Idx, made_by
 
 LEAVES = frozenset({Ops.BUFFER, Ops.CAT, Ops.ASSIGN, Ops.COPY, Ops.CONTIGUOUS, Ops.SCATTER, Ops.LAUNCH, Ops.AFTER})
-MAX_ALU = 500
-MAX_PARAMS = 60
-MAX_STORES = 16      # stores of kernels that do not need each other's values
+MAX_ALU = 500     # operations of a kernel
+MAX_PARAMS = 60   # buffers that a kernel reads and writes
+MAX_STORES = 16   # stores of kernels that do not need each other's values
 # how far searches go; all are more than one kernel holds, so that only graphs of many kernels are cut otherwise than by a full
 # search
-FAR = MAX_ALU        # nodes beneath a node that are looked at for what it reads
-WALK = 512           # kernels that another is made to wait for, directly or not, before it is taken to wait for all
-CANDIDATES = 32      # kernels, the newest, that a value might be stored by
+MOST_SEARCHED_NODES = MAX_ALU  # nodes beneath a node that are looked at for what it reads
+WALK = 512                     # kernels that another is made to wait for, directly or not, before it is taken to wait for all
+CANDIDATES = 32                # kernels, the newest, that a value might be stored by
 
 Space = tuple[tuple[int, ...], str | None]   # shape and device
 
@@ -52,7 +52,7 @@ class Group:
 
   def stands(self, idx: Idx, valid: UOp, shape: tuple[int, ...]) -> bool:
     """Whether it needs each element of a shape once, where it stands."""
-    return valid is ix.TRUE and whole(idx, shape) and {i for i, n in zip(idx, shape) if n != 1} == set(self.out)
+    return valid is ix.TRUE and index_covers(idx, shape) and {i for i, n in zip(idx, shape) if n != 1} == set(self.out)
 
   def keep_all(self) -> None:
     """Have no reduction from now on."""
@@ -62,7 +62,7 @@ class Group:
 _NO_REDUCTION = UOp(Ops.RANGE, ix.INT, (), (-1, 1))   # an axis that no value has: no reduction keeps it
 
 
-def whole(idx: Idx, shape: tuple[int, ...]) -> bool:
+def index_covers(idx: Idx, shape: tuple[int, ...]) -> bool:
   """Whether an index runs over every element of a shape once."""
   axes = [(i, n) for i, n in zip(idx, shape) if n != 1]
   return all(i.op is Ops.RANGE and i.arg[1] == n for i, n in axes) and len({i for i, _ in axes}) == len(axes)
@@ -82,7 +82,7 @@ def nearest(u: UOp) -> Iterator[UOp]:
       seen.add(s)
       if s.op in LEAVES or s.op is Ops.REDUCE_AXIS or s.op is Ops.SORT_AXIS: yield s
       elif s.src: queue.append(s)
-    if len(seen) > FAR: return
+    if len(seen) > MOST_SEARCHED_NODES: return
 
 
 class Groups:

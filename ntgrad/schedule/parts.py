@@ -16,11 +16,11 @@ from ntgrad.codegen.ir.uop import Ops, UOp, prod
 
 from .writes import Idx
 
-ALIGN = 64   # bytes: a vector register, and what every allocation begins at a multiple of
+PART_ALIGN_BYTES = 64   # bytes: a vector register, and what every allocation begins at a multiple of
 
 
 @dataclass(frozen=True)
-class Part:
+class _Part:
   """Consecutive elements of a buffer: the first one's number, ``shape``, and the least index in each dimension of the buffer, of
   which the first ``gone`` have but one index. ``align`` as a Param has it. With ``rows``, how many rows apart the elements of the
   first dimensions lie, these are one dimension of the part."""
@@ -38,7 +38,7 @@ class Part:
     return (functools.reduce(ix.add, map(ix.mul, at, self.rows)), *at[len(self.rows):]) if self.rows else at
 
 
-def parts_of(slots: Sequence[UOp], nodes: Iterable[UOp]) -> list[Part]:
+def touched_parts(slots: Sequence[UOp], nodes: Iterable[UOp]) -> list[_Part]:
   """For each buffer (its stand-in) the part that the LOADs and STOREs among ``nodes`` touch."""
   accesses: dict[UOp, list[Idx]] = {s: [] for s in slots}
   for u in nodes:
@@ -46,7 +46,7 @@ def parts_of(slots: Sequence[UOp], nodes: Iterable[UOp]) -> list[Part]:
   return [_part(s, accesses[s]) for s in slots]
 
 
-def _part(stand_in: UOp, accesses: Sequence[Idx]) -> Part:
+def _part(stand_in: UOp, accesses: Sequence[Idx]) -> _Part:
   """(10, 4, 8) of which 3, 1..2, 0..7 are touched -> (2, 8) from element 104 on."""
   shape, itemsize = tuple(stand_in.arg.shape), stand_in.dtype.itemsize
   given: int = stand_in.arg.arg.align if stand_in.arg.op is Ops.BUFFER else 0   # of a buffer that is a part itself
@@ -58,18 +58,18 @@ def _part(stand_in: UOp, accesses: Sequence[Idx]) -> Part:
     touched[d] = (lo, hi)
     if hi > lo + 1: break
   if (apart := _apart(shape, accesses)) is not None:
-    align = min(alignment(apart.offset * itemsize, itemsize), given or ALIGN)
+    align = min(alignment(apart.offset * itemsize, itemsize), given or PART_ALIGN_BYTES)
     return replace(apart, align=align)
   sizes = tuple(ix.minus(e, b) for b, e in touched)
   first = consecutive(shape, touched)
   if not isinstance(first, int): first = None
-  if not shape or first is None or sizes == shape and not given: return Part(0, shape or (1,), (ix.ZERO,) * len(shape), 0, given)
+  if not shape or first is None or sizes == shape and not given: return _Part(0, shape or (1,), (ix.ZERO,) * len(shape), 0, given)
   gone = next((d for d, n in enumerate(sizes) if n != 1), len(shape) - 1)
-  align = min(alignment(first * itemsize, itemsize), given or ALIGN)
-  return Part(first, sizes[gone:], tuple([ix.const(b) for b, _ in touched]), gone, align)
+  align = min(alignment(first * itemsize, itemsize), given or PART_ALIGN_BYTES)
+  return _Part(first, sizes[gone:], tuple([ix.const(b) for b, _ in touched]), gone, align)
 
 
-def _apart(shape: Shape, accesses: Sequence[Idx]) -> Part | None:
+def _apart(shape: Shape, accesses: Sequence[Idx]) -> _Part | None:
   """(32, 64, 8) of which 0..31, 5, 0..7 are touched -> (31*64 + 1, 8) from element 40 on, by 64*i + j. None for other parts."""
   sizes = [n for n in shape if isinstance(n, int)]
   if len(sizes) < max(len(shape), 2): return None
@@ -83,7 +83,7 @@ def _apart(shape: Shape, accesses: Sequence[Idx]) -> Part | None:
   steps = [prod(sizes[d + 1:last + 1]) for d in range(last + 1)]
   span = sum([(hi - lo - 1) * step for (lo, hi), step in zip(found, steps)]) + 1
   first = sum([lo * step for (lo, _), step in zip(found, steps)]) * prod(sizes[last + 1:])
-  return Part(first, (span, *shape[last + 1:]), tuple([ix.const(lo) for lo, _ in found]), 0, 0, tuple(steps))
+  return _Part(first, (span, *shape[last + 1:]), tuple([ix.const(lo) for lo, _ in found]), 0, 0, tuple(steps))
 
 
 def consecutive(shape: Sequence[ix.Dim], slices: Sequence[tuple[ix.Dim, ix.Dim]]) -> ix.Dim | None:
@@ -99,4 +99,4 @@ def consecutive(shape: Sequence[ix.Dim], slices: Sequence[tuple[ix.Dim, ix.Dim]]
 
 def alignment(offset: int, itemsize: int) -> int:
   """The ``align`` of a part that begins at a byte."""
-  return ALIGN if offset % ALIGN == 0 else itemsize
+  return PART_ALIGN_BYTES if offset % PART_ALIGN_BYTES == 0 else itemsize

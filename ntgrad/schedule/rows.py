@@ -13,40 +13,40 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.choose.roles import LINE, is_masked
+from ntgrad.codegen.choose.roles import VECTOR_BYTES, is_masked
 from ntgrad.codegen.index.rewrite import rewrite
 from ntgrad.codegen.index.view import Shape, strides_of
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UOp
 from ntgrad.codegen.kernel import Kernel
-from ntgrad.codegen.opts.axes import gated, where
+from ntgrad.codegen.opts.axes import or_identity, with_longer_axis
 
-from .layout import FIXED, Access, Product, accesses, buffers, products
+from .layout import FIXED, BufferAccess, Product, buffer_accesses, buffers, products
 
 if TYPE_CHECKING:
   from .lower import ScheduleItem
 
-LEAST = 16               # elements of a row that a block goes along
-LARGE = 1 << 24          # products of a sum from which on its result has such rows too, where they are as long
-LONG = 256               # as a block is wide: shorter ones are stored across their ends anyway
-ROWS = 128, 64, 32       # bytes: what rows are a multiple of where they get longer by no more than this part,
-LONGER = 1 / 16
-MOST = 1 / 8             # and to a multiple of LINE bytes by this
+LEAST = 16                # elements of a row that a block goes along
+_LARGE = 1 << 24          # products of a sum from which on its result has such rows too, where they are at least _LONG
+_LONG = 256               # elements of a row, as a block is wide: shorter ones are stored across their ends anyway
+_ROWS = 128, 64, 32       # bytes: what rows are a multiple of where they get longer by no more than LONGER
+LONGER = 1 / 16           # of a row: how much longer it gets to be a multiple of _ROWS, at most
+_MOST = 1 / 8             # of a row: how much longer it gets to be a multiple of LINE bytes, at most
 
 
 def padded(n: int, itemsize: int) -> int:
   """The elements of rows of ``n`` with padding behind; ``n`` where they are well as they are, or would get much longer."""
   def up(size: int) -> int: return -(-n * itemsize // size) * size // itemsize
-  if n * itemsize % LINE == 0 or n < LEAST: return n
-  return next((up(size) for size in ROWS if up(size) <= n * (1 + LONGER)), up(LINE) if up(LINE) <= n * (1 + MOST) else n)
+  if n * itemsize % VECTOR_BYTES == 0 or n < LEAST: return n
+  return next((up(size) for size in _ROWS if up(size) <= n * (1 + LONGER)), up(VECTOR_BYTES) if up(VECTOR_BYTES) <= n * (1 + _MOST) else n)
 
 
-def aligned(shape: Shape, place: int, itemsize: int, align: int) -> int:
+def vector_bytes(shape: Shape, place: int, itemsize: int, align: int) -> int:
   """The bytes of a buffer, up to LINE, that one thread can read at a time along a dimension, whichever row they are of: its
   memory begins at a multiple of ``align`` bytes (0: of many). Those of one element where other elements lie between."""
   strides = list(map(ix.count, strides_of(shape)))
   if strides[place] != 1: return itemsize
-  return math.gcd(align or LINE, LINE, *[s * itemsize for d, (s, n) in enumerate(zip(strides, shape)) if d != place and n != 1])
+  return math.gcd(align or VECTOR_BYTES, VECTOR_BYTES, *[s * itemsize for d, (s, n) in enumerate(zip(strides, shape)) if d != place and n != 1])
 
 
 def row(shape: Shape) -> int:
@@ -54,19 +54,19 @@ def row(shape: Shape) -> int:
   return max([d for d, n in enumerate(shape) if n != 1], default=len(shape) - 1)
 
 
-def alone(a: Access, place: int, size: ix.Dim) -> UOp | None:
+def sole_axis(a: BufferAccess, place: int, size: ix.Dim) -> UOp | None:
   """The axis that goes through all of a dimension, and through no other."""
   i = a.at[place]
   whole = i.op is Ops.RANGE and i.arg[1] == size and sum(i in x.ranges for x in a.at) == 1
   return i if whole else None
 
 
-def in_parts(a: Access, place: int) -> bool:
+def _in_parts(a: BufferAccess, place: int) -> bool:
   """Whether an index goes along a row in parts that begin at multiples of LINE bytes: part * 64 + i."""
   axes, first = ix.linear(a.at[place])
   apart = [k for _, k in axes if k != 1] + [first]
   return all(x.op is Ops.RANGE for x, _ in axes) and len(axes) == len(apart) and not any(
-    k * a.by.dtype.itemsize % LINE for k in apart)
+    k * a.by.dtype.itemsize % VECTOR_BYTES for k in apart)
 
 
 def with_rows(items: Sequence[ScheduleItem], sinks: Collection[UOp]) -> list[ScheduleItem]:
@@ -96,23 +96,23 @@ class _Rows:
     self.longer: dict[UOp, _Row] = {}
     kernels = [item for item in items if item.ast is not None]
     fixed = {*sinks, *(n for item in items if item.ast is None for n in item.nodes)}
-    writers: dict[UOp, list[tuple[Kernel, Access]]] = {}
+    writers: dict[UOp, list[tuple[Kernel, BufferAccess]]] = {}
     wanted: dict[UOp, tuple[int, int, int]] = {}
     for item in kernels:
       assert item.ast is not None
       fixed.update(n for n, p in zip(item.nodes, item.ast.params) if p.align or ix.elements(p.shape) != ix.elements(n.shape))
       of, written = buffers(item), item.ast.written
-      for a in accesses(item):
+      for a in buffer_accesses(item):
         if a.by.op is Ops.STORE: writers.setdefault(a.node, []).append((item.ast, a))
       shapes = {p.uop: p.shape for p in item.ast.params}
       for p in products(item.ast.nodes, of):
         for f in p.factors:
           if f.node in wanted or f.node.op in FIXED or f.by.src[0] in written: continue
           if (found := self.row_of(item.ast, p, f, shapes[f.by.src[0]])) is not None: wanted[f.node] = found
-        if p.count < LARGE: continue
-        for a in accesses(item):   # what large products are made into, which is stored in whole vectors then
+        if p.count < _LARGE: continue
+        for a in buffer_accesses(item):   # what large products are made into, which is stored in whole vectors then
           shape = shapes[a.by.src[0]]
-          if a.by.op is not Ops.STORE or a.node in wanted or a.node.op in FIXED or ix.count(shape[row(shape)]) < LONG: continue
+          if a.by.op is not Ops.STORE or a.node in wanted or a.node.op in FIXED or ix.count(shape[row(shape)]) < _LONG: continue
           if (found := self.row_of(item.ast, p, a, shapes[a.by.src[0]])) is not None: wanted[a.node] = found
     for n, (place, before, after) in wanted.items():
       if n in fixed or not all(may_grow(k, a, place, before) for k, a in writers.get(n, ())) or n not in writers: continue
@@ -121,14 +121,14 @@ class _Rows:
       if pads is None: continue
       self.longer[n] = _Row(place, before, after, UOp(Ops.CONTIGUOUS, n.dtype, (UOp(Ops.PAD, n.dtype, (n,), pads),)))
 
-  def row_of(self, kernel: Kernel, p: Product, f: Access, shape: Shape) -> tuple[int, int, int] | None:
+  def row_of(self, kernel: Kernel, p: Product, f: BufferAccess, shape: Shape) -> tuple[int, int, int] | None:
     """The dimension of a factor that should be longer, its size, and the new one."""
     place = row(shape)
     n = shape[place]
     if not all(isinstance(n, int) for n in shape) or not isinstance(n, int): return None
-    if aligned(shape, place, f.by.dtype.itemsize, 0) >= LINE or (more := padded(n, f.by.dtype.itemsize)) == n: return None
-    axis = alone(f, place, n)
-    return (place, n, more) if (in_parts(f, place) if axis is None else grows(kernel, axis)) else None
+    if vector_bytes(shape, place, f.by.dtype.itemsize, 0) >= VECTOR_BYTES or (more := padded(n, f.by.dtype.itemsize)) == n: return None
+    axis = sole_axis(f, place, n)
+    return (place, n, more) if (_in_parts(f, place) if axis is None else grows(kernel, axis)) else None
 
   def changed(self, item: ScheduleItem, nodes: dict[UOp, UOp]) -> ScheduleItem:
     """A kernel over the longer buffers."""
@@ -141,13 +141,13 @@ class _Rows:
       of = buffers(item)
       axes: dict[UOp, int] = {}
       read = [f for p in products(kernel.nodes, of) for f in p.factors if f.node in self.longer]
-      for a in (*read, *(a for a in accesses(item) if a.by.op is Ops.STORE and a.node in self.longer)):
+      for a in (*read, *(a for a in buffer_accesses(item) if a.by.op is Ops.STORE and a.node in self.longer)):
         r = self.longer[a.node]
-        if (axis := alone(a, r.place, r.before)) is not None and grows(kernel, axis):
+        if (axis := sole_axis(a, r.place, r.before)) is not None and grows(kernel, axis):
           axes[axis] = min(axes.get(axis, r.after), r.after)
       kernel = kernel.with_(params=params)
       for axis, size in axes.items(): kernel = lengthened(kernel, axis, size)
-      if rows: kernel = within(kernel, rows)
+      if rows: kernel = _within(kernel, rows)
     def new(ns: Iterable[UOp]) -> tuple[UOp, ...]: return tuple([nodes.get(n, n) for n in ns])
     return replace(item, ast=kernel, nodes=new(item.nodes), writes=new(item.writes), reads=frozenset(new(item.reads)))
 
@@ -158,11 +158,11 @@ def grows(kernel: Kernel, axis: UOp) -> bool:
   return axis.op is Ops.RANGE and axis.arg[1] != 1 and axis.arg[0] in {a.id for a in kernel.axes}
 
 
-def may_grow(kernel: Kernel, a: Access, place: int, size: int) -> bool:
+def may_grow(kernel: Kernel, a: BufferAccess, place: int, size: int) -> bool:
   """Whether a kernel that stores a buffer can store zeros behind its rows too: it stores all of them, in one statement."""
   if sum(s.src[0] is a.by.src[0] for s in kernel.body) != 1 or len(a.by.src) > 3: return False
   if any(u.op is Ops.LOAD and u.src[0] is a.by.src[0] for u in kernel.nodes): return False
-  axis = alone(a, place, size)
+  axis = sole_axis(a, place, size)
   return axis is not None and grows(kernel, axis)
 
 
@@ -170,10 +170,10 @@ def lengthened(kernel: Kernel, axis: UOp, size: int) -> Kernel:
   """A kernel with a longer axis, of which nothing is seen behind its old end: a0:1001 LOOP -> a0:1024 LOOP."""
   was = kernel.axis(axis.arg[0])
   wide = replace(was, size=size)
-  return gated(kernel, was, wide, ix.lt(wide.rng, was.size))
+  return with_longer_axis(kernel, was, wide, ix.lt(wide.rng, was.size))
 
 
-def within(kernel: Kernel, rows: dict[UOp, _Row]) -> Kernel:
+def _within(kernel: Kernel, rows: dict[UOp, _Row]) -> Kernel:
   """A kernel over longer rows: behind the old end of a row there are zeros to be read, and to be stored:
 
       sum[a0](data1[a1, a0 if a0 < 1001] * data2[a0 if a0 < 1001, a2] if a0 < 1001 else 0)
@@ -211,5 +211,5 @@ def within(kernel: Kernel, rows: dict[UOp, _Row]) -> Kernel:
     if not gates or value.arg is not BinaryOps.MUL or new.arg[0] is not BinaryOps.ADD: return None
     known = zeros(value.src[0]) & zeros(value.src[1])
     left = ix.both(*[c for c in gates if c not in known])
-    return new.replace((where(left, value, BinaryOps.ADD),))
+    return new.replace((or_identity(left, value, BinaryOps.ADD),))
   return kernel.with_(body=rewrite(kernel.body, {Ops.LOAD: loaded, Ops.STORE: stored, Ops.REDUCE: summed}))

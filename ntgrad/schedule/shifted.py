@@ -24,10 +24,10 @@ from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UnaryOps, UOp, toposort
 from ntgrad.graph import nodes as graph
 
-BENEATH = 64          # nodes between a shift and the statistic that it is made of
-LITTLE = 0.5          # of the cache: what takes no more is read again from there
-WHOLE, LINE = 1024, 64  # elements of a part, from which on it is a multiple of those of a line
-MORE = 2              # times as many parts as are needed, at most, where their blocks are fuller
+BENEATH = 64            # nodes between a shift and the statistic that it is made of
+_LITTLE = 0.5           # of the cache: what takes no more is read again from there
+LONG_PART_ELEMENTS, LINE_ELEMENTS = 1024, 64  # elements of a part, from which on it is a multiple of those of a line
+_MORE = 2               # times as many parts as are needed, at most, where their blocks are fuller
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _worth(s: Shifted, target: Target) -> bool:
   """Whether what is read does not wait for the second pass: in registers, or in the cache."""
   x, axes = s.x, s.sum.arg[1]
   count = ix.elements(x.shape[a] for a in axes)
-  return count > _longest_part(x, axes, target) and ix.elements(x.shape) * x.dtype.itemsize > LITTLE * target.cache
+  return count > _longest_part(x, axes, target) and ix.elements(x.shape) * x.dtype.itemsize > _LITTLE * target.cache
 
 
 def _longest_part(x: UOp, axes: Sequence[int], target: Target) -> int:
@@ -104,8 +104,8 @@ class _Parts:
     least = min(-(-n * others // _longest_part(s.x, axes, target)), n)
     def lanes(parts: int) -> tuple[int, bool, int]:   # of blocks, which are powers of two
       return parts << (-(-n // parts) * others - 1).bit_length(), n % parts != 0, parts
-    size = -(-n // min(range(least, min(MORE * least, n) + 1), key=lanes))
-    if size >= WHOLE: size = -(-size // LINE) * LINE   # parts begin where whole lines do
+    size = -(-n // min(range(least, min(_MORE * least, n) + 1), key=lanes))
+    if size >= LONG_PART_ELEMENTS: size = -(-size // LINE_ELEMENTS) * LINE_ELEMENTS   # parts begin where whole lines do
     parts = -(-n // size)
     self.padding = parts * size - n
     self.whole, self.shape = shape, (*shape[:self.axis], parts, size, *shape[self.axis + 1:])
@@ -131,7 +131,7 @@ class _Parts:
 
   def stored(self, x: UOp) -> UOp:
     """Partial results in memory, those of one part side by side: (.., parts, 1, ..) -> (.., parts, ..)."""
-    return graph.reshape(stored(x, self.axis), self.joint)
+    return graph.reshape(stored_along(x, self.axis), self.joint)
 
   def joined(self, fn: BinaryOps, x: UOp) -> UOp:
     """All parts reduced to one: (.., parts, ..) -> (.., 1, ..)."""
@@ -144,7 +144,7 @@ class _Parts:
     return graph.where(graph.lt(graph.index_along(self.axis, x.shape), x.shape[self.axis] - 1), count, self.last)
 
 
-def stored(x: UOp, axis: int) -> UOp:
+def stored_along(x: UOp, axis: int) -> UOp:
   """A value in memory, in which what has one index along an axis lies side by side."""
   order = (axis, *[d for d in range(len(x.shape)) if d != axis])
   return graph.permute_back(graph.contiguous(graph.permute(x, order)), order)

@@ -22,9 +22,9 @@ from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp, toposort
 from ntgrad.graph.alias import written
 
 Sink = tuple[UOp, UOp | None]   # a value that is asked for, and the BUFFER that it is to be written to
-EFFECTS = (Ops.ASSIGN, Ops.SCATTER, Ops.LAUNCH)
+GRAPH_EFFECTS = (Ops.ASSIGN, Ops.SCATTER, Ops.LAUNCH)
 Idx = tuple[UOp, ...]
-_WRITES = frozenset({*EFFECTS, Ops.AFTER})
+_WRITES = frozenset({*GRAPH_EFFECTS, Ops.AFTER})
 
 
 def storage(u: UOp) -> UOp:
@@ -50,15 +50,15 @@ def storage_index(u: UOp, idx: Idx) -> Idx:
   return idx
 
 
-def stand_in(u: UOp) -> UOp:
+def param_stand_in(u: UOp) -> UOp:
   """A parameter that has no slot yet: it names the graph node that stores ``u``."""
   return UOp(Ops.DEFINE_GLOBAL, u.dtype, (), storage(u))
 
 
-def load(u: UOp, idx: Idx, valid: UOp) -> UOp:
+def load_element(u: UOp, idx: Idx, valid: UOp) -> UOp:
   """LOAD of an element of a root or BUFFER."""
   at = storage_index(u, idx)
-  return UOp(Ops.LOAD, u.dtype, (stand_in(u), UOp(Ops.INDEX, ix.INT, at)) + ((valid,) if valid is not ix.TRUE else ()))
+  return UOp(Ops.LOAD, u.dtype, (param_stand_in(u), UOp(Ops.INDEX, ix.INT, at)) + ((valid,) if valid is not ix.TRUE else ()))
 
 
 def number_of(effect: UOp) -> int:

@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import assume
-from ntgrad.codegen.index.assume import below, lesser, same
+from ntgrad.codegen.index.assume import below, lesser, same_size
 from ntgrad.codegen.index.size_text import shape_text, text_of
 from ntgrad.codegen.index.sizes import Dim, sizes_of
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
@@ -22,9 +22,9 @@ from ntgrad.codegen.kernel import EFFECTS, Kernel
 from ntgrad.codegen.kernel.arrangement import onward
 from ntgrad.graph.alias import caller
 from ntgrad.graph.checks import checked
-from ntgrad.graph.symbol import Condition, Expr, Symbol, compared, condition_of, evaluate, names_of, size_of
+from ntgrad.graph.symbol import Condition, Expr, Symbol, compared, condition_of, evaluate, evaluate_size, symbols_of
 
-from .lines import Line, at
+from .lines import Line, at_lines
 from .place import Parameter
 from .tensor import Tensor
 
@@ -52,7 +52,7 @@ class Assessment:
   @cached_property
   def holds(self) -> Callable[[Mapping[str, int]], bool]:
     """The condition as a Python function of the values of names, which takes less than a microsecond."""
-    names = sorted(s.name for s in names_of(self.condition))
+    names = sorted(s.name for s in symbols_of(self.condition))
     if not all(n.isidentifier() and not iskeyword(n) for n in names): return lambda values: bool(evaluate(self.condition, values))
     host: Callable[..., bool] = eval(f"lambda {', '.join(names)}: {self.condition}", {"cdiv": lambda a, b: -(-a // b)})
     return lambda values: host(*[values[n] for n in names])
@@ -63,11 +63,11 @@ class Assessment:
     if not isinstance(self.condition, Condition): return
     try:
       if self.holds(values):
-        a, b = (ix.node(size_of(e, open_)) for e in (self.condition.a, self.condition.b))
-        assume.holds(compared(self.condition.op, a, b))
+        a, b = (ix.node(evaluate_size(e, open_)) for e in (self.condition.a, self.condition.b))
+        assume.condition_holds(compared(self.condition.op, a, b))
         return
     except (KeyError, ZeroDivisionError): evaluate(self.condition, values)   # says what is missing
-    sizes = ", ".join(f"{n} = {values[n]}" for n in sorted(s.name for s in names_of(self.condition)))
+    sizes = ", ".join(f"{n} = {values[n]}" for n in sorted(s.name for s in symbols_of(self.condition)))
     asked = f"; asked for at {self.where}" if self.where else ""
     raise ShapeError(f"{kernel}: {self.message or 'a check fails'} ({self.condition}, where {sizes}){asked}")
 
@@ -122,12 +122,12 @@ def same_grids(kernel: str, arranged: Sequence[Tensor]) -> list[Assessment]:
       if count is not False:
         out.append(Assessment(count, f"{said}: there must be as many programs{mended(name, grid, want, first)}",
                               asked.get(name, ""), name))
-      elif name not in whole: raise ShapeError(refused + at(lines[name]))
+      elif name not in whole: raise ShapeError(refused + at_lines(lines[name]))
       continue
     if name in whole and any((a == b) is False for a, b in zip(mine, theirs)): continue
     for d, (a, b) in enumerate(zip(mine, theirs)):
       same = a == b
-      if same is False: raise ShapeError(refused + at(lines[name]))
+      if same is False: raise ShapeError(refused + at_lines(lines[name]))
       pair = names_that_agree(a, b)
       if pair: alike[representative(alike, pair[0])] = representative(alike, pair[1])
       for t in arranged:
@@ -135,7 +135,7 @@ def same_grids(kernel: str, arranged: Sequence[Tensor]) -> list[Assessment]:
         if len({representative(alike, s) for s in names}) < len(set(names)):
           raise ShapeError(
             f"{kernel}: {said}; dimension {d} is the same only for a square {t.name} {shown_shape(t._source.shape)}: expand to "
-            "the size of another dimension, or give both dimensions one name" + at(lines[name])
+            "the size of another dimension, or give both dimensions one name" + at_lines(lines[name])
           )
       out.append(Assessment(same if isinstance(same, Condition) else True, f"dimension {d} of the grid: {said}",
                             asked.get(name, ""), name))
@@ -174,7 +174,7 @@ def representative(alike: Mapping[Symbol, Symbol], s: Symbol) -> Symbol:
 
 def names_that_agree(a: Expr, b: Expr) -> tuple[Symbol, Symbol] | None:
   """The two names that must have one value where two sizes are the same: M and N in ``cdiv(M, 16) == cdiv(N, 16)``."""
-  mine, theirs = names_of(a) - names_of(b), names_of(b) - names_of(a)
+  mine, theirs = symbols_of(a) - symbols_of(b), symbols_of(b) - symbols_of(a)
   if not isinstance(a, Symbol) or len(mine) != 1 or len(theirs) != 1: return None
   (m,), (n,) = mine, theirs
   return (m, n) if a.subs({m: n}) == b else None
@@ -202,7 +202,7 @@ def no_empty_tiles(kernel: str, parameters: Sequence[Parameter], arranged: Seque
         raise ShapeError(
           f"{kernel}: level {n} of {p.name} is {shape_text(level)}, for a tensor of shape {shape_text(p.arrangement.source)}: "
           "a program has nothing to read there; call it only where there is, or tile without floor_mode"
-          + at(*[t._lines()[n] for t in arranged if t.name == p.name])
+          + at_lines(*[t._lines()[n] for t in arranged if t.name == p.name])
         )
 
 
@@ -290,7 +290,7 @@ def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter],
   """
   def met(*both: Parameter) -> str:
     slots = [p.slot for p in both]
-    return at(*[line for slot, line in (lines or {}).items() if slot in slots][1:])
+    return at_lines(*[line for slot, line in (lines or {}).items() if slot in slots][1:])
   by_slot = {p.slot: p for p in parameters if p.memory is None and not p.of and not p.notes and p.name in tensors}
   wholes: dict[str, Whole] = {}
   def whole(p: Parameter) -> Whole:
@@ -309,7 +309,7 @@ def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter],
         if (w, d) in beside: continue
         for other, e in beside:
           if other.named[e] and w.named[d]: continue
-          if same(ix.minus(other.size(e), other.offsets[e]), ix.minus(w.size(d), w.offsets[d])): continue
+          if same_size(ix.minus(other.size(e), other.offsets[e]), ix.minus(w.size(d), w.offsets[d])): continue
           raise ShapeError(
             f"{kernel}: {other.text(e, tensors[other.parameter.name], ' elements')}, {w.text(d, tensors[p.name])}, and the "
             "application goes through both with one index; give tensors that agree, or name both dimensions: "
@@ -318,7 +318,7 @@ def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter],
         beside.append((w, d))
   for short, long in itertools.permutations(parameters, 2):   # a loop of one round leaves no index to see
     for (counter, n, here), (another, m, there) in itertools.product(short.once, long.once):
-      if counter is not another or n != 1 or same(n, m): continue
+      if counter is not another or n != 1 or same_size(n, m): continue
       first, second = whole(short), whole(long)
       mine, theirs = first.through(here), second.through(there)
       if all([first.named[i] for i in mine]) and all([second.named[i] for i in theirs]): continue

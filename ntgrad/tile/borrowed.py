@@ -13,15 +13,27 @@ from ntgrad.backends.base import Device
 from ntgrad.codegen.ir.errors import ArgumentError, InterchangeError, NtgradError
 from ntgrad.codegen.ir.uop import Ops
 from ntgrad.core import Base as Tensor
-from ntgrad.engine.buffer import Adopted, Buffer, watchers
+from ntgrad.engine.buffer import Adopted, Buffer, transfer_watchers
 from ntgrad.engine.device import canonical, get_device
 from ntgrad.engine.dlpack import CUDA, MANAGED, DLTensor, exchange
-from ntgrad.engine.interchange import Foreign, adopt, described, not_while_captured, place_of, refused, speaks, take
+from ntgrad.engine.interchange import (
+  Foreign,
+  adopt,
+  dlpack_device,
+  interchange_error,
+  not_while_captured,
+  read_dltensor,
+  speaks,
+  take,
+)
 
 from .jagged import Jagged, is_meta, of_entries
 
 if TYPE_CHECKING:
   from .signature import Signature
+
+_MOST = 1024   # tensors of other libraries that are known by where they are
+_NEAR = 64     # bytes from a tensor's sizes to its strides, at most, that are read together
 
 
 class Borrowed:
@@ -54,7 +66,7 @@ class Borrowed:
     if functions is None:
       if (other := self._without_memory(a)) is not None: return other
       if id(a) in self.taken: return self.taken[id(a)]
-      if not speaks(a) or place_of(a)[0] != CUDA: return a
+      if not speaks(a) or dlpack_device(a)[0] != CUDA: return a
       f = take(a)
       if not f.read_only: self.streams[get_device(f.device), _stream(a)] = None
       made = self.taken[id(a)] = self._adopted(f)
@@ -64,11 +76,11 @@ class Borrowed:
     try: look(a, address)
     except Exception as e:
       if (other := self._without_memory(a)) is not None: return other
-      raise refused(a, e) from None
+      raise interchange_error(a, e) from None
     data, kind, number, ndim, dtype, shape, strides, offset = _FIELDS(t)
     size = 8 * ndim
     if kind != CUDA and kind != MANAGED: return a
-    if watchers: not_while_captured("a tile kernel is called with a tensor of another library")
+    if transfer_watchers: not_while_captured("a tile kernel is called with a tensor of another library")
     if (id(current), number) not in self.asked:
       self.asked.add((id(current), number))
       stream, device = ctypes.c_void_p(), get_device(canonical(f"CUDA:{number}"))
@@ -83,15 +95,15 @@ class Borrowed:
     key = (data, number, dtype, offset, laid)
     found = _known.tensors.get(key)
     if found is None:
-      if len(_known.tensors) >= MOST:
+      if len(_known.tensors) >= _MOST:
         _known.tensors.clear()
         _known.quick.clear()
       # no owner: the caller has the tensor until its library's stream comes after the call
-      found = self._adopted(described(t, None, False, a))
-      if shared(found): _known.tensors[key] = found   # it holds nothing, and is right whatever is there at the next call
+      found = self._adopted(read_dltensor(t, None, False, a))
+      if _shared(found): _known.tensors[key] = found   # it holds nothing, and is right whatever is there at the next call
     facts = _facts(type(a))   # type: ignore[arg-type]
     if facts is not None and key in _known.tensors:
-      if len(_known.quick) >= MOST: _known.quick.clear()
+      if len(_known.quick) >= _MOST: _known.quick.clear()
       _known.quick[facts(a)] = found, get_device(canonical(f"CUDA:{number}"))
     return found
 
@@ -109,7 +121,7 @@ class Borrowed:
 
   def _adopted(self, f: Foreign) -> Any:
     t = object.__new__(Tensor._class)._hold_memory(adopt(f))
-    if t.lazydata.op is Ops.BUFFER and not shared(t): self.copies.append((t.lazydata.arg, f))
+    if t.lazydata.op is Ops.BUFFER and not _shared(t): self.copies.append((t.lazydata.arg, f))
     if t.lazydata.op is Ops.GATHER: self.picked.append((t, f))
     return t
 
@@ -131,7 +143,7 @@ class Borrowed:
     for device, stream in self.streams: device.precede(stream)
 
 
-def known(args: Sequence[Any], plain: tuple[type, ...]) -> tuple[list[Any], Device, int] | None:
+def known_arguments(args: Sequence[Any], plain: tuple[type, ...]) -> tuple[list[Any], Device, int] | None:
   """The arguments of a call with Tensors in place of PyTorch's that calls had before, their device, and PyTorch's stream there;
   0 for the default stream, which is in order with the device's by itself. None where some tensor is not known.
 
@@ -152,7 +164,7 @@ def known(args: Sequence[Any], plain: tuple[type, ...]) -> tuple[list[Any], Devi
       mine.append(t)
   except Exception: return None   # a tensor without memory: what is wrong with it is said where it is looked at
   if device is None: return None
-  if watchers: not_while_captured("a tile kernel is called with a tensor of another library")
+  if transfer_watchers: not_while_captured("a tile kernel is called with a tensor of another library")
   current = _stream_of()
   assert current is not None
   return mine, device, current(device.number)  # type: ignore[attr-defined]
@@ -172,8 +184,6 @@ def _stream_of() -> Callable[[int], int] | None:
   return getattr(sys.modules["torch"]._C, "_cuda_getCurrentRawStream", None)
 
 
-MOST = 1024   # tensors of other libraries that are known by where they are
-_NEAR = 64   # bytes from a tensor's sizes to its strides, at most, that are read together
 _FIELDS = struct.Struct("=QiiiIQQQ").unpack   # of a DLTensor; code, bits and lanes in one
 
 
@@ -189,7 +199,7 @@ class _Known(threading.local):
 _known = _Known()
 
 
-def shared(t: Any) -> bool:
+def _shared(t: Any) -> bool:
   """Whether a tensor is another library's memory, whole."""
   return t.lazydata.op is Ops.BUFFER and isinstance(t.lazydata.arg.storage, Adopted)
 

@@ -8,14 +8,14 @@ from typing import Any, Callable, Sequence
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir.dtype import DType, dtypes, promote
 from ntgrad.codegen.ir.errors import ApplicationError
-from ntgrad.codegen.ir.nested import fold
+from ntgrad.codegen.ir.nested import fold_tree
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.graph.symbol import Symbol, maximum, minimum
 
-from .block import Block, Size, binary, block, broadcast_shapes, cast, is_value, one, position, where
-from .place import Source, Tile
+from .block import BlockValue, DimSize, as_index, block, block_binary, block_cast, block_where, broadcast_shapes, is_value, one
+from .place import SourceTensor, Tile
 from .source import Closure
-from .trace import Variable, reads
+from .trace import LocalArray, reads
 
 # ---- what a loop counts
 
@@ -33,12 +33,12 @@ class Range:
       return n, lambda k: simple(ix.add(ix.mul(k, self.step), self.start))
     if computed(self.step) or is_symbol(self.step) or self.step == 0:
       raise ApplicationError("range: the step is a number other than 0 that is known while reading")
-    first, last = (position(scalar(x).value) for x in (self.start, self.stop))
+    first, last = (as_index(_scalar(x).value) for x in (self.start, self.stop))
     span = ix.sub(last, first) if self.step > 0 else ix.sub(first, last)
     end = ix.fdiv(ix.add(span, abs(self.step) - 1), abs(self.step))
     if ix.of_sizes(end): end = ix.greatest(end, 0)
-    if end.op is Ops.CONST: return int(end.arg), lambda k: Block(ix.add(ix.mul(k, self.step), first))
-    return end, lambda k: Block(ix.add(ix.mul(k, self.step), first))
+    if end.op is Ops.CONST: return int(end.arg), lambda k: BlockValue(ix.add(ix.mul(k, self.step), first))
+    return end, lambda k: BlockValue(ix.add(ix.mul(k, self.step), first))
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Counted:
     if self.tile.ndim != 1:
       raise ApplicationError(f"{self.tile!r} has a level of shape {self.tile.shape}: loop over its dimensions and index it")
     n = self.tile.shape[0]
-    return n.node if isinstance(n, Symbol) else n, lambda k: self.tile[Block(k)]
+    return n.node if isinstance(n, Symbol) else n, lambda k: self.tile[BlockValue(k)]
 
 
 def most(end: UOp) -> int | UOp:
@@ -64,10 +64,10 @@ def is_symbol(x: Any) -> bool: return isinstance(x, Symbol)
 
 def simple(u: UOp) -> Any:
   """A counter as a Python int where it is known."""
-  return int(u.arg) if u.op is Ops.CONST else Block(u)
+  return int(u.arg) if u.op is Ops.CONST else BlockValue(u)
 
 
-def scalar(x: Any) -> Block:
+def _scalar(x: Any) -> BlockValue:
   """A block of one element. Raises ApplicationError for more."""
   b = block(x)
   if not all(map(one, b.shape)): raise ApplicationError(f"a single number is wanted, got a block of shape {b.shape}")
@@ -91,17 +91,18 @@ def extreme(fn: BinaryOps, native: Callable[..., Any]) -> Callable[..., Any]:
       if not any(map(is_symbol, items)): return native(items)
       return reduce(minimum if fn is BinaryOps.MIN else maximum, items)
     out = items[0]
-    for x in items[1:]: out = binary(fn, out, x)
+    for x in items[1:]: out = block_binary(fn, out, x)
     return out
   return call
 
 
 def native_int(x: Any = 0) -> Any:
   """Python's int, also of blocks."""
-  return cast(x, dtypes.int32) if computed(x) and block(x).dtype.kind == "f" else x if computed(x) or is_symbol(x) else int(x)
+  if computed(x): return block_cast(x, dtypes.int32) if block(x).dtype.kind == "f" else x
+  return x if is_symbol(x) else int(x)
 def native_float(x: Any = 0.0) -> Any:
   """Python's float, also of blocks."""
-  return cast(x, dtypes.float32) if computed(x) or is_symbol(x) else float(x)
+  return block_cast(x, dtypes.float32) if computed(x) or is_symbol(x) else float(x)
 def native_bool(x: Any = False) -> Any:
   """Python's bool, also of blocks."""
   return truth(x) if computed(x) else bool(x)
@@ -126,50 +127,50 @@ def computed(x: Any) -> bool:
   while stack:
     x = stack.pop()
     if isinstance(x, (tuple, list)): stack.extend(x)
-    elif is_value(x) or isinstance(x, (Range, Closure, Source)): return True
+    elif is_value(x) or isinstance(x, (Range, Closure, SourceTensor)): return True
   return False
 
 
-def number(x: Any) -> bool:
+def can_be_variable(x: Any) -> bool:
   """Whether something can be held by a variable."""
   if isinstance(x, Tile): return x.innermost
   return is_value(x) or (isinstance(x, (bool, int, float, Symbol)) and not isinstance(x, DType))
 
 
-def truth(x: Any) -> Block:
+def truth(x: Any) -> BlockValue:
   """A value as a condition: not 0."""
   b = block(x)
-  return b if b.dtype.kind == "b" else binary(BinaryOps.CMPNE, b, 0)
+  return b if b.dtype.kind == "b" else block_binary(BinaryOps.CMPNE, b, 0)
 
 
-def both(a: Any, b: Any) -> Any:
+def boolean_and(a: Any, b: Any) -> Any:
   """``a and b``, also of blocks."""
   if not computed(a): return b if a else a
   if not computed(b): return a if b else b
-  return binary(BinaryOps.AND, truth(a), truth(b))
+  return block_binary(BinaryOps.AND, truth(a), truth(b))
 
 
 def either(a: Any, b: Any) -> Any:
   """``a or b``, also of blocks."""
   if not computed(a): return a if a else b
   if not computed(b): return b if b else a
-  return binary(BinaryOps.OR, truth(a), truth(b))
+  return block_binary(BinaryOps.OR, truth(a), truth(b))
 
 
-def same(a: Any, b: Any) -> bool:
+def known_equal(a: Any, b: Any) -> bool:
   """Whether two values are known to be equal."""
   if a is b: return True
   if isinstance(a, Tile) and isinstance(b, Tile) and not a.innermost:
     return a._parameter is b._parameter and a._indices == b._indices
-  if isinstance(a, Block) or isinstance(b, Block):
-    return isinstance(a, Block) and isinstance(b, Block) and a.value is b.value and a.axes == b.axes
+  if isinstance(a, BlockValue) or isinstance(b, BlockValue):
+    return isinstance(a, BlockValue) and isinstance(b, BlockValue) and a.value is b.value and a.axes == b.axes
   return type(a) is type(b) and not computed(a) and bool(a == b)
 
 
 def pairs_of(pair: tuple[Any, Any]) -> Sequence[tuple[Any, Any]]:
   """The pairs among two tuples or lists of one length, unless they are known to be equal."""
   a, b = pair
-  if not isinstance(a, (tuple, list)) or not isinstance(b, (tuple, list)) or len(a) != len(b) or same(a, b): return ()
+  if not isinstance(a, (tuple, list)) or not isinstance(b, (tuple, list)) or len(a) != len(b) or known_equal(a, b): return ()
   return list(zip(a, b))
 
 
@@ -178,9 +179,9 @@ def alike(a: Any, b: Any) -> bool:
   stack = [(a, b)]
   while stack:
     pair = a, b = stack.pop()
-    if same(a, b): continue
+    if known_equal(a, b): continue
     parts = pairs_of(pair)
-    if type(a) is not type(b) if parts else not (number(a) and number(b)): return False
+    if type(a) is not type(b) if parts else not (can_be_variable(a) and can_be_variable(b)): return False
     stack.extend(parts)
   return True
 
@@ -189,15 +190,15 @@ def each(a: Any, b: Any, choose: Callable[[Any, Any], Any]) -> Any:
   """Values that are alike, with what ``choose`` makes of each two numbers or blocks in them that may differ."""
 
   def made(pair: tuple[Any, Any], parts: list[Any]) -> Any:
-    return type(pair[0])(parts) if parts else pair[0] if same(*pair) else choose(*pair)
+    return type(pair[0])(parts) if parts else pair[0] if known_equal(*pair) else choose(*pair)
 
-  return fold((a, b), pairs_of, made)
+  return fold_tree((a, b), pairs_of, made)
 
 
-def select(condition: Block, a: Any, b: Any) -> Any:
+def select_value(condition: BlockValue, a: Any, b: Any) -> Any:
   """``a`` or ``b``, as a condition decides that the kernel computes."""
   def choose(a: Any, b: Any) -> Any:
-    if number(a) and number(b): return where(condition, a, b)
+    if can_be_variable(a) and can_be_variable(b): return block_where(condition, a, b)
     raise ApplicationError(
       f"{a!r} or {b!r}, as a condition decides that is known only when the kernel runs; both must be numbers or blocks"
     )
@@ -205,7 +206,7 @@ def select(condition: Block, a: Any, b: Any) -> Any:
   return each(a, b, choose)
 
 
-def together(*values: Any) -> tuple[DType, tuple[Size, ...]]:
+def common_dtype_shape(*values: Any) -> tuple[DType, tuple[DimSize, ...]]:
   """The dtype and shape of a variable that holds any of the values."""
   blocks = [block(v) for v in values]
   found = [b.dtype if is_value(v) else dtypes.of(int if is_symbol(v) else type(v)) for b, v in zip(blocks, values)]
@@ -214,7 +215,7 @@ def together(*values: Any) -> tuple[DType, tuple[Size, ...]]:
   return d, broadcast_shapes("value", *(b.shape for b in blocks))
 
 
-def accumulations(carried: list[str], variables: dict[str, Variable], initial: dict[str, Any], updates: dict[str, UOp],
+def accumulations(carried: list[str], variables: dict[str, LocalArray], initial: dict[str, Any], updates: dict[str, UOp],
                   k: UOp) -> dict[str, Any] | None:
   """A loop that only adds to (or takes the greatest with) what each variable held is a reduction over its axis."""
   out: dict[str, Any] = {}
@@ -230,8 +231,8 @@ def accumulations(carried: list[str], variables: dict[str, Variable], initial: d
     ids: tuple[int, ...] = (k.arg[0],)
     if part.op is Ops.REDUCE and part.arg[0] is u.arg: part, ids = part.src[0], (k.arg[0], *part.arg[1])
     if k not in part.ranges: return None
-    total = Block(UOp(Ops.REDUCE, part.dtype, (part,), (u.arg, ids)), v.axes)
+    total = BlockValue(UOp(Ops.REDUCE, part.dtype, (part,), (u.arg, ids)), v.axes)
     first = initial[n]
     zero = u.arg is BinaryOps.ADD and (b := block(first)).value.op is Ops.CONST and b.value.arg == 0
-    out[n] = total if zero else binary(u.arg, cast(first, part.dtype) if is_value(first) else first, total)
+    out[n] = total if zero else block_binary(u.arg, block_cast(first, part.dtype) if is_value(first) else first, total)
   return out

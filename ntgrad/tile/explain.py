@@ -12,8 +12,8 @@ from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.errors import ApplicationError, NtgradError, did_you_mean, shown
 from ntgrad.graph.symbol import Symbol
 
-from .block import Block, is_value
-from .place import Level, Pointer, Reference, Source, Tile
+from .block import BlockValue, is_value
+from .place import Level, Pointer, Reference, SourceTensor, Tile
 from .source import Closure
 
 _HERE = str(Path(__file__).resolve().parents[1])
@@ -32,9 +32,9 @@ def kind(x: Any) -> str:
     return f"a level of shape {x.shape} of tiles"
   if isinstance(x, Pointer): return f"a place in the memory of {x._parameter.name}"
   if isinstance(x, Reference): return f"places in {x._parameter.name}"
-  if isinstance(x, Block):
+  if isinstance(x, BlockValue):
     return f"a block of shape {x.shape} of {x.dtype}" if x.ndim else f"a number of {x.dtype} that the kernel computes"
-  if isinstance(x, Source): return f"the whole tensor {x._parameter.name}"
+  if isinstance(x, SourceTensor): return f"the whole tensor {x._parameter.name}"
   if isinstance(x, Symbol): return f"the size {x}"
   if isinstance(x, Level): return "the dtype of a level, a level itself"
   if isinstance(x, DType): return f"the dtype {x}"
@@ -45,7 +45,7 @@ def kind(x: Any) -> str:
   return f"a {type(x).__name__}"
 
 
-def text(node: ast.AST) -> str:
+def _text(node: ast.AST) -> str:
   """An expression as it was written, cut short."""
   said = ast.unparse(node).splitlines()[0].rstrip(":")
   return said if len(said) <= 60 else said[:57] + "..."
@@ -64,7 +64,7 @@ def said_of(nodes: Sequence[ast.expr], values: Sequence[Any]) -> str:
   """What the operands of an expression are: those that do not say so themselves."""
   quiet = types.ModuleType, types.FunctionType, type
   told = [(n, v) for n, v in zip(nodes, values) if not isinstance(n, (ast.Constant, ast.JoinedStr)) and not isinstance(v, quiet)]
-  found = {text(n): kind(v) for n, v in told}
+  found = {_text(n): kind(v) for n, v in told}
   return "".join([f"; {n} is {k}" for n, k in found.items() if n != k])
 
 
@@ -83,18 +83,18 @@ def python_said(e: Exception, node: ast.AST, values: Sequence[Any]) -> Applicati
   what = f"{type(e).__name__}: {e}"
   if type(node) in _OPERATORS and isinstance(e, TypeError) and any(map(is_value, values)):
     what = "it takes blocks and numbers"
-  elif isinstance(e, AssertionError) and own(e): what = f"ntgrad itself fails here, {what}"
-  return ApplicationError(f"{text(node)}: {what}{said_of(nodes, values)}")
+  elif isinstance(e, AssertionError) and _own(e): what = f"ntgrad itself fails here, {what}"
+  return ApplicationError(f"{_text(node)}: {what}{said_of(nodes, values)}")
 
 
 def call_refused(e: Exception, node: ast.Call, fn: Any, nodes: Sequence[ast.expr], values: Sequence[Any]) -> ApplicationError:
   """A call that Python or the function itself refuses."""
-  name, about = text(node.func), said_of(nodes, values)
+  name, about = _text(node.func), said_of(nodes, values)
   if not callable(fn) and not isinstance(fn, Closure): return ApplicationError(f"{name} is {kind(fn)}, no function")
   if isinstance(e, TypeError) and (why := misfit(fn, node, values)): return ApplicationError(f"{name}: {why}")
-  if foreign(fn) and any(map(is_value, values)):
+  if _foreign(fn) and any(map(is_value, values)):
     return ApplicationError(f"{name} takes nothing that a kernel computes{about}{instead(getattr(fn, '__name__', ''))}")
-  ours = "ntgrad itself fails here, " if isinstance(e, AssertionError) and own(e) else ""
+  ours = "ntgrad itself fails here, " if isinstance(e, AssertionError) and _own(e) else ""
   return ApplicationError(f"{name}: {ours}{type(e).__name__}: {e}{about}")
 
 
@@ -102,7 +102,7 @@ def as_foreign(e: NtgradError, node: ast.expr, values: Sequence[Any]) -> NtgradE
   """What one of ntgrad's functions of tensors says of a block; any other error as it is."""
   if not isinstance(node, ast.Call) or not values or hasattr(e, "places"): return e
   mine = str(getattr(values[0], "__module__", "") or "").startswith("ntgrad.")
-  if not mine or not foreign(values[0]) or not any(map(is_value, values[1:])): return e
+  if not mine or not _foreign(values[0]) or not any(map(is_value, values[1:])): return e
   return call_refused(e, node, values[0], parts(node)[1:], values[1:])
 
 
@@ -120,12 +120,12 @@ def misfit(fn: Any, node: ast.Call, values: Sequence[Any]) -> str:
   return ""
 
 
-def foreign(fn: Callable[..., Any]) -> bool:
+def _foreign(fn: Callable[..., Any]) -> bool:
   """Whether a function belongs to no language of blocks: it is numpy's, PyTorch's, ntgrad's for tensors, Python's own."""
   return not str(getattr(fn, "__module__", "") or "").startswith("ntgrad.tile")
 
 
-def own(e: BaseException) -> bool:
+def _own(e: BaseException) -> bool:
   """Whether an exception was raised by ntgrad's code."""
   frames = traceback.extract_tb(e.__traceback__)
   return bool(frames) and str(Path(frames[-1].filename).resolve()).startswith(_HERE)
@@ -135,7 +135,7 @@ def no_attribute(node: ast.Attribute, x: Any) -> ApplicationError:
   """A value without what is asked of it."""
   names = [n for n in dir(x) if not n.startswith("_")]
   hint = instead(node.attr) if is_value(x) or isinstance(x, types.ModuleType) and foreign_module(x) else ""
-  what = text(node.value)
+  what = _text(node.value)
   about = "" if what == kind(x) or isinstance(x, types.ModuleType) else f"; it is {kind(x)}"
   return ApplicationError(f"{what} has no {node.attr!r}{about}{did_you_mean(node.attr, names) or hint}")
 
@@ -146,7 +146,7 @@ def foreign_module(x: types.ModuleType) -> bool: return not x.__name__.startswit
 def no_expression(node: ast.expr) -> ApplicationError:
   """Python that the language does not read."""
   what = _NONE.get(type(node).__name__, f"{type(node).__name__} expressions")
-  return ApplicationError(f"an application has no {what}: {text(node)}")
+  return ApplicationError(f"an application has no {what}: {_text(node)}")
 
 
 def is_library(module: str) -> bool:

@@ -20,7 +20,7 @@ from ntgrad.engine.realize import base_of, rebased
 from ntgrad.engine.tracing import traces
 from ntgrad.graph import nodes as graph, origins
 from ntgrad.graph.alias import repeats
-from ntgrad.graph.variable import Bound
+from ntgrad.graph.variable import BoundInt
 
 from .place import Parameter
 
@@ -35,7 +35,7 @@ def call_later(s: Specialised, sizes: tuple[int, ...], given: Mapping[str, Any],
   if traces or any(p.notes or p.of for p in s.parameters): return False   # what is traced says which sizes a launch takes
   arguments = [given[p.name] for p in s.parameters]
   tensors = [(p, a) for p, a in zip(s.parameters, arguments) if isinstance(a, Tensor)]
-  if any(t._state > 0 or any([type(n) is Bound for n in t.shape]) for _, t in tensors): return False
+  if any(t._state > 0 or any([type(n) is BoundInt for n in t.shape]) for _, t in tensors): return False
   others = [(p, a) for p, a in zip(s.parameters, arguments) if not isinstance(a, Tensor)]
   if any(p.written or getattr(a, "shape", ()) != () for p, a in others): return False   # arrays
   written = [t for p, t in tensors if p.written]
@@ -52,7 +52,7 @@ def call_later(s: Specialised, sizes: tuple[int, ...], given: Mapping[str, Any],
 
 def _result(launcher: Any, position: int, nodes: Sequence[UOp], device: str) -> UOp:
   u = nodes[position]
-  return origins.note(graph.make(Ops.CALL, u.dtype, (u, *nodes), (launcher, position), u.shape, device))
+  return origins.note_origin(graph.make(Ops.CALL, u.dtype, (u, *nodes), (launcher, position), u.shape, device))
 
 
 def _plain(t: Tensor) -> bool:

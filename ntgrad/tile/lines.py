@@ -34,6 +34,6 @@ def here() -> Line:
   return Line(f.f_code.co_filename, f.f_lineno, f.f_code.co_name)
 
 
-def at(*lines: Line | None) -> str:
+def at_lines(*lines: Line | None) -> str:
   """What an error says below its message: each line once."""
   return "".join([f"\n  {line}" for line in dict.fromkeys(lines) if line is not None])

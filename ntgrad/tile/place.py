@@ -14,18 +14,18 @@ from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.kernel.arrangement import Arrangement
 
 from .block import (
-  Block,
-  Size,
+  BlockValue,
+  DimSize,
+  as_index,
   axis_for,
-  binary,
   block,
+  block_binary,
   broadcast_shapes,
   dim,
   give_operators,
   one,
   picks,
-  plain,
-  position,
+  plain_value,
   seen,
   to_axes,
   tracer,
@@ -89,7 +89,7 @@ class Level:
 
   def __init__(self, parameter: Parameter, level: int): self._parameter, self._level = parameter, level
   @property
-  def shape(self) -> tuple[Size, ...]: return tuple(map(seen, self._parameter.levels[self._level]))
+  def shape(self) -> tuple[DimSize, ...]: return tuple(map(seen, self._parameter.levels[self._level]))
   @property
   def ndim(self) -> int: return len(self.shape)
   @property
@@ -106,10 +106,10 @@ class Place:
   """
   _parameter: Parameter
   level: int | None = None
-  _block: Block | None = None
+  _block: BlockValue | None = None
 
-  def load(self) -> Block: raise NotImplementedError
-  def load_block(self) -> Block:
+  def load(self) -> BlockValue: raise NotImplementedError
+  def load_block(self) -> BlockValue:
     """The elements as they were when the place was read."""
     if self.level is None: return self.load()
     if self._block is None:
@@ -118,7 +118,7 @@ class Place:
     return self._block
 
   def __hash__(self) -> int: return id(self)
-  def to(self, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: Any = False) -> Block:
+  def to(self, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: Any = False) -> BlockValue:
     """The elements converted to a dtype; with ``bitcast`` their bits as they are."""
     return block(self).to(dtype, fp_downcast_rounding, bitcast)
   cast = astype = to
@@ -143,7 +143,7 @@ class Tile(Place):
     )
 
   @property
-  def shape(self) -> tuple[Size, ...]:
+  def shape(self) -> tuple[DimSize, ...]:
     """The level's shape."""
     return tuple(map(seen, self._parameter.levels[len(self._indices)]))
   @property
@@ -153,11 +153,11 @@ class Tile(Place):
     """The element type; for a level above the innermost, the next level."""
     return Level(self._parameter, len(self._indices)).dtype
   @property
-  def source(self) -> Source: return Source(self._parameter, self)
+  def source(self) -> SourceTensor: return SourceTensor(self._parameter, self)
   @property
   def innermost(self) -> bool: return len(self._indices) + 1 == len(self._parameter.levels)
   @property
-  def T(self) -> Block: return block(self).T
+  def T(self) -> BlockValue: return block(self).T
   def __repr__(self) -> str:
     return self._parameter.name + "".join([f"[{', '.join([str(i.arg) if i.op is Ops.CONST else '…' for i in at])}]"
                                            for at in self._indices])
@@ -171,17 +171,17 @@ class Tile(Place):
       at, axes, inside = self.part(index)
       if inside is ix.TRUE: return block(self)[index]
       indices, valid = self.accessed(at)
-      return Block(tracer().load(self._parameter, indices, ix.both(valid, inside)), axes)
+      return BlockValue(tracer().load(self._parameter, indices, ix.both(valid, inside)), axes)
     got = index if isinstance(index, tuple) else (index,)
     if len(got) != self.ndim:
       raise AxisError(f"{self!r}: {len(got)} indices for a level of shape {self.shape}; give one a dimension")
     at, once = [], list(self._once)
     for d, (i, n) in enumerate(zip(got, self.shape)):
-      u, here = position(block(i).value), (len(self._indices) + 1, d)
+      u, here = as_index(block(i).value), (len(self._indices) + 1, d)
       lo, hi = ix.bounds(u)
       if lo == hi:
         if not -n <= lo < n: raise AxisError(f"{self!r}: index {lo} in a dimension of {n} of a level {self.shape}")
-        if lo < 0: u = position(block(n + lo).value)
+        if lo < 0: u = as_index(block(n + lo).value)
         if isinstance(i, Counter):
           if i.once: once.append((i, dim(n), here))
         elif not one(n): self._parameter.picked.add(here)
@@ -216,7 +216,7 @@ class Tile(Place):
     levels = [list(tracer().grid), *map(list, self._indices), *[[ix.ZERO if a is None else a for a in axes] for axes in deeper]]
     return p.arrangement.pull(levels[:len(p.arrangement.levels)])
 
-  def length(self) -> Block:
+  def length(self) -> BlockValue:
     """How long the entry of a jagged tensor is that the tile is of, with the tile's dimensions along which the entry varies."""
     p = self._parameter
     above = p.levels[len(self._indices):-1]
@@ -225,7 +225,7 @@ class Tile(Place):
     if above and batch.ranges - set(tracer().grid) - {r for level in self._indices for i in level for r in i.ranges}:
       raise ShapeError(f"{self!r}.source.shape[{p.jagged}]: the level {self.shape} has several entries; index it first")
     begin, end = ends_of(p, batch, ix.both(ix.ge(batch, 0), ix.lt(batch, p.arrangement.source[0])))
-    return Block(ix.sub(end, begin), [a for a in axes if a is not None and a in batch.ranges])
+    return BlockValue(ix.sub(end, begin), [a for a in axes if a is not None and a in batch.ranges])
 
   def accessed(self, axes: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
     """``place`` for what is read or written there: with ``checks="all"`` run-time indices of levels are checked."""
@@ -238,11 +238,11 @@ class Tile(Place):
     if p.axes is None: p.axes = tuple(map(axis_for, p.levels[-1]))
     return tracer().settled(p.axes) if self.innermost else ()
 
-  def load(self) -> Block:
+  def load(self) -> BlockValue:
     """What is in memory now; ``other`` where the tile hangs over the edge."""
     axes = self.axes()
     indices, valid = self.accessed(axes)
-    return Block(tracer().load(self._parameter, indices, valid), axes)
+    return BlockValue(tracer().load(self._parameter, indices, valid), axes)
 
   def store(self, value: Any) -> None:
     """Write a block that broadcasts to the tile's shape, converted to the parameter's dtype."""
@@ -255,7 +255,7 @@ class Tile(Place):
     if tuple(1 if a is None else a.arg[1] for a in axes) != shape: axes = tuple(map(axis_for, shape))
     u = to_axes(f"storing into {self!r}", b, axes)
     indices, valid = self.accessed(axes)
-    t.store(p, indices, plain(u, p.dtype), valid)
+    t.store(p, indices, plain_value(u, p.dtype), valid)
 
   def part(self, index: Any) -> tuple[list[UOp], list[UOp | None], UOp]:
     """What an index picks of an innermost tile, as ``picks`` gives it."""
@@ -272,9 +272,9 @@ class Tile(Place):
     at, axes, inside = self.part(index)
     u = to_axes(f"storing into a part of {self!r}", block(value), axes)
     indices, valid = self.accessed(at)
-    tracer().store(self._parameter, indices, plain(u, self._parameter.dtype), ix.both(valid, inside))
+    tracer().store(self._parameter, indices, plain_value(u, self._parameter.dtype), ix.both(valid, inside))
 
-  def offsets(self, dim: int | None = None) -> Block:
+  def offsets(self, dim: int | None = None) -> BlockValue:
     """The positions of the tile's elements along a dimension of the source; without one, where they are in memory, counted in
     elements from the source's first: of the tile's shape.
 
@@ -286,19 +286,19 @@ class Tile(Place):
     if dim is None:
       at = ix.ZERO
       for i, n in zip(indices, strides_of(self._parameter.shape)): at = ix.add(at, ix.mul(i, ix.node(n)))
-      return Block(at, axes)
+      return BlockValue(at, axes)
     if not isinstance(dim, int): raise AxisError(f"{self!r}.offsets({dim!r}): a dimension is an int")
-    blocks = tuple(Block(i, [a for a in axes if a is not None and a in i.ranges]) for i in indices)
+    blocks = tuple(BlockValue(i, [a for a in axes if a is not None and a in i.ranges]) for i in indices)
     if not -len(blocks) <= dim < len(blocks): raise AxisError(f"{self!r}.offsets({dim}): the source has {len(blocks)} dimensions")
     return blocks[dim]
 
-  def stride(self, dim: int) -> Size: return self.source.stride(dim)
+  def stride(self, dim: int) -> DimSize: return self.source.stride(dim)
   def data_ptr(self) -> Pointer:
     """Where the source's first element is."""
     return self.source.data_ptr()
 
 
-class Source:
+class SourceTensor:
   """The whole tensor beneath a parameter, seen from one of its tiles. Indexing gives a reference: read or written at computed
   places, by every program. Of a jagged tensor the jagged dimension is as long as the tile's entry."""
 
@@ -314,7 +314,7 @@ class Source:
   def dtype(self) -> DType: return self._parameter.dtype
   def __repr__(self) -> str: return f"{self._parameter.name}.source"
   def __iter__(self) -> Iterator[Any]: raise ApplicationError(f"{self!r} is a whole tensor, not one by one; give it indices")
-  def stride(self, dim: int) -> Size:
+  def stride(self, dim: int) -> DimSize:
     """Elements from one index of a dimension to the next."""
     p, n = self._parameter, self.ndim
     if not isinstance(dim, int) or not -n <= dim < n: raise AxisError(f"{self!r}.stride({dim!r}): the source has {n} dimensions")
@@ -323,7 +323,7 @@ class Source:
     raise ShapeError(f"{self!r}.stride({dim}): from one entry of a jagged tensor to the next it is not always as far; "
                      f"{p.name}.offsets() is where a tile's elements are")
   @property
-  def strides(self) -> tuple[Size, ...]: return tuple(self.stride(d) for d in range(self.ndim))
+  def strides(self) -> tuple[DimSize, ...]: return tuple(self.stride(d) for d in range(self.ndim))
   def data_ptr(self) -> Pointer:
     """Where the first element is; ``data_ptr() + offsets`` are places for ``tl.load``, ``tl.store`` and the atomics."""
     return Pointer(self._parameter, block(0))
@@ -344,16 +344,16 @@ class Reference(Place):
   """Elements of a tensor at computed indices, which broadcast together. Outside the tensor a load gives 0 and a store does
   nothing."""
 
-  def __init__(self, parameter: Parameter, indices: tuple[Block, ...]):
+  def __init__(self, parameter: Parameter, indices: tuple[BlockValue, ...]):
     self._parameter, self._indices, self.level = parameter, indices, len(tracer().outer)
     self.inside = False   # whether all indices are known to be inside where the mask holds
   def __repr__(self) -> str: return f"{self._parameter.name}.source[…]"
   @property
   def dtype(self) -> DType: return self._parameter.dtype
   @property
-  def shape(self) -> tuple[Size, ...]: return unify_shape(self._indices)
+  def shape(self) -> tuple[DimSize, ...]: return unify_shape(self._indices)
 
-  def _where(self) -> tuple[tuple[Block, ...], tuple[Dim, ...]]:
+  def _where(self) -> tuple[tuple[BlockValue, ...], tuple[Dim, ...]]:
     """An index for each dimension in memory, and the sizes of these."""
     return self._indices, self._parameter.arrangement.source
 
@@ -363,7 +363,7 @@ class Reference(Place):
     values, axes = unify(repr(self), *given) if given else ([], ())
     n = len(indices)
     self._parameter.anywhere = True
-    at = tuple(position(v) for v in values[:n])
+    at = tuple(as_index(v) for v in values[:n])
     bounded = () if self.inside else zip(at, sizes)
     valid = ix.both(*(c for i, s in bounded for c in (ix.ge(i, 0), ix.lt(i, s))))
     rest = values[n:]
@@ -376,18 +376,18 @@ class Reference(Place):
     if self._parameter.offsets is not None and not hasattr(self, "_pointed"): at, valid = entry_of(self._parameter, at, valid)
     return at, valid, rest, axes
 
-  def load(self, mask: Any = None, other: Any = None) -> Block:
+  def load(self, mask: Any = None, other: Any = None) -> BlockValue:
     """The elements; where ``mask`` is false, ``other`` (0)."""
     t = tracer()
     at, valid, rest, axes = self._places(mask, *([] if other is None else [other]))
     value = t.load(self._parameter, at, valid, rest[0] if rest else None)
     t.raw_loads += 1
-    return Block(value, axes)
+    return BlockValue(value, axes)
 
   def store(self, value: Any, mask: Any = None) -> None:
     """Write elements where ``mask`` holds."""
     at, valid, (u,), _ = self._places(mask, value)
-    tracer().store(self._parameter, at, plain(u, self.dtype), valid)
+    tracer().store(self._parameter, at, plain_value(u, self.dtype), valid)
 
   def put(self, value: Any, mask: Any, axis: int | Sequence[int] | None, how: str) -> None:
     """Write elements where ``mask`` holds, one after another along axes of their block."""
@@ -396,11 +396,11 @@ class Reference(Place):
     if bad := [a for a in ids if not -len(axes) <= a < len(axes)]:
       raise AxisError(f"{self!r}.put: axis {bad[0]}; the block has {len(axes)} dimensions")
     order = tuple([int(a.arg[0]) for i in ids if (a := axes[i]) is not None])
-    tracer().store(self._parameter, at, plain(u, self.dtype), valid, order=(how, order) if order or how == "add" else None)
+    tracer().store(self._parameter, at, plain_value(u, self.dtype), valid, order=(how, order) if order or how == "add" else None)
 
   def atomic(self, op: str, value: Any, mask: Any = None) -> None:
     at, valid, (u,), _ = self._places(mask, value)
-    tracer().store(self._parameter, at, plain(u, self.dtype), valid, op)
+    tracer().store(self._parameter, at, plain_value(u, self.dtype), valid, op)
 
 
 give_operators(Tile)
@@ -412,22 +412,22 @@ class Pointer(Reference):
   written with ``tl.store`` and the atomics; adding moves it. Outside of the tensor a load gives 0 and a store does nothing."""
   _pointed = True
 
-  def __init__(self, parameter: Parameter, offset: Block):
+  def __init__(self, parameter: Parameter, offset: BlockValue):
     super().__init__(parameter, (offset,))
     self.level = None   # it holds no value
   def __repr__(self) -> str: return f"{self._parameter.name}.source.data_ptr()"
-  def load_block(self) -> Block:
+  def load_block(self) -> BlockValue:
     raise ApplicationError(f"{self!r} is a place, not what is there; read it with tl.load")
-  def __add__(self, other: Any) -> Pointer: return Pointer(self._parameter, binary(BinaryOps.ADD, self._indices[0], other))
+  def __add__(self, other: Any) -> Pointer: return Pointer(self._parameter, block_binary(BinaryOps.ADD, self._indices[0], other))
   __radd__ = __add__
-  def __sub__(self, other: Any) -> Pointer: return Pointer(self._parameter, binary(BinaryOps.SUB, self._indices[0], other))
+  def __sub__(self, other: Any) -> Pointer: return Pointer(self._parameter, block_binary(BinaryOps.SUB, self._indices[0], other))
 
-  def _where(self) -> tuple[tuple[Block, ...], tuple[Dim, ...]]:
+  def _where(self) -> tuple[tuple[BlockValue, ...], tuple[Dim, ...]]:
     sizes, (at,) = self._parameter.shape, self._indices
     out = []
     for d, (n, step) in enumerate(zip(sizes, strides_of(sizes))):
-      i = at if isinstance(step, int) and step == 1 else binary(BinaryOps.IDIV, at, seen(step))
-      out.append(i if d == 0 else binary(BinaryOps.MOD, i, seen(n)))   # the first tells what is outside
+      i = at if isinstance(step, int) and step == 1 else block_binary(BinaryOps.IDIV, at, seen(step))
+      out.append(i if d == 0 else block_binary(BinaryOps.MOD, i, seen(n)))   # the first tells what is outside
     return tuple(out), sizes
 
 
@@ -435,7 +435,7 @@ def entry_of(p: Parameter, indices: tuple[UOp, ...], valid: UOp) -> tuple[tuple[
   """An element of a jagged tensor in memory: (batch, …, j, …) is at (…, offsets[batch] + j, …), if the entry is that long."""
   begin, end = ends_of(p, indices[0], valid)
   j = indices[p.jagged]
-  inside = binary(BinaryOps.CMPLT, Block(plain(ix.sub(j, ix.sub(end, begin)))), 0).value
+  inside = block_binary(BinaryOps.CMPLT, BlockValue(plain_value(ix.sub(j, ix.sub(end, begin)))), 0).value
   at = list(indices[1:])
   at[p.jagged - 1] = ix.add(begin, j)
   return tuple(at), ix.both(valid, inside)
@@ -444,10 +444,10 @@ def entry_of(p: Parameter, indices: tuple[UOp, ...], valid: UOp) -> tuple[tuple[
 def ends_of(p: Parameter, batch: UOp, valid: UOp) -> tuple[UOp, UOp]:
   """Where an entry of a jagged tensor begins and ends."""
   assert p.offsets is not None
-  begin, end = (position(tracer().load(p.offsets, (ix.add(batch, k),), valid)) for k in (0, 1))
+  begin, end = (as_index(tracer().load(p.offsets, (ix.add(batch, k),), valid)) for k in (0, 1))
   return begin, end
 
 
-def unify_shape(blocks: Sequence[Block]) -> tuple[Size, ...]:
+def unify_shape(blocks: Sequence[BlockValue]) -> tuple[DimSize, ...]:
   """The shape that blocks broadcast to."""
   return broadcast_shapes("index", *(b.shape for b in blocks)) if blocks else ()

@@ -25,11 +25,11 @@ def finished(kernel: Kernel) -> Kernel:
   if by_parts:
     raise ApplicationError("sort_bits, and a running sum that begins anew (every=), stand in an application that apart from that "
                            "computes element by element and stores: one of a kind, in no loop or condition, beside no sum")
-  numbers = {v: v.replace((), arg=(v.arg[0], known(v.arg[1]), *v.arg[2:])) for v in kernel.variables}
+  numbers = {v: v.replace((), arg=(v.arg[0], known_sizes(v.arg[1]), *v.arg[2:])) for v in kernel.variables}
   made = {Ops.DEFINE_LOCAL: lambda old, new: numbers.get(old, new)}
   return kernel.with_(body=rewrite(kernel.body, made))
 
 
-def known(sizes: Sequence[Dim]) -> tuple[int, ...]:
+def known_sizes(sizes: Sequence[Dim]) -> tuple[int, ...]:
   """Sizes that must be numbers: a run-time size is the one that it is now, which the kernel is for from there on."""
   return tuple([operator.index(seen(n)) for n in sizes])

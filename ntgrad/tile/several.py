@@ -14,7 +14,7 @@ from ntgrad.codegen.index.algebra import UNKNOWN
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import ArgumentError, NtgradError
 from ntgrad.engine import report
-from ntgrad.engine.trials import Bench, Memory
+from ntgrad.engine.trials import Bench, CandidateMemory
 from ntgrad.graph.symbol import Symbol, evaluate
 
 from .kernel import TileKernel
@@ -23,7 +23,7 @@ from .specialised import Specialised
 SEED = 0   # of the numbers that candidates are measured on
 
 
-def fastest(
+def fastest_config(
   kernels: Sequence[TileKernel], members: Sequence[Any], said: Sequence[dict[str, Any]], device: Device, here: bool
 ) -> int:
   """The number of the configuration, of ``members`` with their kernels, that is kept: the fastest one, measured where the
@@ -34,26 +34,26 @@ def fastest(
   lines: list[str] = []
   for i, (kernel, c) in enumerate(zip(kernels, members)):
     try: made[i] = kernel.specialise(*sizes_for(kernel, c), **c.values)
-    except NtgradError as e: lines.append(f"{shown(said[i])}: {str(e).splitlines()[0]}")
+    except NtgradError as e: lines.append(f"{_shown(said[i])}: {str(e).splitlines()[0]}")
   if not made: return 0   # which says why when it is compiled
   seconds: dict[int, float] = {}
   if not here:
     seconds = {i: estimate(s.kernel, device.renderer.target) for i, s in made.items()}
-    lines += [f"{shown(said[i])}: {n * 1e6:.1f} µs by the model" for i, n in seconds.items()]
+    lines += [f"{_shown(said[i])}: {n * 1e6:.1f} µs by the model" for i, n in seconds.items()]
   else:
     with ExitStack() as held:
       bench = Bench(device, memory(next(iter(made.values())), device, held))
       with config(noopt=1): bench.reference(*device.compile([next(iter(made.values())).spec(device)]))
       for i, s in made.items():
         try: seconds[i] = bench.measure(device.compile([s.spec(device)])[0])
-        except NtgradError as e: lines.append(f"{shown(said[i])}: {str(e).splitlines()[0]}")
-        else: lines.append(f"{shown(said[i])}: {seconds[i] * 1e6:.1f} µs")
+        except NtgradError as e: lines.append(f"{_shown(said[i])}: {str(e).splitlines()[0]}")
+        else: lines.append(f"{_shown(said[i])}: {seconds[i] * 1e6:.1f} µs")
   best = min(seconds or made, key=lambda i: seconds.get(i, 0.0))
   report.tuned(kernels[best].name, said[best], lines)
   return best
 
 
-def shown(values: dict[str, Any]) -> str: return ", ".join([f"{n}={v}" for n, v in values.items()])
+def _shown(values: dict[str, Any]) -> str: return ", ".join([f"{n}={v}" for n, v in values.items()])
 
 
 def sizes_for(kernel: TileKernel, c: Any) -> list[tuple[tuple[int, ...], Any]]:
@@ -71,7 +71,7 @@ def sizes_for(kernel: TileKernel, c: Any) -> list[tuple[tuple[int, ...], Any]]:
   return [(tuple([number(n, e) for n, e in zip(shape, t.shape)]), dtype) for t, (shape, dtype) in zip(given, c.arguments)]
 
 
-def memory(s: Specialised, device: Device, held: ExitStack) -> list[Memory]:
+def memory(s: Specialised, device: Device, held: ExitStack) -> list[CandidateMemory]:
   """Memory for each parameter, as long as ``held``: floats from 0 to 1, and ints that are 0, which are places everywhere."""
   rng, out = np.random.default_rng(SEED), []
   for p in s.parameters:
@@ -81,5 +81,5 @@ def memory(s: Specialised, device: Device, held: ExitStack) -> list[Memory]:
     raw = device.alloc(max(array.nbytes, 1))
     held.callback(device.free, raw, max(array.nbytes, 1))
     if n: device.copyin(raw, array.view(np.uint8))
-    out.append(Memory(array.nbytes, p.dtype, raw, p.written))
+    out.append(CandidateMemory(array.nbytes, p.dtype, raw, p.written))
   return out

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
   from .specialised import Specialised
   from .tensor import Tensor
 
-LARGEST = (1 << 31) - 1   # a run-time size; greater ones are numbers
+_LARGEST = (1 << 31) - 1  # a run-time size; greater ones are numbers
 MOST_FORMS = 16           # of the calls that differ in sizes only: from then on each has numbers
 MOST_SEEN = 64            # values of a dimension, to tell whether there are several
-Values = Mapping[str, int]
-NONE: Mapping[str, str] = {}
+_Values = Mapping[str, int]
+_NONE: Mapping[str, str] = {}
 Sizes = tuple[int, ...]
 Shapes = Callable[[Sequence[int]], tuple[int, ...]]
 
@@ -38,18 +38,18 @@ def name_of(name: str) -> UOp:
 
 
 @dataclass(frozen=True)
-class Form:
+class SizedKernel:
   """A kernel for many sizes: which values of names it takes, and what it is launched with for them."""
   specialised: Any                                    # Specialised, or Built where it comes from a library
   condition: UOp                                      # of names without options
-  values: Values                                      # that it was made for
+  values: _Values                                      # that it was made for
   fits: Callable[[Sequence[int]], tuple[int, ...]]    # of all values, in this order
 
-  def serves(self, values: Values) -> bool:
+  def serves(self, values: _Values) -> bool:
     """Whether it may be launched where names have these values."""
     return tuple(values) == tuple(self.values) and bool(self.fits(tuple(values.values()))[0])
 
-  def sizes(self, values: Values) -> Sizes:
+  def sizes(self, values: _Values) -> Sizes:
     """What a launch gives for the kernel's sizes."""
     return tuple([values[s.name] for s in self.specialised.sizes])
 
@@ -77,9 +77,9 @@ class Family:
   """The calls of a kernel that differ in sizes only."""
   seen: dict[str, set[int]] = field(default_factory=dict)   # of each name the values that it had
   equal: dict[str, str] = field(default_factory=dict)       # of dimensions without a name: the first that was equal in every call
-  forms: list[Form] = field(default_factory=list)
+  forms: list[SizedKernel] = field(default_factory=list)
 
-  def open(self, kernel: TileKernel, values: Values, given: Iterable[str]) -> list[str]:
+  def open(self, kernel: TileKernel, values: _Values, given: Iterable[str]) -> list[str]:
     """The names that are sizes in a call with these values, which is noted."""
     automatic = names_in(kernel.tensors, automatic=True)
     def free(s: Symbol) -> bool: return not s.constexpr and not s.power_of_two
@@ -90,7 +90,7 @@ class Family:
       if len(had) < MOST_SEEN: had.add(values[n])
     first: dict[tuple[str, int], str] = {}
     self.equal = {n: first.setdefault((self.equal.get(n, ""), values[n]), n) for n in names if n in automatic}
-    if not all(0 < values[n] <= LARGEST for n in names): return []
+    if not all(0 < values[n] <= _LARGEST for n in names): return []
     return names if config.dynamic == "always" else [n for n in names if n not in automatic or len(self.seen[n]) > 1]
 
 
@@ -105,24 +105,25 @@ def names_in(tensors: Sequence[Tensor], automatic: bool = False) -> list[str]:
   return list(dict.fromkeys([s.name for e, a in dims if a or not automatic for s in sorted(e.names(), key=str)]))
 
 
-def as_sizes(names: Iterable[str], values: Values, symbols: Mapping[str, Symbol], equal: Mapping[str, str]) -> dict[str, Dim]:
+def _as_sizes(names: Iterable[str], values: _Values, symbols: Mapping[str, Symbol], equal: Mapping[str, str]) -> dict[str, Dim]:
   """The values, with a run-time size for each of ``names``: 1 or more, and within its symbol's bounds. Some are ``equal``."""
   out: dict[str, Dim] = dict(values)
   for n in names:
     s = symbols[n]
-    low, high = max(s.lower_bound or 1, 1), LARGEST if s.upper_bound is None else min(s.upper_bound, LARGEST)
+    low, high = max(s.lower_bound or 1, 1), _LARGEST if s.upper_bound is None else min(s.upper_bound, _LARGEST)
     out[n] = UOp(Ops.SIZE, ix.INT, (), ix.Size(equal.get(n, n), low, high, hint=values[n]))
   return out
 
 
-def form_of(names: Sequence[str], values: Values, symbols: Mapping[str, Symbol],
-            make: Callable[[Mapping[str, Dim]], tuple[Specialised, Iterable[UOp]]], equal: Mapping[str, str] = NONE) -> Form:
+def form_of(names: Sequence[str], values: _Values, symbols: Mapping[str, Symbol],
+            make: Callable[[Mapping[str, Dim]], tuple[Specialised, Iterable[UOp]]],
+            equal: Mapping[str, str] = _NONE) -> SizedKernel:
   """A kernel for all values of ``names`` that are like these, by ``make``, which gives the conditions that this takes too.
 
   What must be equal is one size: the kernel is made again with one name for both, or with the number. So is what is to be
   ``equal``: each name, and the one that stands for it.
   """
-  given = as_sizes(names, values, symbols, equal)
+  given = _as_sizes(names, values, symbols, equal)
   while True:
     specialised, conditions = make(given)
     conditions = list(conditions)
@@ -134,17 +135,17 @@ def form_of(names: Sequence[str], values: Values, symbols: Mapping[str, Symbol],
   for n, v in given.items():
     if not isinstance(v, UOp): each.append(UOp(Ops.ALU, ix.TRUE.dtype, (name_of(n), ix.const(values[n])), BinaryOps.CMPEQ))
     elif v.arg.name != n: each.append(UOp(Ops.ALU, ix.TRUE.dtype, (name_of(n), name_of(v.arg.name)), BinaryOps.CMPEQ))
-    else: each += within(name_of(n), v.arg.lower, v.arg.upper)
+    else: each += _within(name_of(n), v.arg.lower, v.arg.upper)
   condition = ix.both(*each)
   return form_for(specialised, condition, values)
 
 
-def form_for(specialised: Any, condition: UOp, values: Values) -> Form:
+def form_for(specialised: Any, condition: UOp, values: _Values) -> SizedKernel:
   """The form of a kernel that serves values which fulfil a condition on names without options."""
-  return Form(specialised, condition, dict(values), evaluator((condition,), tuple([ix.Size(n) for n in values])))
+  return SizedKernel(specialised, condition, dict(values), evaluator((condition,), tuple([ix.Size(n) for n in values])))
 
 
-def within(n: UOp, low: int, high: int) -> list[UOp]:
+def _within(n: UOp, low: int, high: int) -> list[UOp]:
   """The conditions that a size is in its bounds."""
   at_least = UOp(Ops.ALU, ix.TRUE.dtype, (ix.const(low), n), BinaryOps.CMPLE)
   return [at_least, UOp(Ops.ALU, ix.TRUE.dtype, (n, ix.const(high)), BinaryOps.CMPLE)]

@@ -34,7 +34,7 @@ _STATEMENT = 200     # lines of a statement at a prompt
 _BYTES = 1 << 24     # of a file that is standard input
 
 
-class Text(NamedTuple):
+class _Text(NamedTuple):
   """Where code stands: the name of a file, and its lines, as the code's line numbers count them."""
   file: str
   lines: Sequence[str] = ()
@@ -42,14 +42,14 @@ class Text(NamedTuple):
   def line(self, n: int) -> str: return self.lines[n - 1].rstrip() if 0 < n <= len(self.lines) else ""
 
 
-def text_of(fn: types.FunctionType) -> Text:
+def _text_of(fn: types.FunctionType) -> _Text:
   """The text that a function was written in. Raises ApplicationError where nobody has it."""
   code, file = fn.__code__, fn.__code__.co_filename
   linecache.checkcache(file)
   lines = linecache.getlines(file)   # of a file, or a cell of a notebook
-  if lines and stands(code, lines): return Text(file, lines)
-  for candidate in candidates(fn):
-    if any(same(code, c) for c in compiled(candidate, code)): return Text(file, candidate.splitlines(True))
+  if lines and stands(code, lines): return _Text(file, lines)
+  for candidate in _candidates(fn):
+    if any(_same(code, c) for c in _compiled(candidate, code)): return _Text(file, candidate.splitlines(True))
   what = "a lambda" if code.co_name == "<lambda>" else fn.__qualname__
   if os.path.exists(file):
     raise ApplicationError(f"{what}: it does not stand in line {code.co_firstlineno} of {file}; was the file changed after it "
@@ -61,7 +61,7 @@ def text_of(fn: types.FunctionType) -> Text:
 
 def stands(code: types.CodeType, lines: Sequence[str]) -> bool:
   """Whether a function of this name begins where its code says."""
-  line = Text("", lines).line(code.co_firstlineno)
+  line = _Text("", lines).line(code.co_firstlineno)
   return line.lstrip().startswith("@") or re.search(_made(code.co_name), line) is not None
 
 
@@ -71,7 +71,7 @@ def _made(name: str) -> str: return r"\blambda\b" if name == "<lambda>" else rf"
 def line_of(code: types.CodeType, n: int) -> str:
   """A line near some code; "" where nobody has it."""
   if (line := linecache.getline(code.co_filename, n)): return line.rstrip()
-  try: return text_of(types.FunctionType(code, {}, closure=tuple(types.CellType() for _ in code.co_freevars))).line(n)
+  try: return _text_of(types.FunctionType(code, {}, closure=tuple(types.CellType() for _ in code.co_freevars))).line(n)
   except ApplicationError: return ""
 
 
@@ -79,11 +79,11 @@ def source_of(fn: types.FunctionType) -> str:
   """The lines of a function, its decorators too, as they stand. Raises ApplicationError
   where nobody has them."""
   fn = inspect.unwrap(fn)
-  text, first = text_of(fn), fn.__code__.co_firstlineno
+  text, first = _text_of(fn), fn.__code__.co_firstlineno
   return "".join(inspect.getblock(list(text.lines[first - 1:])))
 
 
-def candidates(fn: types.FunctionType) -> Iterator[str]:
+def _candidates(fn: types.FunctionType) -> Iterator[str]:
   """Texts that may have made a function."""
   try: yield "".join(inspect.findsource(fn)[0])   # of a module in an archive; typed, from Python 3.13 on
   except (OSError, TypeError): pass
@@ -127,7 +127,7 @@ def statements(lines: Sequence[str], at: int) -> Iterator[str]:
     if whole: yield text
 
 
-def compiled(text: str, code: types.CodeType) -> Iterator[types.CodeType]:
+def _compiled(text: str, code: types.CodeType) -> Iterator[types.CodeType]:
   """The code in a text of all functions with the name of ``code``."""
   try: stack = [compile(text, code.co_filename, "exec", code.co_flags & _FUTURES, dont_inherit=True)]
   except (SyntaxError, ValueError, OverflowError): return
@@ -137,7 +137,7 @@ def compiled(text: str, code: types.CodeType) -> Iterator[types.CodeType]:
     stack += [x for x in c.co_consts if isinstance(x, types.CodeType)]
 
 
-def same(a: types.CodeType, b: types.CodeType) -> bool:
+def _same(a: types.CodeType, b: types.CodeType) -> bool:
   """Whether two functions have the same instructions, at the same places."""
   pairs = [(a, b)]
   while pairs:
@@ -159,14 +159,14 @@ def _said(c: types.CodeType) -> tuple[Any, ...]:
 class Code:
   """A Python function's source as a syntax tree, its line numbers those of the text that it stands in."""
   tree: ast.FunctionDef | ast.Lambda
-  text: Text
+  text: _Text
 
 
 @lru_cache(maxsize=1024)
 def code_of(fn: types.FunctionType) -> Code:
   """The source of a function. Raises ApplicationError where Python does not know it."""
   fn = inspect.unwrap(fn)
-  text, first = text_of(fn), fn.__code__.co_firstlineno
+  text, first = _text_of(fn), fn.__code__.co_firstlineno
   if fn.__code__.co_name == "<lambda>": return Code(_lambda(fn, text), text)
   lines = inspect.getblock(list(text.lines[max(first, 1) - 1:]))
   tree = ast.parse(textwrap.dedent("".join(lines)))
@@ -174,7 +174,7 @@ def code_of(fn: types.FunctionType) -> Code:
   return Code(next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)), text)
 
 
-def _lambda(fn: types.FunctionType, text: Text) -> ast.Lambda:
+def _lambda(fn: types.FunctionType, text: _Text) -> ast.Lambda:
   """A lambda from the places that its instructions have: it may stand anywhere in a statement."""
   code = fn.__code__
   quiet = {"RESUME", "COPY_FREE_VARS", "MAKE_CELL", "RETURN_VALUE"}
@@ -231,7 +231,7 @@ class Closure:
 class Scope:
   """The names of one function call: its own, then those around it."""
 
-  def __init__(self, names: dict[str, Any], around: Scope | None, fn: types.FunctionType | None, text: Text, name: str):
+  def __init__(self, names: dict[str, Any], around: Scope | None, fn: types.FunctionType | None, text: _Text, name: str):
     self.names, self.around, self.fn, self.text, self.name = names, around, fn, text, name
 
   def find(self, name: str) -> Any:

@@ -153,7 +153,7 @@ def test_order_is_kept_where_memory_is_shared() -> None:
     def overlap(a: int, b: int, places: Any = places) -> bool:
       (m, s, e), (n, t, f) = places[a], places[b]
       return m == n and s < f and t < e
-    after = graphs.reduced(memory.dependencies([memory.Access(touched(b), touched(w)) for b, w in steps])[0])
+    after = graphs.reduced(memory.dependencies([memory.MemoryUse(touched(b), touched(w)) for b, w in steps])[0])
     def closure(edges: list[set[int]]) -> list[set[int]]:
       out: list[set[int]] = []
       for e in edges: out.append(e.union(*(out[j] for j in e)))

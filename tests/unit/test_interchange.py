@@ -442,7 +442,7 @@ def test_any_strides(shape: tuple[int, ...], strides: tuple[int, ...], first: in
   """Strides of no view: elements are read where they lie, also several from one place, and backwards."""
   flat = np.arange(32, dtype=np.float32)
   want = np.lib.stride_tricks.as_strided(flat[first:], shape, [4 * s for s in strides])
-  got = Tensor._from_node(interchange.gathered(Tensor(flat).lazydata, shape, strides, first))
+  got = Tensor._from_node(interchange.gather_strided(Tensor(flat).lazydata, shape, strides, first))
   np.testing.assert_array_equal(got.numpy(), want)
 
 
