@@ -32,9 +32,9 @@ from ntgrad.codegen.passes.parts import Parts
 
 from . import overrides, report
 from .counters import phase
-from .exported import Exported
+from .override_files import Exported
 from .report import labelled, new_label
-from .variants import SizedProgram
+from .size_variants import SizedProgram
 
 KERNEL_TABLE = "kernel"   # of the disk cache
 PROGRAM_FORM = TupleForm(SPEC, records.Sequence(CONDITION))

@@ -29,7 +29,6 @@ from ntgrad.graph import nodes as graph
 from ntgrad.graph.lock import lock, synchronized
 
 from .buffer import Adopted, Buffer, Storage, transfer_watchers
-from .capture import Recorder
 from .device import Device, canonical, get_device
 from .dlpack import (
   COPIED_FLAG,
@@ -49,6 +48,7 @@ from .dlpack import (
   rename,
 )
 from .realize import before_writing, rebased
+from .recording import Recorder
 
 _ALIGN = {CPU: 64, CUDA: 16}                      # what compiled kernels rely on: memory that lies otherwise is copied
 # dtypes that numpy itself has not

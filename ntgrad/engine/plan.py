@@ -16,7 +16,7 @@ from ntgrad.codegen.ir.uop import UOp
 from ntgrad.graph.variable import BoundInt
 
 from . import report
-from .variants import SizedProgram
+from .size_variants import SizedProgram
 
 
 @dataclass(frozen=True)

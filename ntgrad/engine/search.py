@@ -18,7 +18,7 @@ from ntgrad.backends import cache
 from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.backends.progress import bar
 from ntgrad.codegen.choose.chooser import choose
-from ntgrad.codegen.choose.estimate import estimate
+from ntgrad.codegen.choose.gpu_cost import estimate
 from ntgrad.codegen.index import records
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import NtgradError
@@ -30,7 +30,7 @@ from ntgrad.codegen.passes.parts import Mark, Parts
 from ntgrad.codegen.passes.statements import chooses
 
 from .buffer import Buffer
-from .trials import Bench, CandidateMemory, compiled_in_time
+from .measuring import Bench, CandidateMemory, compiled_in_time
 
 BUDGET = 30.0                 # seconds for one kernel
 _ROUNDS = 8   # rounds of a search, each from the best so far

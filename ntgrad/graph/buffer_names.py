@@ -1,8 +1,7 @@
 """Names of tensors (``layers.0.weight``), for what is printed of the buffers that hold their values.
 
-``nn.state.get_state_dict``, ``safe_save`` and the like note the names that they see (``remember_names``). The table holds no tensor,
-and is looked at only when something is printed.
-"""
+``nn.state.get_state_dict``, ``safe_save`` and the like note the names that they see (``remember_names``). The table holds no
+tensor, and is looked at only when something is printed. """
 from __future__ import annotations
 
 import math

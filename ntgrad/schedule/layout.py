@@ -1,4 +1,4 @@
-"""Layouts: the order in memory of the dimensions of buffers that the scheduler makes. (``rows``: how long their rows are;
+"""Layouts: the order in memory of the dimensions of buffers that the scheduler makes. (``padded_rows``: how long their rows are;
 ``factors``: which buffers are copied.)
 
 A convolution is a product of blocks where its channels lie side by side: x[n, c, h, w] is stored as [n, h, w, c]. Buffers that
@@ -19,7 +19,7 @@ from ntgrad.codegen.index.rewrite import rewrite
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
 from ntgrad.codegen.kernel import AxisKind, Kernel
 
-from .writes import GRAPH_EFFECTS
+from .placement import GRAPH_EFFECTS
 
 if TYPE_CHECKING:
   from .lower import ScheduleItem

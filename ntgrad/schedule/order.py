@@ -4,7 +4,7 @@ from __future__ import annotations
 from ntgrad.codegen.ir.uop import Ops, UOp
 
 from .lower import ScheduleItem
-from .writes import GRAPH_EFFECTS, made_by, memory_of, number_of, storage
+from .placement import GRAPH_EFFECTS, made_by, memory_of, number_of, storage
 
 
 class Conflict(Exception):

@@ -9,7 +9,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.rewrite import rewrite
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
 
-from .writes import param_stand_in
+from .placement import param_stand_in
 
 REUSE = 4    # reads of an element from which on a padded copy pays
 

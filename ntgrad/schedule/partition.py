@@ -19,11 +19,11 @@ from ntgrad.codegen.ir.functions import FUNCTIONS
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UOp, toposort
 
-from .groups import LEAVES, MAX_ALU, MAX_PARAMS, MOST_SEARCHED_NODES, Group, Groups, index_covers, nearest
+from .kernel_groups import LEAVES, MAX_ALU, MAX_PARAMS, MOST_SEARCHED_NODES, Group, Groups, index_covers, nearest
+from .placement import GRAPH_EFFECTS, Idx, load_element, memory_of, number_of, storage
 from .prepare import is_contraction, node_bytes
 from .scan import join_scan
 from .sort import join_sort
-from .writes import GRAPH_EFFECTS, Idx, load_element, memory_of, number_of, storage
 
 CHEAP = 6            # ALU cost up to which a value is computed again instead of stored
 # the same of a value that is computed from no more bytes in memory than it would take itself; for targets with blocks, which

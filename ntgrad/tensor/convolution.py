@@ -23,7 +23,7 @@ from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import MAX_SIZE, real_number
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Ints, Operand, checked, of_kind, one_width
-from ntgrad.graph.names import Places, text
+from ntgrad.graph.dimension_names import Places, text
 from ntgrad.graph.variable import BoundInt
 
 from .elementwise import Elementwise

@@ -18,8 +18,8 @@ from ntgrad.codegen.ir.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base
 from ntgrad.graph import formulas, nodes as graph
 from ntgrad.graph.checks import Operand, checked, foreign, operand
+from ntgrad.graph.dimension_names import Names, aligned_names, fit_aligned, text
 from ntgrad.graph.modes import mode
-from ntgrad.graph.names import Names, aligned_names, fit_aligned, text
 
 from .promotion import broadcast_shape, common_device, common_dtype, scalar_dtype, scalar_node
 

@@ -26,12 +26,12 @@ from ntgrad.codegen.ir.errors import (
 )
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.core import MAX_DIMS, Base, shape_of, whole_number
-from ntgrad.engine.bounds import index_error, within
+from ntgrad.engine.index_checks import index_error, within
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.alias import Move
 from ntgrad.graph.checks import Ints, Operand, checked, foreign, of_kind
-from ntgrad.graph.host import first_of
-from ntgrad.graph.names import Names, merged, text
+from ntgrad.graph.dimension_names import Names, merged, text
+from ntgrad.graph.host_values import first_of
 
 from .elementwise import Elementwise
 from .movement import Movement, sliced

@@ -22,8 +22,8 @@ from ntgrad.core import Base, axes_of, axis_of, shape_of, whole_number
 from ntgrad.graph import nodes as graph, origins
 from ntgrad.graph.alias import Bits
 from ntgrad.graph.checks import Ints, Operand, checked, operand
-from ntgrad.graph.names import Places, aligned_names, fit, text
-from ntgrad.graph.several import Several
+from ntgrad.graph.dimension_names import Places, aligned_names, fit, text
+from ntgrad.graph.pairs import Several
 
 from .promotion import broadcast_shape, common_device, scalar_node
 

@@ -13,7 +13,7 @@ from ntgrad.codegen.ir.dtype import DType, dtypes, promote_tensors
 from ntgrad.codegen.ir.errors import ArgumentError, DeviceError, ShapeError, shown
 from ntgrad.codegen.ir.uop import UOp
 from ntgrad.graph import nodes as graph
-from ntgrad.graph.names import shape_with_variables
+from ntgrad.graph.dimension_names import shape_with_variables
 
 
 def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:

@@ -33,8 +33,8 @@ from ntgrad.engine.device import Device
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.alias import Alias, AliasView, Bits, apply_view, beyond, repeats, shown_of, through, view_covers, write_watchers
 from ntgrad.graph.checks import checked
-from ntgrad.graph.host import host_view, is_host_view
-from ntgrad.graph.names import Names, text
+from ntgrad.graph.dimension_names import Names, text
+from ntgrad.graph.host_values import host_view, is_host_view
 
 from .reduction import Reduction
 
@@ -174,8 +174,8 @@ class Protocols(Reduction):
   def _known(self) -> np.ndarray[Any, Any] | None:
     """The values, where they are there already; None where they would have to be computed, or are very many on a device."""
     if self._alias.pending: return None
-    from ntgrad.engine.capture import being_recorded
     from ntgrad.engine.realize import rebased
+    from ntgrad.engine.recording import being_recorded
     if being_recorded: return None
     u = rebased(self.lazydata)
     if not is_host_view(u): return None

@@ -14,11 +14,11 @@ from ntgrad.codegen.ir.dtype import DType, as_float, dtypes, sum_dtype
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import Base, real_number
-from ntgrad.engine.bounds import value_bounds
+from ntgrad.engine.index_checks import value_bounds
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked, flag, of_kind, paired
-from ntgrad.graph.names import without
-from ntgrad.graph.several import Several
+from ntgrad.graph.dimension_names import without
+from ntgrad.graph.pairs import Several
 from ntgrad.graph.variable import real
 
 from .indexing import Indexing

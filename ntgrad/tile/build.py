@@ -29,17 +29,17 @@ from ntgrad.codegen.ir.paths import usable
 from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.engine.device import default_device, get_device
-from ntgrad.engine.variants import WIDE, SizedProgram, Variant
+from ntgrad.engine.size_variants import WIDE, SizedProgram, Variant
 from ntgrad.graph.checks import checked
 
 from . import manifest
-from .assess import Whole, dimensions_agree
+from .assessments import Whole, dimensions_agree
+from .configurations import fastest_config
 from .kernel import TileKernel, make
 from .launch import describe_argument
 from .library import FORMAT, Library, arguments_text, load
-from .place import Parameter
-from .several import fastest_config
-from .sizes import SizedKernel
+from .open_sizes import SizedKernel
+from .parameters import Parameter
 from .specialised import Specialised
 from .tensor import Tensor
 

@@ -32,13 +32,13 @@ from ntgrad.graph.lock import enter, holds_lock, lock, synchronized
 from ntgrad.graph.symbol import Symbol, evaluate
 from ntgrad.reads import reads_of, wrappers
 
-from .assess import Assessment, asking, dimensions_agree, same_grids, whole_windows
+from .assessments import Assessment, asking, dimensions_agree, same_grids, whole_windows
 from .block import seen
 from .interpret import Interpreter
 from .launch import Argument, SlotPair, converted_arguments, describe_arguments, launch
+from .open_sizes import MOST_FORMS, Family, SizedKernel, Sizes, bucket, equal_in, form_of, names_in, sizes_text
+from .python_source import line_of, source_of
 from .signature import BeyondError, Signature, constant, unbounded
-from .sizes import MOST_FORMS, Family, SizedKernel, Sizes, bucket, equal_in, form_of, names_in, sizes_text
-from .source import line_of, source_of
 from .specialised import Specialised
 from .tensor import Tensor, check_takes, named
 from .trace import Tracer

@@ -2,10 +2,9 @@
 
 The mark is a DETACH over the index. Its arg says what the index may be; it changes no value. When a value above the mark is
 computed, one small kernel more looks through the index and notes the last element that is outside (``notes``). The error is
-raised where the host next waits (``engine/asserts.py``). An index whose bounds are known to be inside gets no mark and costs
-nothing: constants, ``arange``, ``argmax``, ``randint``, a clamped index, an index of a dtype that holds no more, and one that
-came from the host (``Buffer.between``).
-"""
+raised where the host next waits (``engine/device_asserts.py``). An index whose bounds are known to be inside gets no mark and
+costs nothing: constants, ``arange``, ``argmax``, ``randint``, a clamped index, an index of a dtype that holds no more, and one
+that came from the host (``Buffer.between``). """
 from __future__ import annotations
 
 import math
@@ -19,8 +18,8 @@ from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, pro
 from ntgrad.graph import nodes as graph, origins
 from ntgrad.graph.alias import Alias
 
-from .asserts import WORD_VALUES, Check, Checks, make_checks
 from .device import default_device
+from .device_asserts import WORD_VALUES, Check, Checks, make_checks
 
 Interval = tuple[int, int]
 _DEEP = 48             # nodes beneath each other that are looked at

@@ -11,7 +11,7 @@ from ..ir.target import Target
 from ..ir.uop import Ops, UOp, prod, toposort
 from ..kernel import AxisKind, Kernel
 from ..kernel.accesses import access_profile
-from .estimate import KEPT_REGISTERS, WARP, overlapped_time
+from .gpu_cost import KEPT_REGISTERS, WARP, overlapped_time
 from .roles import VECTOR_BYTES, free
 
 _FEW = 32                 # rows or columns up to which a product is bound by memory

@@ -18,8 +18,8 @@ from ..opts import Block, Fuse, Persistent, Swizzle, TensorDescriptor, Unroll, U
 from ..opts.merged_axes import merge_axes, split_axes
 from .bound import work_of
 from .candidates import first
-from .estimate import NO_COPIES, STAGES, Streams, places, power_of_two
-from .products import HALF, LARGE_BLOCK_ELEMENTS, PIPELINE, ProductWork, best_blocks
+from .gpu_cost import NO_COPIES, STAGES, Streams, places, power_of_two
+from .gpu_products import HALF, LARGE_BLOCK_ELEMENTS, PIPELINE, ProductWork, best_blocks
 from .roles import VECTOR_BYTES, Role, Roles, any_contiguous, fastest_axis, flat, product_of, vector
 
 _LEAST_DOT = 16           # elements of an axis of a product from which on it is worth a block

@@ -32,8 +32,8 @@ from ..opts import (
 from ..opts.merged_axes import merge_axes, split_axes
 from ..passes.expand import is_spaced
 from .candidates import first
-from .panels import LEAST_ROWS, NEAR, copy_for_rows, jumps_far, most_packed, room, share
-from .tiling import choose_tiles
+from .cpu_panels import LEAST_ROWS, NEAR, copy_for_rows, jumps_far, most_packed, room, share
+from .gpu import choose_tiles
 
 # ---- what is tried
 COPIES = (2, 3, 4, 5, 6, 7, 8, 12, 16)   # copies of an axis, in registers

@@ -13,8 +13,8 @@ from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.graph.symbol import Symbol, maximum, minimum
 
 from .block import BlockValue, DimSize, as_index, block, block_binary, block_cast, block_where, broadcast_shapes, is_value, one
-from .place import SourceTensor, Tile
-from .source import Closure
+from .parameters import SourceTensor, Tile
+from .python_source import Closure
 from .trace import LocalArray, reads
 
 # ---- what a loop counts

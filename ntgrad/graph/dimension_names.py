@@ -4,9 +4,8 @@ Names belong to a Tensor. Its node has none, since all tensors that compute the 
 where no dimension has a name, and then nothing here is called but ``axis_of``. Else it has a name or None for each dimension.
 
 One idea carries names everywhere: an operation says where the dimensions of its tensors go, its *places*, and names go along.
-``merged`` does it where several tensors are combined, ``moved_names`` for movement, by a table of the graph's ops. A result of one
-tensor that has as many dimensions has them in the same places unless the operation says something else (``Base._wrap``).
-"""
+``merged`` does it where several tensors are combined, ``moved_names`` for movement, by a table of the graph's ops. A result of
+one tensor that has as many dimensions has them in the same places unless the operation says something else (``Base._wrap``). """
 from __future__ import annotations
 
 import math

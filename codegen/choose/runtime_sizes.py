@@ -37,7 +37,7 @@ from ..opts import (
 from ..opts.base import PREFIX, SizedOpt
 from ..opts.memory import most_along
 from .candidates import note_refusal
-from .panels import local_bytes
+from .cpu_panels import local_bytes
 
 MULTIPLES = ((512, 64), (32, 16))   # sizes from the first number on are seen as multiples of the second
 ROUNDED = 64   # what a copy in local memory has room for is rounded up to about such multiples, where long sums are cut in parts

@@ -9,12 +9,12 @@ import numpy as np
 
 from ntgrad.backends.base import Device
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.choose.estimate import estimate
+from ntgrad.codegen.choose.gpu_cost import estimate
 from ntgrad.codegen.index.algebra import UNKNOWN
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import ArgumentError, NtgradError
 from ntgrad.engine import report
-from ntgrad.engine.trials import Bench, CandidateMemory
+from ntgrad.engine.measuring import Bench, CandidateMemory
 from ntgrad.graph.symbol import Symbol, evaluate
 
 from .kernel import TileKernel

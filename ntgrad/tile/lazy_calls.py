@@ -17,12 +17,12 @@ from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.core import Base as Tensor
 from ntgrad.engine.planner import number_buffer
 from ntgrad.engine.realize import base_of, rebased
-from ntgrad.engine.tracing import traces
+from ntgrad.engine.traced_sizes import traces
 from ntgrad.graph import nodes as graph, origins
 from ntgrad.graph.alias import repeats
 from ntgrad.graph.variable import BoundInt
 
-from .place import Parameter
+from .parameters import Parameter
 
 if TYPE_CHECKING:
   from .specialised import Specialised

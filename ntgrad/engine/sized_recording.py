@@ -15,7 +15,7 @@ from ntgrad.codegen.ir.uop import UOp
 from ntgrad.graph.variable import BoundInt
 
 from .planner import number_buffer
-from .tracing import Trace, VariableValues
+from .traced_sizes import Trace, VariableValues
 
 KNOWN = 256   # values of the variables that a capture has its numbers for
 

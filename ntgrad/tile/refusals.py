@@ -13,8 +13,8 @@ from ntgrad.codegen.ir.errors import ApplicationError, NtgradError, did_you_mean
 from ntgrad.graph.symbol import Symbol
 
 from .block import BlockValue, is_value
-from .place import Level, Pointer, Reference, SourceTensor, Tile
-from .source import Closure
+from .parameters import Level, Pointer, Reference, SourceTensor, Tile
+from .python_source import Closure
 
 _HERE = str(Path(__file__).resolve().parents[1])
 _OTHERS = {"absolute": "abs", "fabs": "abs", "power": "pow", "amax": "max", "amin": "min", "concatenate": "cat", "divide": "fdiv",

@@ -13,7 +13,7 @@ from ntgrad.codegen.passes.sorts import Sorted
 
 from . import block as _b
 from .block import BlockValue, block, floating, plain_value, tracer
-from .place import Reference
+from .parameters import Reference
 
 
 def position(x: Any) -> BlockValue:

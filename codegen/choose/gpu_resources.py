@@ -17,8 +17,8 @@ from ..ir.dtype import dtypes
 from ..ir.target import Target
 from ..ir.uop import BinaryOps, Ops, UOp, prod, toposort
 from ..kernel import Axis, AxisKind, Kernel, is_variable
-from .estimate import KEPT_REGISTERS, MOST_REGISTERS, STAGES, WARP, estimate, power_of_two, warps_for
-from .products import LARGE_BLOCK_ELEMENTS, PIPELINE, Blocks, ProductWork, best_blocks, product_seconds
+from .gpu_cost import KEPT_REGISTERS, MOST_REGISTERS, STAGES, WARP, estimate, power_of_two, warps_for
+from .gpu_products import LARGE_BLOCK_ELEMENTS, PIPELINE, Blocks, ProductWork, best_blocks, product_seconds
 from .roles import Role, Roles, is_masked, narrow_value
 
 LEAST_DOT = 16       # elements along each axis of a block that is multiplied as one

@@ -24,9 +24,9 @@ from ntgrad.graph.alias import caller
 from ntgrad.graph.checks import checked
 from ntgrad.graph.symbol import Condition, Expr, Symbol, compared, condition_of, evaluate, evaluate_size, symbols_of
 
-from .lines import Line, at_lines
-from .place import Parameter
+from .parameters import Parameter
 from .tensor import Tensor
+from .user_lines import Line, at_lines
 
 
 @dataclass(frozen=True)

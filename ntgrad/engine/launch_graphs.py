@@ -1,4 +1,5 @@
-"""Groups recorded launches: a run of kernels that the device takes as one graph is one call. Says what has to be patched in it."""
+"""Groups recorded launches: a run of kernels that the device takes as one graph is one call. Says what has to be patched in
+it."""
 from __future__ import annotations
 
 from functools import partial
@@ -6,7 +7,7 @@ from typing import Any, Callable, Hashable, Iterable, Mapping, Sequence, Union
 
 from ntgrad.backends.base import Device, Node
 
-from . import memory
+from . import memory_plan as memory
 
 _At = Union[Callable[[Any], Any], None]
 _Sizes = tuple[int, ...]

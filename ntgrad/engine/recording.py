@@ -19,7 +19,7 @@ from ntgrad.graph.variable import BoundInt
 
 from . import realize as engine
 from .buffer import Buffer, Storage, transfer_watchers
-from .sized_capture import At, Outline, launches_at, outline, plain_ints
+from .sized_recording import At, Outline, launches_at, outline, plain_ints
 
 
 @dataclass(frozen=True)

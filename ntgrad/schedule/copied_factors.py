@@ -1,7 +1,7 @@
 """Copies of the caller's buffers, for products that read them often. A copy has channels side by side for a convolution, or rows
 that begin at multiples of 16 bytes where the caller's rows do not.
 
-A copy is a buffer between kernels like any other: ``layout`` puts its dimensions in order, ``rows`` makes its rows longer.
+A copy is a buffer between kernels like any other: ``layout`` puts its dimensions in order, ``padded_rows`` makes its rows longer.
 """
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.choose.products import ProductWork, worth_copying
+from ntgrad.codegen.choose.gpu_products import ProductWork, worth_copying
 from ntgrad.codegen.choose.roles import VECTOR_BYTES
 from ntgrad.codegen.index.rewrite import rewrite, substitute
 from ntgrad.codegen.ir.config import config
@@ -18,8 +18,8 @@ from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp, toposort
 
 from .layout import LAST, Body, BufferAccess, Product, dimension_along, products
-from .rows import LEAST, padded, row, sole_axis, vector_bytes
-from .writes import param_stand_in
+from .padded_rows import LEAST, padded, row, sole_axis, vector_bytes
+from .placement import param_stand_in
 
 _USES = 32        # of each element of a factor, from which on a copy of it that lies better pays
 _LARGE = 1 << 20  # products of a sum from which on it is made by blocks whatever they read
