@@ -280,10 +280,10 @@ def _forget(known: Any) -> None:
 
 
 class NodeTable(Generic[T]):
-  """What is known of nodes, by the node itself: an entry goes when its node goes. Values must not lead back to their nodes, or
-  neither would ever go.
+  """A dictionary with nodes as keys. An entry goes when its node goes. A value must not refer to its node, or neither would ever
+  go.
 
-  ``known.get(id(u))`` finds an entry without a call of Python code; it counts where the entry, called, gives ``u``.
+  ``known.get(id(u))`` finds an entry without a call of Python code. The entry is right if a call of it gives ``u``.
   """
   __slots__ = ("known",)
 

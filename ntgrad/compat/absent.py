@@ -390,8 +390,6 @@ WHY = {
     "Tensor.ushort ",
   "use `sum(tensors)`":
     "Tensor.usum ",
-  "use `TinyJit(fn)`; a new one":
-    "TinyJit.reset ",
   "use `ntgrad.codegen.uop.UOp`; ntgrad's own":
     "UOp ",
   "use `ntgrad.engine.buffer`; the engine's own":

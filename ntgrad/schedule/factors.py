@@ -112,9 +112,10 @@ def channels_last(p: Product) -> Iterator[tuple[Access, int]]:
 
 
 def aligned_rows(p: Product, order: Sequence[UOp], target: Target) -> Iterator[tuple[Access, int]]:
-  """The factors that lie so that the product takes longer with them than with copies, with the dimension of the rows of these:
-  whose rows begin at no multiples of LINE bytes; of bytes those that do not lie along what is summed, as blocks of bytes are
-  multiplied; of float32 that is not rounded the columns that do. ``order`` has the axes of what the kernel stores."""
+  """The factors with which the product takes longer than with copies of them, and the dimension of the copies' rows. They are:
+  factors whose rows do not begin at multiples of LINE bytes; factors of one byte that do not lie along what is summed, as blocks
+  of bytes are multiplied; columns of float32 that is not rounded, if they do. ``order`` has the axes of what the kernel
+  stores."""
   if config.noopt or p.count < LARGE: return
   def free(f: Access) -> frozenset[UOp]: return frozenset(r for i in f.at for r in i.ranges) - p.bound
   rows, columns = sorted(p.factors, key=lambda f: max([order.index(r) for r in free(f) if r in order], default=-1))
