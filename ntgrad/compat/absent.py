@@ -390,6 +390,8 @@ WHY = {
     "Tensor.ushort ",
   "use `sum(tensors)`":
     "Tensor.usum ",
+  "use `TinyJit.reset`":
+    "TinyJit.reset ",
   "use `ntgrad.codegen.uop.UOp`; ntgrad's own":
     "UOp ",
   "use `ntgrad.engine.buffer`; the engine's own":
