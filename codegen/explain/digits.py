@@ -114,7 +114,8 @@ def in_digits(i: UOp, f: Fused) -> UOp:
 
 def flatten(d: Derivation, f: Fused) -> None:
   """Make one dimension of the digits, and tiles of this one where it is several axes, each part in the level of its kind."""
-  level = next(n for n, axes in enumerate(d.axes) if f.digits[0] in axes)
+  level = next((n for n, axes in enumerate(d.axes) if f.digits[0] in axes), None)
+  if level is None: raise NoArrangement   # the access sees too little of it
   axes = d.axes[level]
   at = axes.index(f.digits[0])
   if axes[at:at + len(f.digits)] != f.digits: raise NoArrangement

@@ -118,7 +118,7 @@ def test_the_last_table_of_a_page_has_its_folder(page: str, folder: str) -> None
 def test_settings_that_are_named_exist() -> None:
   known = {f.metadata["env"] for f in fields(config)}
   for path in FILES[:2]:
-    named = set(re.findall(r"\b([A-Z][A-Z_0-9]+)=\w", re.sub(r"```python.*?```", "", path.read_text(), flags=re.DOTALL)))
+    named = set(re.findall(r"\b([A-Z][A-Z_0-9]+)=\w", re.sub(r"```(python|sh).*?```", "", path.read_text(), flags=re.DOTALL)))
     assert named <= known, f"{path.name}: {named - known}"
 
 

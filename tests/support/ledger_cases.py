@@ -20,6 +20,7 @@ from typing import Any, Callable, Iterator, Sequence
 import numpy as np
 
 from ntgrad import Tensor, dtypes, nn
+from ntgrad.tile import TileKernel
 
 from .all_ops import ROWS, Row, values
 from .models import resnet18
@@ -72,11 +73,18 @@ def zoo(machine: Machine) -> Iterator[Case]:
 
 
 def zoo_sized(machine: Machine) -> Iterator[Case]:
-  """The first size of each row that is no whole model, its sizes given at the launch."""
-  found = [list(rows) for _, rows in itertools.groupby(zoo(machine), lambda c: re.sub(r" [\d×]+ \w+$", "", c.name))]
-  wholes = {k.name for k in zoo_module("zoo_rows").KINDS if k.model}
+  """The first size of each kind of row, its sizes given at the launch. There are no whole models and no convolutions, whose
+  indices of many sizes take minutes; networks have some."""
+  rows = zoo_module("zoo_rows")
+  left_out = {k.name for k in rows.KINDS if k.model or k.group == rows.CONVOLUTIONS}
+  found = [list(cases) for _, cases in itertools.groupby(zoo(machine), lambda c: kind_of(c.name))]
   for first, *_ in found:
-    if not any(first.name.startswith(name) for name in wholes): yield Case(first.name, first.run, (("dynamic", "always"),))
+    if kind_of(first.name) not in left_out: yield Case(first.name, first.run, (("dynamic", "always"),))
+
+
+def kind_of(row: str) -> str:
+  """The kind of a row of the zoo, of its name."""
+  return re.sub(r" [\d×]+ \w+$", "", row)
 
 
 def _operation(row: Row, gradient: bool) -> Callable[[], Any]:
@@ -148,7 +156,12 @@ def tiles(machine: Machine) -> Iterator[Case]:
     kernel(*args, **given)
   for name, get in tile_kernels(): yield Case(name, lambda get=get: call(get))   # type: ignore[misc]
   with beside(ROOT / "examples" / "tile"): ported = importlib.import_module("ported")
-  for name, run in ported.cases(np.random.default_rng(0)).items(): yield Case(f"ported {name}", run)
+  def anew(run: Callable[[], Any]) -> None:
+    for kernel in vars(ported).values():
+      if isinstance(kernel, TileKernel): kernel.forget()
+    run()
+  for name, run in ported.cases(np.random.default_rng(0)).items():
+    yield Case(f"ported {name}", lambda run=run: anew(run))   # type: ignore[misc]
 
 
 GROUPS: dict[str, Callable[[Machine], Iterator[Case]]] = {

@@ -24,7 +24,7 @@ from ntgrad.codegen.passes.parts import Parts
 from ntgrad.codegen.pipeline import PASSES
 from ntgrad.engine import compile, planner as plans, report
 
-from .ledger_cases import GROUPS, NAMED, Case, specs, tile_kernels, tiles, title, zoo, zoo_module, zoo_row
+from .ledger_cases import GROUPS, NAMED, Case, kind_of, specs, tile_kernels, tiles, title, zoo, zoo_module, zoo_row
 from .ledger_names import steady
 from .network_build import grown
 from .network_machines import Machine, Pretended, opened
@@ -178,7 +178,7 @@ def cubins(count: int = 60) -> Entries:
   found: Entries = {}
   machine = NAMED["sm_90"]
   rows = [c for c in zoo(machine) if not c.name.startswith(SLOW)]
-  firsts = list({re.sub(r" [\d×]+ \w+$", "", c.name): c for c in reversed(rows)}.values())[::-1]
+  firsts = list({kind_of(c.name): c for c in reversed(rows)}.values())[::-1]
   for case in itertools.chain(tiles(machine), firsts):
     if len(found) >= count: break
     try: specs = [m.spec for m in made(case, machine)]
