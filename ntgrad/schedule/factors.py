@@ -27,8 +27,8 @@ LARGE = 1 << 20  # products of a sum from which on it is made by blocks whatever
 
 @dataclass(frozen=True)
 class _Factor:
-  """A factor of a product: its access, the dimension that should lie side by side if a copy of it can be made, and the bytes that
-  a thread reads at a time as it is. ``crossed``: it lies along what is summed, and should not."""
+  """A factor of a product: its access, the dimension whose elements should lie side by side (if a copy of it can be made), and
+  the bytes that a thread reads at a time without a copy. ``crossed``: it lies along what is summed, and should not."""
   access: Access
   place: int | None
   vector: int
