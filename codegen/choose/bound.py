@@ -48,8 +48,8 @@ class Operations:
 
 @dataclass(frozen=True)
 class Work:
-  """What one launch does at least: bytes that are moved, operations; and the sizes of its axes. Each a number, or an index over
-  the SIZEs of the launch."""
+  """What one launch does at least: the bytes that it moves and its operations; and the sizes of its axes. Each is a number, or an
+  index over the SIZEs of the launch."""
   bytes: Dim = 0
   operations: tuple[Operations, ...] = ()
   axes: tuple[Dim, ...] = ()

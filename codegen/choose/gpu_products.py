@@ -38,10 +38,10 @@ Blocks = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class ProductWork:
-  """A product as the model sees it: rows, columns, what is summed, how many of them there are; the bytes of an element of the
-  factors as they are read and as they are multiplied, and of the result; bytes of memory of both factors. Of what is made of the
-  result, an element: the bytes that are read for it besides, and vector operations. Bytes of each factor that one thread can read
-  at a time. ``crossed``: the second factor lies along what is summed."""
+  """A product as the model sees it: its rows, its columns, the length of its sums, and how many such products there are. Bytes of
+  an element: of the factors as they are read and as they are multiplied, and of the result. Bytes of memory of both factors. For
+  an element of the result, what the epilogue takes: bytes that it reads, and vector operations. Bytes of each factor that one
+  thread can read at a time. ``crossed``: the second factor lies along what is summed."""
   m: int
   n: int
   k: int

@@ -18,8 +18,8 @@ _NAMES = [name for name, _ in LEVELS]
 
 
 class Fused(NamedTuple):
-  """An axis that is seen by its digits: the axes that it is made of, outermost first, and an axis for each digit, the highest
-  first."""
+  """An axis of which indices use the digits: the axes that it is made of, outermost first, and an axis for each digit, the
+  highest first."""
   parts: tuple[Axis, ...]
   digits: tuple[Axis, ...]
 

@@ -27,8 +27,8 @@ _ROWS = 2048          # elements of short rows that a program sorts together
 
 
 class Sorted(NamedTuple):
-  """What a SORTED says: the axis that it goes through, the bits that it sorts by, how many of the least are asked for (0: all),
-  and whether what is sorted only turns round once: it rises and then falls, or the other way."""
+  """The arg of a SORTED: the axis that it goes through, the bits that it sorts by, how many of the least are asked for (0: all),
+  and whether the elements are bitonic: they rise and then fall, or the other way."""
   axis: int
   low: int
   high: int

@@ -390,7 +390,7 @@ WHY = {
     "Tensor.ushort ",
   "use `sum(tensors)`":
     "Tensor.usum ",
-  "use `TinyJit(fn)`; a new one":
+  "use `TinyJit.reset`":
     "TinyJit.reset ",
   "use `ntgrad.codegen.uop.UOp`; ntgrad's own":
     "UOp ",

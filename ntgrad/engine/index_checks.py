@@ -29,8 +29,9 @@ _SITES = 4             # calls with one index that are named
 
 
 class Site(NamedTuple):
-  """What an index is for: what the user called, what the index is outside of, the user's line, and, where that is not what has to
-  be said, the sentence with ``{value}`` for the index; a ``float`` is one whose bits are the index."""
+  """What an error says of an index: the function that the user called, what the index is outside of, the user's line. Where
+  another sentence is to be said, it is here, with ``{value}`` for the index. A ``float`` index is one whose bits are the
+  index."""
   name: str
   of: str
   place: str

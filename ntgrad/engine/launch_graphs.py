@@ -1,5 +1,4 @@
-"""Groups recorded launches: a run of kernels that the device takes as one graph is one call. Says what has to be patched in
-it."""
+"""Groups recorded launches: a run of kernels that the device takes as one graph is one call. Says what is patched in it."""
 from __future__ import annotations
 
 from functools import partial

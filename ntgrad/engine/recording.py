@@ -24,8 +24,9 @@ from .sized_recording import At, Outline, launches_at, outline, plain_ints
 
 @dataclass(frozen=True)
 class Launch:
-  """A recorded step: the program (None: a copy), the serial numbers of its storages, those that it writes, at which byte of its
-  storage each argument begins (() for all at 0), and the numbers of its sizes. ``of`` and ``asked`` as a Step has them."""
+  """A recorded step: the program (None: a copy), the serial numbers of its storages, those that it writes, the byte of its
+  storage at which each argument begins (() if all begin at 0), and the numbers of its sizes. ``of`` and ``asked`` are as in a
+  Step."""
   program: Any
   serials: tuple[int, ...]
   writes: tuple[int, ...]

@@ -91,11 +91,11 @@ def with_common_names(kernel: Kernel) -> tuple[Kernel, tuple[ix.Size, ...]]:
 
 
 class Variants(Program):
-  """Variants of a kernel with run-time sizes, and what tells which of them is for certain sizes.
+  """Variants of a kernel with run-time sizes, and the expressions that say which of them is for certain sizes.
 
-  ``extents`` are the elements of buffers and the values of axes, which an index has to hold; ``work`` the values of all axes;
-  ``stored`` the bytes of each buffer that is written. ``strided`` says which sizes make strides; where they are multiples of
-  ``unit`` and ``stream`` bytes are stored, there may be a variant for that.
+  ``extents`` are the elements of buffers and the values of axes: an index has to hold them. ``work`` is the values of all axes.
+  ``stored`` is the bytes of each buffer that is written. ``strided`` says which sizes make strides. Where these are multiples of
+  ``unit``, and ``stream`` bytes are stored, there may be a variant for that.
   """
 
   def __init__(self, sizes: tuple[ix.Size, ...], extents: Sequence[ix.Dim], work: ix.Dim, stored: Sequence[ix.Dim],

@@ -131,8 +131,8 @@ for _name, _made in _comparisons:
 
 
 class Derived(float):
-  """A float that is made of values of Variables with + - * / and **: 1 / n. ``make`` computes it, given what tells the value of
-  an expression; ``nodes`` are the expressions, and ``text`` tells one way of making from another."""
+  """A float that is made of values of Variables with + - * / and **: 1 / n. ``make`` computes it, given a function that tells
+  the value of an expression. ``nodes`` are the expressions. ``text`` tells one way of making from another."""
   make: Callable[[Callable[[UOp], int]], float]
   text: str
   nodes: tuple[UOp, ...]

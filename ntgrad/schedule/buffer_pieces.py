@@ -21,9 +21,9 @@ PART_ALIGN_BYTES = 64   # bytes: a vector register, and what every allocation be
 
 @dataclass(frozen=True)
 class _Part:
-  """Consecutive elements of a buffer: the first one's number, ``shape``, and the least index in each dimension of the buffer, of
-  which the first ``gone`` have but one index. ``align`` as a Param has it. With ``rows``, how many rows apart the elements of the
-  first dimensions lie, these are one dimension of the part."""
+  """Consecutive elements of a buffer: the number of the first one, ``shape``, and the least index in each dimension of the
+  buffer. The first ``gone`` dimensions have one index only. ``align`` is as in a Param. ``rows`` says how many rows apart the
+  elements of the first dimensions lie; these are then one dimension of the part."""
   offset: int
   shape: Shape
   begin: Idx

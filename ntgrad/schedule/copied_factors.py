@@ -27,8 +27,8 @@ _LARGE = 1 << 20  # products of a sum from which on it is made by blocks whateve
 
 @dataclass(frozen=True)
 class _Factor:
-  """A factor of a product: its access, the dimension that should lie side by side if a copy of it can be made, and the bytes that
-  a thread reads at a time as it is. ``crossed``: it lies along what is summed, and should not."""
+  """A factor of a product: its access, the dimension whose elements should lie side by side (if a copy of it can be made), and
+  the bytes that a thread reads at a time without a copy. ``crossed``: it lies along what is summed, and should not."""
   access: BufferAccess
   place: int | None
   vector: int
@@ -112,9 +112,10 @@ def channels_last(p: Product) -> Iterator[tuple[BufferAccess, int]]:
 
 
 def aligned_rows(p: Product, order: Sequence[UOp], target: Target) -> Iterator[tuple[BufferAccess, int]]:
-  """The factors that lie so that the product takes longer with them than with copies, with the dimension of the rows of these:
-  whose rows begin at no multiples of LINE bytes; of bytes those that do not lie along what is summed, as blocks of bytes are
-  multiplied; of float32 that is not rounded the columns that do. ``order`` has the axes of what the kernel stores."""
+  """The factors with which the product takes longer than with copies of them, and the dimension of the copies' rows. They are:
+  factors whose rows do not begin at multiples of LINE bytes; factors of one byte that do not lie along what is summed, as blocks
+  of bytes are multiplied; columns of float32 that is not rounded, if they do. ``order`` has the axes of what the kernel
+  stores."""
   if config.noopt or p.count < _LARGE: return
   def free(f: BufferAccess) -> frozenset[UOp]: return frozenset(r for i in f.at for r in i.ranges) - p.bound
   rows, columns = sorted(p.factors, key=lambda f: max([order.index(r) for r in free(f) if r in order], default=-1))

@@ -8,7 +8,7 @@ from .placement import GRAPH_EFFECTS, made_by, memory_of, number_of, storage
 
 
 class Conflict(Exception):
-  """Effects (by number) that cannot write in place as they are: their new contents are needed while the old are still read."""
+  """Effects (by number) that cannot write in place: their new contents are needed while the old contents are still read."""
 
   def __init__(self, effects: set[UOp]):
     super().__init__()
