@@ -113,7 +113,7 @@ def channels_last(p: Product) -> Iterator[tuple[BufferAccess, int]]:
 
 def aligned_rows(p: Product, order: Sequence[UOp], target: Target) -> Iterator[tuple[BufferAccess, int]]:
   """The factors that lie so that the product takes longer with them than with copies, with the dimension of the rows of these:
-  whose rows begin at no multiples of LINE bytes; of bytes those that do not lie along what is summed, as blocks of bytes are
+  whose rows begin at no multiples of VECTOR_BYTES; of bytes those that do not lie along what is summed, as blocks of bytes are
   multiplied; of float32 that is not rounded the columns that do. ``order`` has the axes of what the kernel stores."""
   if config.noopt or p.count < _LARGE: return
   def free(f: BufferAccess) -> frozenset[UOp]: return frozenset(r for i in f.at for r in i.ranges) - p.bound
