@@ -15,7 +15,7 @@ from ntgrad.graph.alias import Alias, live_aliases
 
 from . import asserts, counters, graphs, memory, planner as plans, realize as engine, report
 from .buffer import LARGE_BYTES, Buffer, Storage
-from .capture import Copy, Output, Recorder, onto, storage_of
+from .capture import Copy, Output, Recorder, apply_moves, storage_of
 from .device import get_device
 from .sized_capture import At, SizedRecording
 
@@ -298,7 +298,7 @@ class Replay:
     else: self._launch(draw)
     for r, grad in self.grads:
       if (t := r()) is not None: t.grad = grad
-    return [o.kind._from_node(onto(made[o.serial].node, m)) for o, m in zip(self.outputs, self._at.movements)]
+    return [o.kind._from_node(apply_moves(made[o.serial].node, m)) for o, m in zip(self.outputs, self._at.movements)]
 
   def _launch(self, draw: Callable[[int, Any], np.ndarray]) -> None:
     counters.count_launches(self.steps)
