@@ -165,8 +165,8 @@ def product_seconds(work: ProductWork, blocks: Blocks, target: Target) -> float:
 
 
 def worth_copying(work: ProductWork, sizes: Sequence[int], target: Target) -> tuple[bool, ...]:
-  """Which factors, of so many bytes (0: not this one), are better copied first to where a thread reads VECTOR_BYTES at a time: the
-  time of a pass over the memory of each against that of a product which reads it in small pieces."""
+  """Which factors, of so many bytes (0: not this one), are better copied first to where a thread reads VECTOR_BYTES at a time:
+  the time of a pass over the memory of each against that of a product which reads it in small pieces."""
   best, least = (False,) * len(sizes), _COPIED * best_blocks(work, target)[0]
   for which in itertools.product(*[(False, True) if n else (False,) for n in sizes]):
     if not any(which): continue

@@ -19,6 +19,7 @@ from ntgrad.graph.variable import BoundInt
 
 from . import realize as engine
 from .buffer import Buffer, Storage, transfer_watchers
+from .realize import apply_moves as apply_moves, base_of as base_of, moves_from_base as moves_from_base
 from .sized_capture import At, Outline, launches_at, outline, plain_ints
 
 
@@ -207,9 +208,6 @@ def refuse_recording(what: str) -> None:
   for r in being_recorded:
     if r.thread == threading.get_ident():
       raise CaptureError(f"jit {r.name}: {what}, which a replay does not repeat; call it outside of the captured function")
-
-
-base_of, moves_from_base, apply_moves = engine.base_of, engine.moves_from_base, engine.apply_moves
 
 
 def storage_of(a: Alias) -> Storage | None:

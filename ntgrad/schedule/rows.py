@@ -43,8 +43,8 @@ def padded(n: int, itemsize: int) -> int:
 
 
 def vector_bytes(shape: Shape, place: int, itemsize: int, align: int) -> int:
-  """The bytes of a buffer, up to VECTOR_BYTES, that one thread can read at a time along a dimension, whichever row they are of: its
-  memory begins at a multiple of ``align`` bytes (0: of many). Those of one element where other elements lie between."""
+  """The bytes of a buffer, up to VECTOR_BYTES, that one thread can read at a time along a dimension, whichever row they are of:
+  its memory begins at a multiple of ``align`` bytes (0: of many). Those of one element where other elements lie between."""
   strides = list(map(ix.count, strides_of(shape)))
   if strides[place] != 1: return itemsize
   others = [s * itemsize for d, (s, n) in enumerate(zip(strides, shape)) if d != place and n != 1]
