@@ -28,17 +28,17 @@ from .process import uninterrupted
 from .progress import bar, wanted
 
 IDLE = 30.0                   # seconds without a job after which a worker ends
-SLOW = 1.0                    # seconds of building after which a terminal shows how far it is,
-SEVERAL = 8                   # of more kernels than these
+SLOW = 1.0                    # seconds of building after which a terminal shows how far it is
+SEVERAL = 8                   # kernels being built, of which there must be more for that
 LOST = 3                      # workers that ended without an answer, one after another, after which there are no more
 Work = tuple[Callable[..., Any], tuple[Any, ...]]
 
 changed = threading.Condition()   # guards the queues, the states of their jobs, and what follows
 _queues: weakref.WeakSet[Queue] = weakref.WeakSet()
 _workers: list[Worker] = []
-_inherited: list[Worker] = []   # of the process that this one was forked from; not waited for, as they are no children of it
-_held: list[Job] = []         # being built, here or by a worker
-_built = _lost = 0            # kernels, for the bar; workers lost since the last answer
+_inherited: list[Worker] = []  # of the process that this one was forked from; not waited for, as they are no children of it
+_held: list[Job] = []          # being built, here or by a worker
+_built = _lost = 0             # kernels, for the bar; workers lost since the last answer
 _watcher: threading.Thread | None = None
 
 

@@ -17,6 +17,8 @@ from typing import IO, Any, Callable
 
 from ntgrad.codegen.ir.errors import DeviceError
 
+YOUNG = 60.0                  # seconds in which a folder may not have its lock yet
+
 _signal: Any = import_module("_signal")   # signal's own functions look their arguments up in enums, which takes ten times as long
 
 
@@ -40,7 +42,6 @@ def forked(what: str) -> str:
 
 
 PREFIX, LOCK = "ntgrad-process-", ".lock"
-YOUNG = 60.0                  # seconds in which a folder may not have its lock yet
 _locks: list[IO[bytes]] = []  # held as long as the process lives
 
 

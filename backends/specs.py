@@ -18,17 +18,17 @@ from ntgrad.codegen.index.records import (
   OneOf,
   RecordError,
   Sequence,
-  Several,
+  TupleForm,
 )
 from ntgrad.codegen.index.sizes import evaluator
 
 from .base import KernelSource, ProgramSpec, grid_of
 
 MOST = 1 << 16   # work-items of a group, and what else no device has more of
-OPTIONS = Sequence(Several(STR, INT))
+OPTIONS = Sequence(TupleForm(STR, INT))
 SOURCE = Object(
-  KernelSource, text=TEXT, signature=Sequence(Several(STR, STR)), options=OPTIONS, helpers=Sequence(TEXT),
-  parts=Sequence(Several(Between(0), Between(1))), kernel=Several(TEXT, TEXT), weight=FLOAT, sizes=Sequence(DTYPE))
+  KernelSource, text=TEXT, signature=Sequence(TupleForm(STR, STR)), options=OPTIONS, helpers=Sequence(TEXT),
+  parts=Sequence(TupleForm(Between(0), Between(1))), kernel=TupleForm(TEXT, TEXT), weight=FLOAT, sizes=Sequence(DTYPE))
 WORK = Object(
   Work, bytes=DIM, axes=Sequence(DIM),
   operations=Sequence(Object(Operations, unit=OneOf({u.value: u for u in Unit}), dtype=STR, count=DIM)))

@@ -278,7 +278,7 @@ def note_of_a_line(rounds: int) -> Row:
       for _ in range(100): x + y
       least[turn % 2] = min(least[turn % 2], (time.perf_counter() - start) / 100)
     start = time.perf_counter()
-    for _ in range(10000): origins.note(node)
+    for _ in range(10000): origins.note_origin(node)
     least[2] = (time.perf_counter() - start) / 10000
   finally: ntgrad.config.origins = was
   ns = (least[1] - least[0]) * 1e9

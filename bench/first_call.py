@@ -85,7 +85,7 @@ CASES: dict[str, Callable[[], Case]] = {
 def clocks() -> Iterator[dict[str, float]]:
   """Seconds by what they were spent on, until the block ends; what a part calls counts for it alone."""
   from ntgrad.codegen import pipeline
-  from ntgrad.engine import compile as engine, trials
+  from ntgrad.engine import compile as engine, measuring as trials
   from ntgrad.tile import kernel as tiles, tune
   spent = dict.fromkeys(MEASURED, 0.0)
   around: list[float] = []
@@ -154,9 +154,10 @@ def one_cubin(name: str, chip: str) -> dict[str, Any]:
   with config(cache=0): compiler.request(small.specialise(*arrays).spec(device), chip).fitting(compiler.build)   # its imports
   with clocks() as spent:
     start = time.perf_counter()
-    from ntgrad.tile.launch import describe, taken
+    from ntgrad.tile.launch import converted_arguments, describe_argument
     arguments, values = kernel.called(args, given)
-    found = kernel._specialise([describe(a) for a in taken(kernel, arguments)], arguments, values, chip, numbers_only=True)[0]
+    described = [describe_argument(a) for a in converted_arguments(kernel, arguments)]
+    found = kernel._specialise(described, arguments, values, chip, numbers_only=True)[0]
     spec = found.spec(device)
     compiling = time.perf_counter()
     binary = compiler.request(spec, chip).fitting(compiler.build)

@@ -1,7 +1,7 @@
 """Kernels by hand: Opts one after the other, then the list of UOps."""
 from __future__ import annotations
 
-from .choose.optimize import optimize
+from .choose.cpu import optimize
 from .ir.errors import OptError
 from .ir.target import Target
 from .ir.uop import Ops, UOp
@@ -10,7 +10,7 @@ from .kernel.linear import UOpList
 from .opts import Local, Opt, Serial, Unroll, Upcast, Vectorize
 from .pipeline import linearize
 
-ROUNDS = (AxisKind.GRID, AxisKind.LOCAL, AxisKind.LOOP)   # gone through; axes of other kinds are written out
+_ROUNDS = (AxisKind.GRID, AxisKind.LOCAL, AxisKind.LOOP)   # gone through; axes of other kinds are written out
 
 
 class Linearizer:
@@ -83,9 +83,9 @@ class Linearizer:
 
   def _parts(self) -> tuple[list[Axis], list[Axis], list[Axis]]:
     """The axes of the output, those that are reduced by loops and work-items, and those that are written out."""
-    rounds, bound = sorted(self.kernel.of_kind(*ROUNDS), key=lambda a: ROUNDS.index(a.kind)), self.kernel.bound
+    rounds, bound = sorted(self.kernel.of_kind(*_ROUNDS), key=lambda a: _ROUNDS.index(a.kind)), self.kernel.bound
     reduced = [a for a in rounds if a.id in bound]
-    return [a for a in rounds if a not in reduced], reduced, [a for a in self.kernel.axes if a.kind not in ROUNDS]
+    return [a for a in rounds if a not in reduced], reduced, [a for a in self.kernel.axes if a.kind not in _ROUNDS]
 
   @property
   def full_shape(self) -> Shape:

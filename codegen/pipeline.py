@@ -21,16 +21,16 @@ from .kernel import Kernel
 from .kernel.linear import UOpList
 from .passes.additions import limit_additions
 from .passes.dots import find_dots
-from .passes.expand import expand
+from .passes.expand import expand_axes
 from .passes.floats import widen_floats
 from .passes.parts import Parts
 from .passes.place import place
 from .passes.scales import lower_scales
 from .passes.scans import lower_scans
 from .passes.scatters import spread_scatters
-from .passes.selections import may_select, select
+from .passes.selections import may_select, replace_selections
 from .passes.sorts import lower_sorts
-from .passes.statements import cut
+from .passes.statements import split_statements
 from .passes.sums import keep_blocks
 from .passes.tiles import cover_tiles, keep_tiles, lower_tiles
 from .passes.wholes import branch_whole
@@ -55,14 +55,14 @@ def _tiles(kernel: Kernel, target: Target | None) -> Kernel:
 
 
 def _selections(kernel: Kernel, target: Target | None) -> Kernel:
-  return select(kernel, target) if any([may_select(u) for u in kernel.reduces]) else kernel
+  return replace_selections(kernel, target) if any([may_select(u) for u in kernel.reduces]) else kernel
 
 
 def _additions(parts: Parts, target: Target | None) -> Parts:
   return parts.map(lambda p: replace(p, kernel=limit_additions(p.kernel)))
 
 
-def _expand(parts: Parts, target: Target | None) -> Parts: return parts.map(lambda p: replace(p, roots=expand(p.kernel)))
+def _expand(parts: Parts, target: Target | None) -> Parts: return parts.map(lambda p: replace(p, roots=expand_axes(p.kernel)))
 
 
 def _dots(uops: UOpList, target: Target | None) -> UOpList:
@@ -75,11 +75,11 @@ PASSES = (
   Pass("scans", "index", "index", lower_scans, lower_scans),
   Pass("sorts", "index", "index", lower_sorts, lower_sorts),
   Pass("scatters", "index", "index", spread_scatters, spread_scatters),
-  Pass("selections", "index", "index", _selections, select),
-  Pass("statements", "index", "parts", cut, cut),
+  Pass("selections", "index", "index", _selections, replace_selections),
+  Pass("statements", "index", "parts", split_statements, split_statements),
   Pass("opts", "parts", "parts", choose, choose),
   Pass("additions", "parts", "parts", _additions, limit_additions),
-  Pass("expand", "parts", "expanded", _expand, expand),
+  Pass("expand", "parts", "expanded", _expand, expand_axes),
   Pass("place", "expanded", "ordered", place, place),
   Pass("widths", "ordered", "linear", lower_index, lower_index),
   # where blocks are written
@@ -91,7 +91,7 @@ PASSES = (
 _NUMBER = {p.name: i for i, p in enumerate(PASSES)}
 
 
-def run(program: Any, target: Target | None, first: str, last: str, name: str = "") -> Any:
+def run_passes(program: Any, target: Target | None, first: str, last: str, name: str = "") -> Any:
   """What the passes from ``first`` to ``last`` make of a program; ``name`` is the kernel's, for messages. Raises VerifyError,
   ConfigError."""
   shown = {x.strip() for x in config.show.split(",")} - {""} if config.show else ()
@@ -107,13 +107,13 @@ def run(program: Any, target: Target | None, first: str, last: str, name: str = 
 
 def prepare(kernel: Kernel, target: Target | None, name: str = "") -> Parts:
   """The parts that Opts are chosen for."""
-  parts: Parts = run(kernel, target, "scales", "statements", name)
+  parts: Parts = run_passes(kernel, target, "scales", "statements", name)
   return parts
 
 
 def finish(parts: Parts, target: Target | None, name: str = "") -> UOpList:
   """The list of UOps of parts after their Opts."""
-  uops: UOpList = run(parts, target, "additions", "widths", name)
+  uops: UOpList = run_passes(parts, target, "additions", "widths", name)
   return uops
 
 
@@ -121,7 +121,7 @@ def linearize(kernel: Kernel, target: Target | None = None, name: str = "") -> U
   """The list of UOps of a kernel with the Opts that it has; for a kernel whose statements have an order those that ``target``
   likes are chosen, and without a target the UOps are scalar."""
   kernel = spread_scatters(lower_sorts(lower_scans(lower_scales(kernel), target), target), target)
-  parts = cut(_selections(kernel, target), target)
+  parts = split_statements(_selections(kernel, target), target)
   return finish(parts if kernel.plain else choose_statements(parts, target), target, name)
 
 

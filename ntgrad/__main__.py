@@ -56,8 +56,8 @@ COMMANDS = {"passes": passes, "size": size}
 
 if __name__ == "__main__":
   if sys.argv[1:2] == ["profile"] and len(sys.argv) > 2:
-    from ntgrad.engine.profile import run
-    run(sys.argv[2], sys.argv[3:])
+    from ntgrad.engine.profile import profile_script
+    profile_script(sys.argv[2], sys.argv[3:])
   elif sys.argv[1:2] == ["eject"] and len(sys.argv) > 2:
     import argparse
     parser = argparse.ArgumentParser("python -m ntgrad eject")

@@ -14,7 +14,7 @@ from typing import Any, Callable, NamedTuple, Sequence
 from ntgrad.codegen.ir.dtype import DType, dtypes, promote
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
 from ntgrad.compat.public import show
-from ntgrad.engine.device import KINDS, Device
+from ntgrad.engine.device import DEVICE_NAMES, Device
 from ntgrad.functions.kinds import broadcast_shapes, finfo as finfo, iinfo as iinfo
 from ntgrad.graph.nodes import UINTS
 from ntgrad.tensor import Tensor
@@ -435,7 +435,7 @@ class _Info:
     return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
   def default_device(self) -> str: return Device.DEFAULT
-  def devices(self) -> list[str]: return list(KINDS)
+  def devices(self) -> list[str]: return list(DEVICE_NAMES)
 
   def default_dtypes(self, *, device: str | None = None) -> dict[str, DType]:
     return {"real floating": dtypes.default_float, "integral": dtypes.default_int, "indexing": dtypes.int32}

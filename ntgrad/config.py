@@ -9,7 +9,7 @@ import sys as _sys
 from types import ModuleType as _ModuleType
 from typing import Any as _Any
 
-from ntgrad.codegen.ir.config import Config, config
+from ntgrad.codegen.ir.config import Settings as Config, config
 
 
 class _Settings(_ModuleType):

@@ -26,13 +26,24 @@ from ntgrad.codegen.ir.errors import (
 from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp
 from ntgrad.engine.device import Device, DeviceName, device_name
 from ntgrad.graph import nodes as graph, origins
-from ntgrad.graph.alias import Alias, Move, View, onto, repeats, watchers
+from ntgrad.graph.alias import Alias, AliasView, Move, apply_view, repeats, write_watchers
+from ntgrad.graph.change_counts import Stamped
 from ntgrad.graph.checks import Valued, checked, of_kind, real_number, whole_number
-from ntgrad.graph.host import MAX_DIMS, host_view, is_host_view
+from ntgrad.graph.dimension_names import (
+  Names,
+  Places,
+  aligned_names,
+  axes_of,
+  axis_of,
+  checked_names,
+  fit_aligned,
+  moved_names,
+  names_at,
+  text,
+)
+from ntgrad.graph.host_values import MAX_DIMS, host_view, is_host_view
 from ntgrad.graph.modes import mode
-from ntgrad.graph.names import Names, Places, aligned, at, axes_of, axis_of, fit_aligned, given, moved, text
-from ntgrad.graph.stamps import Stamped
-from ntgrad.graph.variable import Bound
+from ntgrad.graph.variable import BoundInt
 
 _frame, _internal = sys._getframe, origins.internal
 _user: CodeType | None = None   # the user's code that made a tensor before
@@ -72,7 +83,7 @@ class Base(Valued):
   """
   __slots__ = ("_alias", "_view", "_node", "grad", "_state", "_names", "__weakref__")
   _alias: Alias
-  _view: View
+  _view: AliasView
   _node: UOp | None   # what the view shows of the newest version; None: not known since that changed
   grad: Any
   _state: int  # -1: never requires a gradient, 0: does not, 1: made from tensors that do, 2: a leaf that does
@@ -94,7 +105,7 @@ class Base(Valued):
     """Find the node of the newest version."""
     base, view = self._alias.node, self._view
     if self._state == 2:   # gradients stop here, and no other tensor has the same node
-      below = onto(base, view)
+      below = apply_view(base, view)
       node = graph.stand_in(below)
       node.note = Leaf(self)
     else:
@@ -103,7 +114,7 @@ class Base(Valued):
           if t._state == 2 and view[:len(t._view)] == t._view:
             base, view = t.lazydata, view[len(t._view):]
             break
-      node = onto(base, view)
+      node = apply_view(base, view)
     self._node = node
     return node
 
@@ -120,7 +131,7 @@ class Base(Valued):
     another number none; whoever moves dimensions sets ``_names`` afterwards. The user's call is ``depth`` above or more."""
     global _user
     t: Any = object.__new__(self._plain)
-    if config.origins:   # as ``origins.note`` does it, without a call
+    if config.origins:   # as ``origins.note_origin`` does it, without a call
       f: Any = _frame(depth)
       if (code := f.f_code) is not _user:   # one look tells, where a function makes one tensor after the other
         try:
@@ -161,7 +172,7 @@ class Base(Valued):
     one).
     """
     node, view, called = self.lazydata, self._view, self._names
-    if called is not None: called = moved(called, node.shape, moves) if dims is None else at(called, dims)
+    if called is not None: called = moved_names(called, node.shape, moves) if dims is None else names_at(called, dims)
     for op, arg in moves:
       # gradients may be asked for at each node of those that need them
       if view and view[-1][0] is op and self._state <= 0 and op in _MERGE:
@@ -172,7 +183,7 @@ class Base(Valued):
     if view is self._view and self._state <= 0 and called == self._names: return self
     return self._shown(node, view, self._state > 0 and moves[-1][0] is not Ops.DETACH, called)
 
-  def _shown(self, node: UOp, view: View, attached: bool, called: Names | None) -> Self:
+  def _shown(self, node: UOp, view: AliasView, attached: bool, called: Names | None) -> Self:
     """A view of the same Alias: its node, whether gradients pass, its names."""
     if attached and not mode.grad: node, view, attached = graph.detach(node), (*view, (Ops.DETACH, None)), False
     t: Any = object.__new__(self._plain)
@@ -188,7 +199,7 @@ class Base(Valued):
     alias.tensors[ref(t, alias.tensors.pop)] = None
     return t
 
-  def _rehome(self, alias: Alias, view: View) -> None:
+  def _rehome(self, alias: Alias, view: AliasView) -> None:
     """See another Alias from now on."""
     for r in list(self._alias.tensors):
       if r() is self: del self._alias.tensors[r]
@@ -199,7 +210,7 @@ class Base(Valued):
   def _from_node(cls, node: UOp) -> Self:
     """A tensor with the value of a node: of this class, or for Base itself a Tensor."""
     made: Any = object.__new__(cls._plain if cls is not Base else Base._class)
-    return made._hold(origins.note(node), 0)
+    return made._hold(origins.note_origin(node), 0)
 
   def _hold_memory(self, node: UOp) -> Self:
     """Be a view of memory that nobody else has yet: what ``node`` shows of a BUFFER."""
@@ -295,7 +306,7 @@ class Base(Valued):
   def names(self, value: Sequence[str | None] | None) -> None:
     if value is not None and not isinstance(value, (tuple, list)):
       raise ArgumentError(f"names: {shown(value)}; it takes a tuple with a name or None for each dimension, or None")
-    self._names = None if value is None else given("names", tuple(value), self.shape)
+    self._names = None if value is None else checked_names("names", tuple(value), self.shape)
 
   def named(self, *names: str | None) -> Self:
     """A view of this tensor whose dimensions have these names, one for each: ``x.named("batch", None, "channels")``; without
@@ -305,7 +316,7 @@ class Base(Valued):
     dimensions" in docs/shapes.md. Raises ShapeError for another number of names, ArgumentError for one that is no identifier or
     stands twice.
     """
-    return self._shown(self.lazydata, self._view, self._state > 0, given("named", names, self.shape) if names else None)
+    return self._shown(self.lazydata, self._view, self._state > 0, checked_names("named", names, self.shape) if names else None)
 
   def __len__(self) -> int:
     if not self.shape: raise ScalarError("len: a tensor of shape () has no length; it needs at least one dimension")
@@ -389,7 +400,7 @@ class Base(Valued):
       raise GradientError(f"{name}: a leaf that requires a gradient is assigned a value that does too; use no_grad() or "
                           ".detach() the value")
     if 0 in value.shape or (index is None and value is self.lazydata and not (constant and needs)):   # nothing changes
-      for note in watchers: note(alias)
+      for note in write_watchers: note(alias)
       return self
     if attached and constant: value, attached = graph.detach(value), False
     needs = needs or attached
@@ -412,7 +423,7 @@ class Base(Valued):
     dimension."""
     if self._names is value._names is None: return
     fit_aligned(name, (self, value))
-    if self._names is not None and value._names is not None: aligned(name, (self, value))
+    if self._names is not None and value._names is not None: aligned_names(name, (self, value))
 
   def _dim(self, name: str, dim: Any, to: str = "") -> int:
     """A dim as a number from 0; ``to`` says what is done with it that takes one. Raises AxisError."""
@@ -499,7 +510,7 @@ def shape_of(name: str, args: Sequence[Any], kept: Sequence[int] = ()) -> tuple[
   """
   shape = tuple(args[0]) if len(args) == 1 and isinstance(args[0], (tuple, list)) else tuple(args)
   for s in shape:
-    if type(s) is not int and type(s) is not Bound:
+    if type(s) is not int and type(s) is not BoundInt:
       if s is None and kept: return shape_of(name, [kept[i] if s is None and i < len(kept) else s for i, s in enumerate(shape)])
       if not isinstance(s, (int, np.integer)) or isinstance(s, bool):
         raise ArgumentError(f"{name}: sizes must be ints, got {shown(s)} in {shown(shape)}")

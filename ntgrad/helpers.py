@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, ContextDecorator
 from types import TracebackType
 from typing import Any, Callable, TypeVar
 
-from ntgrad.codegen.ir.config import Config, config
+from ntgrad.codegen.ir.config import Settings, config
 from ntgrad.codegen.ir.errors import ArgumentError, ConfigError
 from ntgrad.compat.public import show
 from ntgrad.engine.device import Device
@@ -37,11 +37,11 @@ class Context(ContextDecorator):
   as ``config(debug=2, noopt=1)``. Raises ConfigError for a name that no setting has, and for a value that it does not take."""
 
   def __init__(self, **settings: Any):
-    known = {f.metadata["env"]: name for name, f in Config.__dataclass_fields__.items()}
+    known = {f.metadata["env"]: name for name, f in Settings.__dataclass_fields__.items()}
     unknown = [k for k in settings if k not in known]
     if unknown: raise ConfigError(f"Context: no setting {unknown[0]}; settings: {', '.join(known)}")
     self.settings = {known[k]: v for k, v in settings.items()}
-    self.inside: list[AbstractContextManager[Config]] = []
+    self.inside: list[AbstractContextManager[Settings]] = []
 
   def __enter__(self) -> Context:
     self.inside.append(config(**self.settings))
@@ -79,7 +79,7 @@ class _Counters:
   def reset(self) -> None:
     """Count from 0 again."""
     from ntgrad.engine import counters
-    counters.reset()
+    counters.reset_counters()
 
   def _totals(self) -> Any:
     from ntgrad.engine import counters

@@ -14,6 +14,8 @@ from typing import Callable, ClassVar, Mapping
 
 from ntgrad.codegen.ir.errors import CompileError
 
+ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)   # bits, of each round of threefry
+
 
 @dataclass(frozen=True)
 class Type:
@@ -345,8 +347,6 @@ static {t} erf_{t}({t} x) {{
 
 
 # ---- random numbers
-
-ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)
 
 
 @helper(COMMON, "ulong")

@@ -23,11 +23,11 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import conjuncts
 from ntgrad.codegen.index.sizes import Dim, as_sizes, dim_text, size_terms
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
-from ntgrad.codegen.kernel.blocks import gate_of, loads_zero
+from ntgrad.codegen.kernel.blocks import gate_or_none, loads_zero
 
 MARK = "tma"          # the arg of a LOAD or STORE that may go by descriptor
 CAPABILITY = 90       # the first chips that have them
-MOST_DIMENSIONS = 5
+MOST_DIMENSIONS = 5   # dimensions of a tensor that has a descriptor
 MOST_ELEMENTS = 256   # of a block, along each dimension
 UNIT = 16             # bytes: strides and the corners of blocks are multiples of it, and a block is no narrower
 _FAR = 1 << 40        # bytes: no stride is as long
@@ -125,7 +125,7 @@ def _box(u: UOp, dims: Mapping[UOp, frozenset[int]], padded: Mapping[int, int]) 
   if strides[-1] is not ix.ONE: raise NoBox(f"neighbours in the block are {dim_text(strides[-1])} elements apart")
   if len(set(strides)) < len(slots): raise NoBox("its windows overlap")
   if not load and not dims[u.src[2]] <= {x.arg[0] for x in slots}: raise NoBox("its value has other axes than its place")
-  for condition in conjuncts(gate_of(u)): _bounded(condition, slots, dims)
+  for condition in conjuncts(gate_or_none(u)): _bounded(condition, slots, dims)
   for x, s in slots.items():
     del rest[x]
     # TILE sizes are rounded up: the elements added must lie outside

@@ -22,8 +22,8 @@ from ntgrad.codegen.kernel.blocks import (
   block_axes,
   is_dot,
   layout,
+  named_sources,
   prune,
-  sources,
   terms,
 )
 
@@ -33,7 +33,7 @@ from .descriptors import Box, find_boxes
 # a bit less is another number
 _STEPS = frozenset((UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND, BinaryOps.IDIV, BinaryOps.MOD))
 _LONGEST, _LONGEST_READ = 90, 59   # characters of a value, and of an access of a variable, where they stand inline
-WIDEST = 16   # bytes that a thread reads or writes at once
+WIDEST = 16                        # bytes that a thread reads or writes at once
 # names that nothing of a program can have as its own
 TAKEN = re.compile(
   r"(data|unused|desc|gidx|acc|alu|cast|val|red|dot|scan|sort|next|go|var|ni|i|r|m)\d+|_.*|tl|triton|libdevice|range|float|min|max|"
@@ -116,7 +116,7 @@ class Facts:
 
   def sources(self, u: UOp) -> Sequence[UOp]:
     """What the text of a node names."""
-    if u not in self.boxes: return sources(u)
+    if u not in self.boxes: return named_sources(u)
     return (u.src[0], *u.src[2:3], *self.boxes[u].atoms) if u.op is Ops.STORE else (u.src[0], *self.boxes[u].atoms)
 
   def reads_in_steps(self, axis: int) -> bool:
@@ -141,7 +141,7 @@ class Facts:
   def target(self, u: UOp) -> frozenset[int]:
     """The axes that the sources of ``u`` are broadcast to; of a dot, those of its first factor."""
     if u in self.boxes: return frozenset(self.boxes[u].axes)
-    if u.op in (Ops.LOAD, Ops.STORE, Ops.ATOMIC): return frozenset().union(*(self.dims[s] for s in sources(u)))
+    if u.op in (Ops.LOAD, Ops.STORE, Ops.ATOMIC): return frozenset().union(*(self.dims[s] for s in named_sources(u)))
     return self.dims[u.src[0]] if u.op is Ops.REDUCE else self.dims[u]
 
   # ---- variables

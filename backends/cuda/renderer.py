@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Callable, Mapping, Sequence
 
 from ntgrad.codegen import index as ix, pipeline
-from ntgrad.codegen.choose.estimate import warps_for
+from ntgrad.codegen.choose.gpu_cost import warps_for
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.index.sizes import Dim, arguments, dim_text, sizes_of
 from ntgrad.codegen.ir.config import config
@@ -21,7 +21,7 @@ from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.functions import FUNCTIONS, identity
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, step_of
-from ntgrad.codegen.kernel.blocks import FP8, accesses_variable, accumulator, gate_of, is_dot, loads_zero
+from ntgrad.codegen.kernel.blocks import FP8, accesses_variable, accumulator, gate_or_none, is_dot, loads_zero
 from ntgrad.codegen.kernel.linear import UOpList
 
 from ..base import KernelSource, ProgramSpec, Renderer, grid_of
@@ -35,10 +35,10 @@ from .variables import Variables
 CLOCK = 1.98e9   # of an H100, the greatest
 TARGET = Target("triton", lanes=1, registers=255, cores=132, local_memory=227 << 10, cache=50 << 20, bandwidth=3e12, blocks=True,
                 descriptors=True, double_dots=True, rates=of_nvidia(90, 132, CLOCK))   # an H100
-FP8_CAPABILITY = 89   # the first chips that multiply fp8
-DOUBLE_CAPABILITY = 80   # and float64
-SORTED, SELECTED = 16384, 8192   # bytes of a block that a warp sorts, or of which it finds the first few
-GRID_LIMIT = 65535    # programs in the second and third dimension of a launch
+FP8_CAPABILITY = 89             # the first chips that multiply fp8
+DOUBLE_CAPABILITY = 80          # and float64
+SORTED, SELECTED = 16384, 8192  # bytes of a block that a warp sorts, or of which it finds the first few
+GRID_LIMIT = 65535              # programs in the second and third dimension of a launch
 
 _POINTER = {"bool": "i8", "float8_e4m3": "u8", "float8_e5m2": "u8", "bfloat16": "bf16"}   # others are called by kind and bits
 _DOT_TYPE = {dtypes.float8_e4m3: "float8e4nv", dtypes.float8_e5m2: "float8e5"}
@@ -65,7 +65,7 @@ class TritonRenderer(Renderer):
     for u in uops: triton_type(u.dtype)
     tf32 = bool(config.allow_tf32) if self.allow_tf32 is None else self.allow_tf32
     sizes = arguments(uops)
-    uops = pipeline.run(UOpList(uops), self.target, "floats", "wholes", name)
+    uops = pipeline.run_passes(UOpList(uops), self.target, "floats", "wholes", name)
     return _TritonKernel(name, uops, sizes, self.target.descriptors, tf32).source(notes)
 
 
@@ -316,7 +316,7 @@ class _TritonKernel(Variables):
 
   def mask(self, u: UOp, to: frozenset[int]) -> str:
     """The argument ``mask=`` of an access over axes ``to``; empty where it needs none."""
-    gate = gate_of(u)
+    gate = gate_or_none(u)
     parts = [*([] if gate is None else [self.x(gate, AND, to)]), *self.masks(to, to)]
     return f", mask={' & '.join(parts)}" if parts else ""
 

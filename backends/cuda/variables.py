@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ntgrad.codegen.ir.uop import Ops, UOp
-from ntgrad.codegen.kernel.blocks import accesses_variable, gate_of, layout, terms
+from ntgrad.codegen.kernel.blocks import accesses_variable, gate_or_none, layout, terms
 
 from .expressions import AND, ANY, ATOM, Expressions, Text, permuted, sizes, zero
 from .facts import TAKEN, triton_type
@@ -25,7 +25,7 @@ class Variables(Expressions):
     for u in self.uops[self.at[variable] + 1:]:
       if u.op in (Ops.LOOP, Ops.IF, Ops.WHILE): break
       if accesses_variable(u) and u.src[0] is variable:
-        return u.op is Ops.STORE and gate_of(u) is None and layout(variable.arg[1], u.src[1]) == self.shapes[variable]
+        return u.op is Ops.STORE and gate_or_none(u) is None and layout(variable.arg[1], u.src[1]) == self.shapes[variable]
     return False
 
   def chosen(self, u: UOp, dim: int) -> str:
@@ -72,7 +72,7 @@ class Variables(Expressions):
   def assign(self, u: UOp) -> None:
     """STORE to a variable: to all of it, or the elements chosen by ``tl.where``. Raises CompileError for a scatter."""
     buffer, _, value = u.src[:3]
-    name, gate, places = self.text[buffer][0], gate_of(u), self.places[u]
+    name, gate, places = self.text[buffer][0], gate_or_none(u), self.places[u]
     order = [place.axis for place in places if place.axis is not None]
     to = frozenset(order)
     if self.gathers(u): raise self.refuse(u, "a scatter into a variable")

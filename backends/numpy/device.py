@@ -9,7 +9,7 @@ from typing import Sequence
 import numpy as np
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.sizes import about, arguments, dim_text, evaluator
+from ntgrad.codegen.index.sizes import arguments, bounds_text, dim_text, evaluator
 from ntgrad.codegen.ir.errors import OutOfMemoryError, VerifyError
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops, UOp
@@ -21,7 +21,7 @@ from ..memory import from_system, host_room
 from .evaluate import Evaluator
 from .memory import Array
 
-ALIGN = 64
+ALIGN = 64   # bytes, of an allocation
 
 
 class NumpyRenderer(Renderer):
@@ -40,7 +40,7 @@ class NumpyProgram(Program):
     self.spec = spec
     verify_linear(spec.uops, spec.label)
     if spec.sizes != (want := tuple(arguments(spec.uops))):
-      has, launch = (", ".join(map(about, sizes)) or "none" for sizes in (want, spec.sizes))
+      has, launch = (", ".join(map(bounds_text, sizes)) or "none" for sizes in (want, spec.sizes))
       raise VerifyError(f"kernel {spec.label!r} has the sizes {has}, its launch {launch}")
     self.evaluator, self.grid = Evaluator(spec.label, spec.uops), grid_of(spec)
     if not spec.sizes: self._check(())
@@ -51,7 +51,7 @@ class NumpyProgram(Program):
     for size, n in zip(spec.sizes, sizes):
       low, high = ix.bounds(UOp(Ops.SIZE, ix.INT, (), size))
       if not low <= n <= high or size.power_of_two and n & n - 1:
-        raise VerifyError(f"kernel {spec.label!r}: size {about(size)} is {n}")
+        raise VerifyError(f"kernel {spec.label!r}: size {bounds_text(size)} is {n}")
     specials = [u.arg for u in spec.uops if u.op is Ops.SPECIAL]
     extents = {"g": self.grid(sizes), "l": (*spec.local, 1, 1, 1)}
     for (kind, dim, said), n in zip(specials, evaluator(tuple([s[2] for s in specials]), spec.sizes)(sizes)):

@@ -6,7 +6,7 @@ from typing import Any, Callable, NoReturn
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]   # of any shape and dtype
-NOBODY, SEVERAL = -1, -2
+NOBODY, SEVERAL = -1, -2                 # in the place of a program's number: none, and several
 
 
 def bits(x: Array) -> Array:

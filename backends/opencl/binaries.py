@@ -16,12 +16,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ntgrad.codegen.index.records import STR, TEXT, ZIPPED, Maybe, Sequence, Several, packed, unpacked
+from ntgrad.codegen.index.records import STR, TEXT, ZIPPED, Maybe, Sequence, TupleForm, packed, unpacked
 
 from ..process import temporary
 
 # its source; its binary, or PoCL's files of it, by their paths in PoCL's folder: the first two parts are the program's
-FORM = Several(TEXT, Maybe(ZIPPED), Sequence(Several(STR, ZIPPED)))
+FORM = TupleForm(TEXT, Maybe(ZIPPED), Sequence(TupleForm(STR, ZIPPED)))
 _PLAIN = re.compile(r"[\w.-]+(/[\w.-]+){2,}", re.ASCII)   # paths of files in the folder of a program
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterable, Sequence
 from weakref import WeakValueDictionary
 
-from ntgrad.codegen.index.records import BYTES, STR, OneOf, Several, Table
+from ntgrad.codegen.index.records import BYTES, STR, OneOf, Table, TupleForm
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import CompileError, StateError
 from ntgrad.codegen.ir.handlers import keep_handlers, not_in_handler
@@ -33,11 +33,11 @@ from .declared import WITHOUT_HEADER, declared
 OPTIONS = "-cl-std=CL1.2 -w"
 GROUP = 6                     # kernels in one program at most
 MANY = 8                      # small kernels waiting that are worth starting workers, which takes a second
-QUIET = 1.0                   # seconds without a compile after which programs are saved,
-UNSAVED = 50                  # or when so many wait for it
+QUIET = 1.0                   # seconds without a compile after which programs are saved
+UNSAVED = 50                  # programs that wait to be saved, from which on they are saved at once
 FORMAT = 3                    # of programs in the disk cache: greater where kernels have other names inside, or other sources
 # what the disk cache has: the width of vectors; where a kernel's program is; a program, with its kernels' names by their keys
-BITS, WHERE, PROGRAM = OneOf({str(n): n for n in (128, 256, 512)}), STR, Several(Table(STR, STR), BYTES)
+BITS, WHERE, PROGRAM = OneOf({str(n): n for n in (128, 256, 512)}), STR, TupleForm(Table(STR, STR), BYTES)
 # a kernel whose name tells the width of the vector registers that the compiler uses
 _WIDEST = """
 #if defined(__AVX512F__) || !defined(__x86_64__)

@@ -20,7 +20,7 @@ from .. import cache
 from .prelude import LIBRARY, Type, either, registers
 
 TABLE = "opencl-functions"
-WIDTHS = (2, 3, 4, 8, 16)
+WIDTHS = (2, 3, 4, 8, 16)   # lanes of vectors
 # numbers that take all ways through the functions, in lanes beside each other
 NUMBERS = (
   0.0,

@@ -38,9 +38,10 @@ PATIENCE = 1 << 14   # pauses (of about 50 ns) that a helper looks for work befo
 SHORT = 2e-6         # seconds on one thread of a launch that is not shared out: finding each other takes as long
 WORTH_WAKING = 15e-6 # seconds on one thread of launches for which helpers that sleep are woken
 _core: Callable[[], int] = getattr(ctypes.CDLL(None), "sched_getcpu", lambda: -1)   # the one that this thread is on
-_THREADS, _LEAVE, _BUSY = 18, 19, 20   # words of pool_t
-_LINE = 64           # bytes of a cache line
-_PAGE = 4096
+_THREADS, _LEAVE, _BUSY = 18, 19, 20  # words of pool_t
+_LINE = 64                            # bytes of a cache line
+_PAGE = 4096                          # bytes of a page
+TESTED = (3, 2, 2)                    # groups of the test
 
 _SOURCE = r"""
 #pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
@@ -284,8 +285,6 @@ class Threads:
 
 
 # ---- what the threads run
-
-TESTED = (3, 2, 2)   # groups of the test
 
 
 def spec(name: str) -> ProgramSpec:

@@ -23,8 +23,8 @@ from ..index.sizes import Dim, sizes_of
 from ..ir.dtype import DType
 from ..ir.target import Target
 from ..ir.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, memoized, toposort
-from ..kernel import EFFECTS, AxisKind, Kernel, walk
-from ..kernel.accesses import gate_of
+from ..kernel import EFFECTS, AxisKind, Kernel, walk_statements
+from ..kernel.accesses import gate_or_true
 from ..opts.merged_axes import split_axes
 
 
@@ -115,7 +115,7 @@ SPECIAL = frozenset((
   UnaryOps.RECIP, UnaryOps.SQRT, UnaryOps.RSQRT, UnaryOps.EXP, UnaryOps.EXP2, UnaryOps.LOG, UnaryOps.LOG2, UnaryOps.SIN,
   UnaryOps.COS, UnaryOps.TAN, UnaryOps.TANH, UnaryOps.ERF, BinaryOps.DIV, BinaryOps.POW))
 # functions that take more than one operation however they are computed: 20 rounds of three, and the keys
-SEVERAL = {BinaryOps.THREEFRY: 75}
+_SEVERAL = {BinaryOps.THREEFRY: 75}
 _EMPTY: frozenset[UOp] = frozenset()
 
 
@@ -139,7 +139,7 @@ def _around(kernel: Kernel) -> _Nodes:
   if kernel.plain: return [(kernel.nodes, _EMPTY)]
   grid = frozenset(a.rng for a in kernel.of_kind(AxisKind.GRID))
   out: _Nodes = []
-  for s, fors in walk(kernel.body):
+  for s, fors in walk_statements(kernel.body):
     around = grid.union([kernel.axis(i).rng for i in fors])
     out.append(([*toposort(s.src), s] if s.op in EFFECTS else toposort(s.src[:1]), around))
   return out
@@ -169,7 +169,7 @@ def _operations(kernel: Kernel, parts: _Nodes, sizes: Mapping[UOp, Dim]) -> tupl
       elif _adds_to(u): note(Unit.VECTOR, u.dtype, u.src[1].ranges | u.src[2].ranges | around)
       elif u.op is Ops.ALU and u not in multiplied and (dtype := _computes(u)) is not None:
         unit = Unit.SPECIAL if u.arg in SPECIAL and dtype.kind == "f" else Unit.VECTOR
-        note(unit, dtype, u.ranges | around, SEVERAL.get(u.arg, 1))
+        note(unit, dtype, u.ranges | around, _SEVERAL.get(u.arg, 1))
   return tuple([Operations(*key, n) for key, n in sorted(found.items(), key=lambda f: (f[0][0].value, f[0][1])) if n != 0])
 
 
@@ -245,7 +245,7 @@ def _bytes(kernel: Kernel, parts: _Nodes, sizes: Mapping[UOp, Dim]) -> Dim:
   for nodes, around in parts:
     for u in nodes:
       if u.op not in (Ops.LOAD, *EFFECTS) or u.src[0] not in read: continue
-      access = _Access(u.src[1], gate_of(u), around if _of_data(u.src[1]) else _EMPTY)
+      access = _Access(u.src[1], gate_or_true(u), around if _of_data(u.src[1]) else _EMPTY)
       if u.op is Ops.LOAD or _adds_to(u): read[u.src[0]][access] = None
       if u.op is not Ops.LOAD: written[u.src[0]][access] = None
   out: Dim = 0

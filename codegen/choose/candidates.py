@@ -14,7 +14,7 @@ from ..ir.config import config
 from ..ir.errors import OptError
 from ..kernel import Kernel
 
-MOST = 256   # refusals that are remembered
+_MOST = 256   # refusals that are remembered
 
 
 class Refusal(NamedTuple):
@@ -25,7 +25,7 @@ class Refusal(NamedTuple):
   def __str__(self) -> str: return f"{self.why} (kernel with {self.axes})"
 
 
-refusals: deque[Refusal] = deque(maxlen=MOST)
+refusals: deque[Refusal] = deque(maxlen=_MOST)
 
 
 def first(kernel: Kernel, ways: Iterable[Callable[[Kernel], Kernel | None]]) -> Kernel:
@@ -34,13 +34,13 @@ def first(kernel: Kernel, ways: Iterable[Callable[[Kernel], Kernel | None]]) -> 
   for way in ways:
     try: made = way(kernel)
     except OptError as e:
-      refused(kernel, e)
+      note_refusal(kernel, e)
       continue
     if made is not None: return made
   return kernel
 
 
-def refused(kernel: Kernel, why: OptError) -> None:
+def note_refusal(kernel: Kernel, why: OptError) -> None:
   """Count a way that was dropped, or an Opt of one that was left out."""
   tell([Refusal(", ".join(map(str, kernel.axes)), str(why))])
 

@@ -7,15 +7,15 @@ from ..ir.config import config
 from ..ir.target import Target
 from ..ir.uop import Ops
 from ..kernel import Axis, AxisKind, Kernel
-from ..kernel.accesses import profile
+from ..kernel.accesses import access_profile
 from ..opts import Vectorize
 from ..opts.merged_axes import merge_axes, split_axes
 from ..passes.parts import Part, Parts
-from ..passes.statements import COPIED, chooses
+from ..passes.statements import COPIED_KINDS, chooses
 from .candidates import first
-from .optimize import Search, optimize
-from .panels import copy_once
-from .sized import as_twin
+from .cpu import Search, optimize
+from .cpu_panels import copy_once
+from .runtime_sizes import as_twin
 
 
 def choose(parts: Parts, target: Target | None) -> Parts:
@@ -35,7 +35,7 @@ def choose_statements(parts: Parts, target: Target | None) -> Parts:
   room = [target.local_memory // 2]
   def one(part: Part) -> Part:
     kernel = part.kernel
-    if kernel.body[0].op is not Ops.STORE or not kernel.axes or kernel.of_kind(*COPIED): return part
+    if kernel.body[0].op is not Ops.STORE or not kernel.axes or kernel.of_kind(*COPIED_KINDS): return part
     def chosen(k: Kernel) -> Kernel: return several(k) if chooses(target) else whole_axis(k)
     return replace(part, kernel=as_twin(kernel, target, chosen))
   def several(kernel: Kernel) -> Kernel:
@@ -48,7 +48,7 @@ def choose_statements(parts: Parts, target: Target | None) -> Parts:
 def whole_axis(kernel: Kernel) -> Kernel:
   """For an evaluator with arrays, the longest axis that every access goes along, or does not vary with, as one vector:
   a0:8 LOOP, a1:64 LOOP -> a0:8 LOOP, a1:64 LANE."""
-  accesses = profile(kernel).accesses
+  accesses = access_profile(kernel).accesses
   def fits(a: Axis) -> bool: return 1 < a.count <= 1024 and all(x.steps.get(a.id, 0) in (0, 1) for x in accesses)
   best = max([a for a in kernel.axes if a.id not in kernel.bound and fits(a)], key=lambda a: a.count, default=None)
   return kernel if best is None else first(kernel, [Vectorize(best.id).apply])

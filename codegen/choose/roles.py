@@ -16,10 +16,10 @@ from ..index.rewrite import rewrite
 from ..ir.dtype import dtypes
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
 from ..kernel import Axis, AxisKind, Kernel
-from ..kernel.accesses import MemoryAccess, flat_index, ids_of, profile
+from ..kernel.accesses import MemoryAccess, access_profile, flat_index, ids_of
 
-LINE = 16   # bytes that one thread reads or writes at a time, at most
-FEW = 16    # an axis counts along which so small a part of the bytes is moved
+VECTOR_BYTES = 16    # bytes that one thread reads or writes at a time, at most
+_FEW = 16    # an axis counts along which so small a part of the bytes is moved
 
 
 class Role(Enum):
@@ -33,7 +33,7 @@ class Role(Enum):
 
 
 @dataclass(frozen=True)
-class Product:
+class _Product:
   """A sum of products: the REDUCE and its two factors, as they are multiplied."""
   reduce: UOp
   sides: tuple[UOp, UOp]
@@ -41,7 +41,7 @@ class Product:
   @cached_property
   def stored(self) -> tuple[UOp, UOp]:
     """The factors before they were widened."""
-    return stored(self.sides[0]), stored(self.sides[1])
+    return narrow_value(self.sides[0]), narrow_value(self.sides[1])
 
 
 class Roles:
@@ -51,7 +51,7 @@ class Roles:
     self.kernel = kernel
     self.free = free(kernel)
     self.bound = [a for a in kernel.axes if a.kind is AxisKind.LOOP and a.id in kernel.bound and a.id not in kernel.sequential]
-    info = profile(kernel)
+    info = access_profile(kernel)
     self.accesses, self.work = info.accesses, info.work
     self.sizes = {a.id: a.count for a in kernel.axes}
     self.product = product_of(kernel)
@@ -88,10 +88,10 @@ class Roles:
     """The axes that accesses go along, with the bytes that are moved so; without those along which there are few."""
     out: dict[int, int] = {}
     for x in self.accesses:
-      i = fastest(x, self.sizes)
+      i = fastest_axis(x, self.sizes)
       if i is not None: out[i] = out.get(i, 0) + x.itemsize * math.prod([self.sizes[j] for j, s in x.steps.items() if s != 0])
     most = max(out.values(), default=0)
-    return {i: n for i, n in out.items() if FEW * n >= most}
+    return {i: n for i, n in out.items() if _FEW * n >= most}
 
 
 def free(kernel: Kernel) -> list[Axis]:
@@ -99,12 +99,12 @@ def free(kernel: Kernel) -> list[Axis]:
   return [a for a in kernel.of_kind(AxisKind.GRID) if a.id not in kernel.bound]
 
 
-def contiguous(i: int, accesses: Iterable[MemoryAccess]) -> bool:
+def any_contiguous(i: int, accesses: Iterable[MemoryAccess]) -> bool:
   """Whether some access goes along memory with an axis."""
   return any(x.steps.get(i) == 1 for x in accesses)
 
 
-def fastest(x: MemoryAccess, sizes: dict[int, int]) -> int | None:
+def fastest_axis(x: MemoryAccess, sizes: dict[int, int]) -> int | None:
   """The axis that an access goes along memory with; of several (a window's) the longest. None for a gather, or long steps."""
   return max([i for i, s in x.steps.items() if s in (1, -1) and sizes[i] > 1], key=lambda i: sizes[i], default=None)
 
@@ -113,10 +113,10 @@ def vector(x: MemoryAccess, axis: int | None) -> int:
   """Bytes of an access that one thread can take at once along an axis: as far as all other steps leave it aligned."""
   steps = [s for i, s in x.steps.items() if i != axis]
   if None in steps: return x.itemsize
-  return min(math.gcd(*[abs(s) * x.itemsize for s in steps if s], LINE), LINE)
+  return min(math.gcd(*[abs(s) * x.itemsize for s in steps if s], VECTOR_BYTES), VECTOR_BYTES)
 
 
-def product_of(kernel: Kernel) -> Product | None:
+def product_of(kernel: Kernel) -> _Product | None:
   """The sum of products that a kernel is, if ``tl.dot`` makes it."""
   if len(kernel.reduces) != 1: return None
   u = kernel.reduces[0]
@@ -124,11 +124,11 @@ def product_of(kernel: Kernel) -> Product | None:
   while is_masked(value): value = value.src[1]
   if u.arg[0] is not BinaryOps.ADD or value.op is not Ops.ALU or value.arg is not BinaryOps.MUL: return None
   if u.dtype not in (dtypes.float32, dtypes.float64, dtypes.int32): return None
-  if u.dtype is dtypes.int32 and any(stored(s).dtype is not dtypes.int8 for s in value.src): return None
-  return Product(u, (value.src[0], value.src[1]))
+  if u.dtype is dtypes.int32 and any(narrow_value(s).dtype is not dtypes.int8 for s in value.src): return None
+  return _Product(u, (value.src[0], value.src[1]))
 
 
-def stored(u: UOp) -> UOp:
+def narrow_value(u: UOp) -> UOp:
   """What a CAST widened, or a WHERE leaves out elements of."""
   while is_masked(u): u = u.src[1]
   return u.src[0] if u.op is Ops.CAST else u

@@ -16,12 +16,12 @@ from ..ir.uop import BinaryOps, Ops, UOp
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel, Param
 from ..kernel.arrangement import Arrangement
 from .derivation import NoArrangement, straight
-from .digits import by_digits
+from .fused_axes import by_digits
 from .printing import Printer
 
 
 @dataclass(frozen=True)
-class Access:
+class ArrangedAccess:
   """One way in which a kernel touches a parameter: the index and its gate, and the arrangement behind them where there is one.
 
   ``names`` and ``axes`` are those of the arrangement's levels, an axis of the kernel for each dimension; ``where`` are the
@@ -69,7 +69,7 @@ def steps(chain: str) -> list[str]:
   return out
 
 
-def accesses(kernel: Kernel) -> list[Access]:
+def arranged_accesses(kernel: Kernel) -> list[ArrangedAccess]:
   """Every way in which the kernel touches each parameter, in slot order; without dimensions of size 1."""
   params = {p.uop: p for p in kernel.params}
   found: dict[tuple[Param, bool, UOp, UOp], None] = {}
@@ -82,7 +82,7 @@ def accesses(kernel: Kernel) -> list[Access]:
   return sorted((derive(kernel, *a) for a in found), key=lambda a: (a.param.slot, not a.stored))
 
 
-def derive(kernel: Kernel, param: Param, stored: bool, index: UOp, gate: UOp) -> Access:
+def derive(kernel: Kernel, param: Param, stored: bool, index: UOp, gate: UOp) -> ArrangedAccess:
   """The arrangement behind one index: for all run-time sizes with which the kernel gets there."""
   used = {r.arg[0] for r in index.ranges}
   table = _narrowed(kernel.needs, [a.size for a in kernel.axes if a.id in used or a.kind is AxisKind.GRID])
@@ -100,8 +100,8 @@ def derive(kernel: Kernel, param: Param, stored: bool, index: UOp, gate: UOp) ->
     said = set(ix.conjuncts(valid))
     where = tuple(c for c in ix.conjuncts(gate) if not said.issuperset(ix.conjuncts(now(c))))
     levels = tuple(tuple(kernel.axis(a.id) for a in level) for level in d.axes)
-    return Access(param, stored, index, gate, d.arr, tuple(d.names), levels, where)
-  return Access(param, stored, index, gate)
+    return ArrangedAccess(param, stored, index, gate, d.arr, tuple(d.names), levels, where)
+  return ArrangedAccess(param, stored, index, gate)
 
 
 def _narrowed(needs: Sequence[UOp], some: Sequence[ix.Dim]) -> dict[UOp, UOp]:

@@ -15,13 +15,13 @@ from .. import index as ix
 from ..index import Dim
 from ..index.assume import assuming, greater, negated
 from ..index.rewrite import substitute
-from ..index.view import windows
+from ..index.view import window_count
 from ..ir.uop import BinaryOps, Ops, UOp
 from ..kernel import Axis, AxisKind
 from ..kernel.arrangement import Arrangement
 
-Terms = list[tuple[UOp, Dim]]           # what no size is, each with its factor
-Row = list[tuple[int, Dim] | None]      # for each dimension: an axis and its factor, None where the step has none
+Terms = list[tuple[UOp, Dim]]            # what no size is, each with its factor
+_Row = list[tuple[int, Dim] | None]      # for each dimension: an axis and its factor, None where the step has none
 
 LEVELS = (("GRID", (AxisKind.GRID,)), ("LOOP", (AxisKind.LOOP,)),
           ("tile", (AxisKind.TILE, AxisKind.LOCAL, AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE)))
@@ -49,7 +49,7 @@ def terms_of(u: UOp) -> tuple[Terms, Dim]:
   return list(found.items()), rest
 
 
-def negative(n: Dim) -> bool:
+def _negative(n: Dim) -> bool:
   """Whether a factor is below 0. Raises NoArrangement where that is not known."""
   lo, hi = ix.bounds(ix.node(n))
   if lo < 0 < hi: raise NoArrangement
@@ -67,7 +67,7 @@ def common(ns: Iterable[Dim]) -> Dim:
 def ends(i: UOp) -> tuple[Dim, Dim]:
   """The least and the greatest value of an index."""
   if not ix.has_sizes(i): return ix.bounds(i)
-  shifted = [t for t, k in terms_of(i)[0] if t.arg is BinaryOps.MIN and not negative(k)]
+  shifted = [t for t, k in terms_of(i)[0] if t.arg is BinaryOps.MIN and not _negative(k)]
   most, = substitute((i,), {t: known for t in shifted for known in filter(ix.of_sizes, t.src)})
   lo, hi = ix.end_of(i, False), ix.end_of(most, True)
   if lo is None or hi is None: raise NoArrangement
@@ -81,7 +81,7 @@ def left_over(axes: Sequence[Axis]) -> dict[UOp, UOp]:
   return {m: left for u in sizes for m, known, left in _rounds(u) if u.src[0] is m and ix.mod(known, u.src[1]) is ix.ZERO}
 
 
-def full(axis: Axis, last: Mapping[UOp, UOp]) -> Dim:
+def _full(axis: Axis, last: Mapping[UOp, UOp]) -> Dim:
   """The size of an axis; of one whose last round is shorter that of the others: a1:min(64, N - a0*64)//8 -> 8. ``last`` are
   rounds of which only the last counts."""
   if not axis.varies: return axis.size
@@ -137,7 +137,7 @@ class Derivation:
   def __init__(self, axes: Sequence[Axis], shape: Sequence[Dim], index: Sequence[UOp], inside: bool = False):
     used = {r.arg[0] for i in index for r in i.ranges}
     last = left_over([a for a in axes if a.id in used])
-    whole = [replace(a, size=full(a, last)) for a in axes]
+    whole = [replace(a, size=_full(a, last)) for a in axes]
     self.arr = Arrangement.of(shape)
     self.given = substitute(index, {**last, **{a.rng: a.rng for a in axes}})   # as it is wherever the kernel gets there
     self.index = list(substitute(self.given, {a.rng: w.rng for a, w in zip(axes, whole) if a.varies}))
@@ -167,7 +167,7 @@ class Derivation:
       self.make_plan(terms)
       self.fit()
       self.tile()
-      self.name_levels({t.arg[0] for ts in terms for t, k in ts if negative(k)})
+      self.name_levels({t.arg[0] for ts in terms for t, k in ts if _negative(k)})
       if not self.assumed.keys() <= self.known: raise NoArrangement
 
   def deny(self, condition: UOp) -> None:
@@ -181,7 +181,7 @@ class Derivation:
   def flip_and_flatten(self) -> None:
     """Flip dimensions that are indexed backwards, and flatten those that one axis indexes together: (x // 3, x % 3) -> x."""
     for d in range(len(self.index)): self.split_backwards(d)
-    backwards = tuple(d for d, i in enumerate(self.index) if (ts := terms_of(i)[0]) and all(negative(k) for _, k in ts))
+    backwards = tuple(d for d, i in enumerate(self.index) if (ts := terms_of(i)[0]) and all(_negative(k) for _, k in ts))
     for d in backwards: self.index[d] = ix.sub(ix.node(ix.minus(self.arr.shape[d], 1)), self.index[d])
     if backwards: self.arr = self.arr.flip(backwards)
     separated = False
@@ -207,7 +207,7 @@ class Derivation:
   def split_backwards(self, d: int) -> None:
     """Split an index that goes on by some axes and back by a quotient or remainder: 3*y + 2 - x // 4 -> y, 2 - x // 4."""
     terms, c = terms_of(self.index[d])
-    down = [(t, k) for t, k in terms if negative(k)]
+    down = [(t, k) for t, k in terms if _negative(k)]
     up = [tk for tk in terms if tk not in down]
     if not up or all(t.op is Ops.RANGE for t, _ in down): return
     back = ix.add(sum_of(down), ix.node(c))
@@ -224,7 +224,7 @@ class Derivation:
       if most is None or not of_axes(rest): raise NoArrangement
       x = shifted.src[shifted.src[0] is most]
       terms, c = terms_of(x)
-      if c != 0 or x.ranges & rest.ranges or any(negative(k) for _, k in terms): raise NoArrangement
+      if c != 0 or x.ranges & rest.ranges or any(_negative(k) for _, k in terms): raise NoArrangement
       lo, hi = ends(rest)
       size = ix.plus(ix.minus(hi, lo), 1)
       self.resize({d: (lo, ix.plus(ix.number(most), size))})
@@ -241,7 +241,7 @@ class Derivation:
     shared = [t for t in terms if t not in alone]
     stride = common(k for _, k in shared)
     if not alone and stride == 1: return
-    if c != 0 or any(negative(k) for _, k in terms): raise NoArrangement
+    if c != 0 or any(_negative(k) for _, k in terms): raise NoArrangement
     within = sum_of(alone)
     self.split(d, shared, [within] if alone else [], ix.plus(ends(within)[1], 1), stride)
 
@@ -285,7 +285,7 @@ class Derivation:
       if t.op is not Ops.RANGE or t.arg[0] not in self.lacks: continue
       n, missing = self.lacks[t.arg[0]]
       if not ix.divides(n, k): raise NoArrangement
-      out = ix.minus(out, ix.times(ix.over(ix.minus(0, k) if negative(k) else k, n), missing))
+      out = ix.minus(out, ix.times(ix.over(ix.minus(0, k) if _negative(k) else k, n), missing))
     return out
 
   def repeat(self, d: int) -> list[int]:
@@ -318,10 +318,10 @@ class Derivation:
 
   def make_plan(self, terms: list[Terms]) -> None:
     """Assign each term of each index to a step: the terms of a level by falling factor, one a step for each dimension."""
-    self.plan: list[Row] = []
+    self.plan: list[_Row] = []
     self.steps: list[int] = []
     self.gaps: list[list[Dim]] = []   # the dilations of each step that is made, one a dimension
-    every = [[(t.arg[0], ix.minus(0, k) if negative(k) else k) for t, k in ts] for ts in terms]
+    every = [[(t.arg[0], ix.minus(0, k) if _negative(k) else k) for t, k in ts] for ts in terms]
     for n, axes in enumerate(self.axes):
       ids = {a.id for a in axes}
       mine = [sorted((ak for ak in ts if ak[0] in ids), key=lambda ak: falling(ak[1])) for ts in every]
@@ -354,7 +354,7 @@ class Derivation:
     def fits(partial: bool) -> list[bool]:
       if not self.tiled: return [h == n for h, n in zip(have, need)]
       dims = [(h, self.window(0, d)) for d, h in enumerate(have)]
-      return [windows(h, size, stride, gap, partial) == count for h, (count, size, stride, gap) in dims]
+      return [window_count(h, size, stride, gap, partial) == count for h, (count, size, stride, gap) in dims]
     whole = fits(True)
     self.floor = not all(whole) and all(fits(False))
     self.resize({d: (lo, h if fit or self.floor else n) for d, (lo, h, n, fit) in enumerate(zip(least, have, need, whole))})

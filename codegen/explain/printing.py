@@ -23,7 +23,7 @@ _INFIX: dict[Fn, tuple[str, int]] = {  # sign, precedence
   BinaryOps.CMPLT: ("<", 3), BinaryOps.CMPLE: ("<=", 3), BinaryOps.CMPEQ: ("==", 3), BinaryOps.CMPNE: ("!=", 3)}
 _PREFIX: dict[Fn, str] = {UnaryOps.NEG: "-", UnaryOps.NOT: "~"}
 _REDUCE = {BinaryOps.ADD: "sum", BinaryOps.MUL: "prod", BinaryOps.AND: "all", BinaryOps.OR: "any"}
-_CALL, _UNARY, _IF = 10, 9, 1
+_CALL, _UNARY, _IF = 10, 9, 1                   # how tightly each binds
 _FUNCTION: dict[Ops, Callable[[Any], str]] = {  # what stands before the operands in brackets, from the arg
   Ops.ALU: lambda fn: fn.name.lower(),
   Ops.REDUCE: lambda a: f"{_combiner(a[0])}[{_axes(a[1])}]",
@@ -31,8 +31,8 @@ _FUNCTION: dict[Ops, Callable[[Any], str]] = {  # what stands before the operand
   Ops.SORT: lambda a: f"sort[{_axes(a[:1])}{', descending' if a[1] else ''}{f', first {a[2]}' if a[2:] else ''}]",
   Ops.SORTED: lambda a: f"sorted[{_axes(a[:1])}, bits {a[1]} to {a[2]}{f', first {a[3]}' if a[3] else ''}]",
   Ops.CACHE_READ: lambda a: f"cache_read[{_axes(a)}]"}
-SCREEN = 50     # lines
-LONGEST = 400   # characters: a longer part of an expression has a line of its own
+SCREEN = 50      # lines
+_LONGEST = 400   # characters: a longer part of an expression has a line of its own
 
 
 def dtype_name(d: DType) -> str:
@@ -64,7 +64,7 @@ class Printer:
       stack.pop()
       if n in self.known: continue
       self.known[n] = self._text(n)
-      if len(self.known[n][0]) > LONGEST: self.name(n)
+      if len(self.known[n][0]) > _LONGEST: self.name(n)
     out, precedence = self.known[u]
     return f"({out})" if precedence < least else out
 
@@ -74,7 +74,7 @@ class Printer:
 
   def _text(self, u: UOp) -> tuple[str, int]:
     fn, src = u.arg, u.src
-    if u.op is Ops.CONST: return (number(u), _CALL if u.arg >= 0 else _UNARY)
+    if u.op is Ops.CONST: return (constant_text(u), _CALL if u.arg >= 0 else _UNARY)
     if u.op is Ops.SPECIAL: return (f"a{fn[1]}" if fn[0] == "for" else f"{fn[0]}idx{fn[1]}", _CALL)
     if u.op is Ops.RANGE: return (_axes(fn[:1]), _CALL)
     if u.dtype is dtypes.index and ix.of_sizes(u): return _size_text(u)
@@ -152,7 +152,7 @@ def _combiner(fn: BinaryOps) -> str: return _REDUCE.get(fn, fn.name.lower())
 def _negative(u: UOp) -> bool: return u.op is Ops.ALU and u.arg is BinaryOps.MUL and u.src[1].op is Ops.CONST and u.src[1].arg < 0
 
 
-def number(u: UOp) -> str:
+def constant_text(u: UOp) -> str:
   """A constant, in as few digits as its dtype needs."""
   text = number_text(u.arg, u.dtype)
   if not isinstance(u.arg, float): return text

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Sequence
 
-from ..index.assume import assumes, same
+from ..index.assume import assumes, same_size
 from ..index.rewrite import rewrite, substitute
 from ..ir.uop import Ops, UOp, toposort
 from ..kernel import AxisKind, Kernel
 from ..passes import tiles
 
 
-def aligned(kernel: Kernel, aligns: Sequence[int]) -> Kernel:
+def with_aligns(kernel: Kernel, aligns: Sequence[int]) -> Kernel:
   """A kernel whose params are pieces of a memory with these ``aligns`` (see ``Param``); () for none."""
   if not any(aligns): return kernel
   params = tuple(replace(p, align=n) for p, n in zip(kernel.params, aligns))
@@ -52,7 +52,7 @@ def inlined(kernel: Kernel) -> Kernel:
 def as_long(a: UOp, b: UOp) -> bool:
   """Whether two axes have one size, as far as is known or may be assumed."""
   m, n = a.arg[1], b.arg[1]
-  return m is n or m == n if isinstance(m, int) or isinstance(n, int) or not assumes() else same(m, n)
+  return m is n or m == n if isinstance(m, int) or isinstance(n, int) or not assumes() else same_size(m, n)
 
 
 def is_scheduled(kernel: Kernel) -> bool:
@@ -73,14 +73,14 @@ def is_scheduled(kernel: Kernel) -> bool:
 
 def without_tiles(kernel: Kernel) -> Kernel:
   """A kernel in which tiles and the grid around them are one axis; of one that sorts, each row is."""
-  if not kernel.sorts: return numbered(tiles.lower_tiles(kernel))
+  if not kernel.sorts: return with_numbered_sorts(tiles.lower_tiles(kernel))
   within = kernel.bound | {r.arg[0] for u in kernel.sorts for r in u.src[1].ranges}
   axes = tuple([replace(a, kind=AxisKind.LOOP if a.id in within else AxisKind.GRID) for a in kernel.axes if a.size != 1])
-  return numbered(kernel.with_(axes=axes, applied=()))
+  return with_numbered_sorts(kernel.with_(axes=axes, applied=()))
 
 
-def numbered(kernel: Kernel, numbers: Sequence[int] | None = None) -> Kernel:
+def with_numbered_sorts(kernel: Kernel, numbers: Sequence[int] | None = None) -> Kernel:
   """With axes numbered in order, or by ``numbers``: what SORTEDs go through as well."""
   ids = dict(zip([a.id for a in kernel.axes], range(len(kernel.axes)) if numbers is None else numbers))
   rules: dict[Any, Any] = {Ops.SORTED: lambda old, new: new.replace(new.src, arg=type(old.arg)(ids[old.arg[0]], *old.arg[1:]))}
-  return tiles.numbered(kernel.with_(body=rewrite(kernel.body, rules)) if kernel.sorts else kernel, numbers)
+  return tiles.with_numbered_axes(kernel.with_(body=rewrite(kernel.body, rules)) if kernel.sorts else kernel, numbers)

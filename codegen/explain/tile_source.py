@@ -21,11 +21,11 @@ from ..ir.dtype import DType, dtypes
 from ..ir.errors import ExportError, NtgradError
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 from ..kernel import Axis, AxisKind, Kernel, Param
-from ..kernel.accesses import gate_of
+from ..kernel.accesses import gate_or_true
 from ..kernel.arrangement import Arrangement
 from ..opts import Opts
-from .arrangements import Access, derive
-from .printing import dtype_name, number as float_text
+from .arrangements import ArrangedAccess, derive
+from .printing import constant_text as float_text, dtype_name
 
 _SIGNS = {
   BinaryOps.MUL: ("*", 9), BinaryOps.DIV: ("/", 9), BinaryOps.IDIV: ("//", 9), BinaryOps.MOD: ("%", 9), BinaryOps.ADD: ("+", 8),
@@ -40,14 +40,14 @@ _REDUCES = {
   BinaryOps.OR: "any"}
 _SCANS = {BinaryOps.ADD: "cumsum", BinaryOps.MUL: "cumprod", BinaryOps.MAX: "cummax", BinaryOps.MIN: "cummin"}
 _COMPARE = (BinaryOps.CMPLT, BinaryOps.CMPLE, BinaryOps.CMPEQ, BinaryOps.CMPNE)
-_CALL, _UNARY = 11, 10
+_CALL, _UNARY = 11, 10   # how tightly each binds
 _LETTERS = "MNKPQRSTUVWXYZ"
 _LONG = 90   # characters: a longer value gets a line and a name of its own
 
 Dims = tuple[int, ...]   # ids of the block axes that a text varies along
 
 
-def key_of(kernel: Kernel) -> str:
+def kernel_key(kernel: Kernel) -> str:
   """What a kernel is, as 16 hexadecimal digits: the same for equal parameters, axes and bodies, in any process."""
   text = [repr([(p.slot, p.shape if all(isinstance(n, int) for n in p.shape) else list(map(text_of, p.shape)), str(p.dtype),
                  p.written) for p in kernel.params])]
@@ -82,14 +82,14 @@ def short_source(kernel: Kernel) -> list[str]:
   return [f"{out} <- {given or 'nothing'}{'; ' if sizes else ''}{sizes}", *e.application()]
 
 
-class Names(NamedTuple):
+class _Names(NamedTuple):
   """What the sizes of a kernel are called: by axis, by slot and dimension of a parameter, and the number that each name is."""
   axes: dict[int, str]
   dims: dict[tuple[int, int], str]
   values: dict[str, int]
 
 
-def names_of_sizes(kernel: Kernel) -> Names:
+def names_of_sizes(kernel: Kernel) -> _Names:
   """A name for the size of each axis that goes through whole dimensions of parameters; one for axes that go through the same."""
   slots = {p.uop: p for p in kernel.params}
   along: dict[tuple[int, int], list[int]] = {}   # the axes that go through a dimension
@@ -109,10 +109,10 @@ def names_of_sizes(kernel: Kernel) -> Names:
   letters = dict(zip(known, ["N"] if len(known) == 1 else _LETTERS))   # beyond these sizes are numbers
   axes = {i: letters[oldest(i)] for i in sizes if oldest(i) in letters and isinstance(sizes[i], int)}
   dims = {place: axes[ids[0]] for place, ids in along.items() if ids[0] in axes}
-  return Names(axes, dims, {name: n for i, name in letters.items() if isinstance(n := sizes[i], int)})
+  return _Names(axes, dims, {name: n for i, name in letters.items() if isinstance(n := sizes[i], int)})
 
 
-def with_names(kernel: Kernel, names: Names) -> Kernel:
+def with_names(kernel: Kernel, names: _Names) -> Kernel:
   """The kernel with run-time sizes where sizes have names."""
   size = {n: UOp(Ops.SIZE, ix.INT, (), ix.Size(n, 2)) for n in names.values}
   axes = tuple(replace(a, size=size[names.axes[a.id]]) if a.id in names.axes else a for a in kernel.axes)
@@ -135,7 +135,7 @@ class Export:
     if any(a.kind is not AxisKind.LOOP for a in self.blocks.values()): raise ExportError("a kernel after its Opts")
     self.names = names_of_sizes(kernel)
     self.free = with_names(kernel, self.names)
-    self.arranged: dict[UOp, Access] = {}
+    self.arranged: dict[UOp, ArrangedAccess] = {}
     self.chains: dict[UOp, tuple[str, ...]] = {}   # how each is written
     for u in sorted((u for u in kernel.nodes if u.op in (Ops.LOAD, Ops.STORE)), key=lambda u: u.op is Ops.LOAD):
       self.arrange(u)
@@ -147,7 +147,7 @@ class Export:
   def arrange(self, access: UOp) -> None:
     """Take the arrangement of an access for its parameter, where it is one and there is none yet."""
     if access.src[0] in self.arranged or access.src[0] not in self.params: return
-    found = derive(self.kernel, self.params[access.src[0]], access.op is Ops.STORE, access.src[1], gate_of(access))
+    found = derive(self.kernel, self.params[access.src[0]], access.op is Ops.STORE, access.src[1], gate_or_true(access))
     if found.arrangement is None or found.where: return
     at, valid = found.arrangement.pull([[a.rng for a in level] for level in found.axes])
     if at != found.index.src or set(ix.conjuncts(valid)) != set(ix.conjuncts(found.gate)): return
@@ -157,7 +157,7 @@ class Export:
       self.arranged[access.src[0]], self.chains[access.src[0]] = found, chain
       return
 
-  def chain_with_names(self, a: Access) -> tuple[str, ...]:
+  def chain_with_names(self, a: ArrangedAccess) -> tuple[str, ...]:
     """The meta-operations of an arrangement with names for sizes; as they are where it is another one then."""
     assert a.arrangement is not None
     if not self.names.values: return a.arrangement.chain
@@ -178,9 +178,9 @@ class Export:
   def is_tile(self, access: UOp) -> bool:
     """Whether an access is what the parameter's own name stands for."""
     found = self.arranged.get(access.src[0])
-    return found is not None and found.index is access.src[1] and found.gate is gate_of(access)
+    return found is not None and found.index is access.src[1] and found.gate is gate_or_true(access)
 
-  def chained(self, name: str, a: Access, chain: Sequence[str]) -> list[str]:
+  def chained(self, name: str, a: ArrangedAccess, chain: Sequence[str]) -> list[str]:
     """The meta-operations of an arrangement, a line for each run of those of one level. Raises ExportError for one that a Tensor
     does not have."""
     lines: list[str] = []
@@ -391,7 +391,7 @@ class Export:
     p = self.params[access.src[0]]
     indices = [self.get(i.src[0] if i.op is Ops.CAST else i) for i in access.src[1].src]
     bounds = {c for i, n in zip(access.src[1].src, p.shape) for t in (ix.ge(i, 0), ix.lt(i, n)) for c in ix.conjuncts(t)}
-    gate = ix.conjuncts(gate_of(access))
+    gate = ix.conjuncts(gate_or_true(access))
     inside = not bounds <= set(gate)   # the kernel knows without looking
     rest = [c for c in gate if inside or c not in bounds]
     masks = [self.get(c) for c in rest]
@@ -438,7 +438,7 @@ class Export:
     lines = [f'"""{name}: {", ".join(map(str, k.axes)) or "one element"}."""']
     if used: lines.append(f"from ntgrad.codegen.opts import {', '.join(used)}")
     lines += ["import ntgrad.tile as tile", "import ntgrad.tile.language as tl", ""]
-    lines += [f'KEY = "{key_of(k)}"   # of the kernel that this stands for', f"OPTS = {_opts_text(opts)}"]
+    lines += [f'KEY = "{kernel_key(k)}"   # of the kernel that this stands for', f"OPTS = {_opts_text(opts)}"]
     axes = {i: order.index(i) for i in mine if i in order}
     if any(i != n for i, n in axes.items()) or len(axes) < len(mine):
       lines.append(f"AXES = {axes}   # the number that Opts have: the place as read here; in the order of the loops")

@@ -32,8 +32,10 @@ INT = dtypes.index
 TRUE, FALSE = UOp.const(dtypes.bool, True), UOp.const(dtypes.bool, False)
 ZERO, ONE = UOp.const(INT, 0), UOp.const(INT, 1)
 
-FAR = 1 << 63   # a bound that stands for: none is known
-UNKNOWN = 1024  # of a size of which nothing is known
+FAR = 1 << 63       # a bound that stands for: none is known
+UNKNOWN = 1024      # of a size of which nothing is known
+_MOST_FACTORS = 16  # of a power that is written as a product
+_LEVELS = 6         # of a node's sources that its place in an order is seen by; what lies deeper counts by a digest
 
 
 class Size(NamedTuple):
@@ -173,9 +175,6 @@ def _sum(u: UOp) -> Linear | None:
     terms, c = linear(a)
     return (tuple([(t, k * b.arg) for t, k in terms]), c * b.arg)
   return None
-
-
-_LEVELS = 6   # of a node's sources that its place in an order is seen by; what lies deeper counts by a digest
 
 
 @memoized
@@ -455,8 +454,6 @@ def power(a: UOp, n: UOp) -> UOp:
   for _ in range(n.arg): out = mul(out, a)
   return out
 
-
-_MOST_FACTORS = 16
 
 
 # ---- products

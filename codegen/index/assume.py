@@ -35,7 +35,7 @@ def assumes() -> bool:
   return _made.get() is not None
 
 
-def holds(condition: UOp) -> bool:
+def condition_holds(condition: UOp) -> bool:
   """Whether a condition on sizes holds: what the bounds say, else what it is for the hints, which is assumed from here on.
 
   Raises ShapeError where nothing may be assumed.
@@ -57,15 +57,15 @@ def negated(c: UOp) -> UOp:
   return UOp(Ops.ALU, dtypes.bool, src, _NOT[c.arg])
 
 
-def same(a: Dim, b: Dim) -> bool:
+def same_size(a: Dim, b: Dim) -> bool:
   """a == b"""
   if isinstance(a, int) and isinstance(b, int): return a == b
-  return a is b or holds(ix.eq(ix.node(a), ix.node(b)))
+  return a is b or condition_holds(ix.eq(ix.node(a), ix.node(b)))
 
 
 def below(a: Dim, b: Dim) -> bool:
   """a < b"""
-  return a < b if isinstance(a, int) and isinstance(b, int) else holds(ix.lt(ix.node(a), ix.node(b)))
+  return a < b if isinstance(a, int) and isinstance(b, int) else condition_holds(ix.lt(ix.node(a), ix.node(b)))
 
 
 def greater(a: Dim, b: Dim) -> Dim:

@@ -23,14 +23,14 @@ from ..ir.errors import NtgradError
 from ..ir.uop import COMPARE, BinaryOps, Ops, UOp, toposort
 from . import algebra as ix
 
-VERSION = 1          # of the forms: another one is not read
+RECORD_VERSION = 1   # of the forms: another one is not read
 DEEPEST = 32         # how deep plain values may be
 RATIO = 1100         # compressed bytes become at most so many times as many
 _MAGIC = b"ntgrad\x00R"
 _HEAD = struct.Struct("<8sIQ32s")
 _LENGTH = struct.Struct("<Q")
-T = TypeVar("T")
-V = TypeVar("V")
+_T = TypeVar("_T")
+_V = TypeVar("_V")
 
 
 class RecordError(ValueError):
@@ -41,14 +41,14 @@ class RecordError(ValueError):
 
 def sealed(body: bytes) -> bytes:
   """A body with its head in front."""
-  return _HEAD.pack(_MAGIC, VERSION, len(body), sha256(body).digest()) + body
+  return _HEAD.pack(_MAGIC, RECORD_VERSION, len(body), sha256(body).digest()) + body
 
 
 def opened(raw: bytes) -> bytes:
   """The body of what ``sealed`` gave. Raises RecordError for a damaged one, or one of another version."""
   if len(raw) < _HEAD.size: raise RecordError(f"{len(raw)} bytes are no record")
   magic, version, length, digest = _HEAD.unpack_from(raw)
-  if (magic, version) != (_MAGIC, VERSION): raise RecordError(f"no record of version {VERSION}")
+  if (magic, version) != (_MAGIC, RECORD_VERSION): raise RecordError(f"no record of version {RECORD_VERSION}")
   body = raw[_HEAD.size:]
   if len(body) != length or sha256(body).digest() != digest: raise RecordError("a damaged record")
   return body
@@ -59,9 +59,9 @@ def head_size() -> int: return _HEAD.size
 
 # ---- the body
 
-def packed(form: Form[T], value: T, name: str = "") -> bytes:
+def packed(form: Form[_T], value: _T, name: str = "") -> bytes:
   """The body of a record called ``name``. Raises RecordError for a value that does not have the form."""
-  out = Writer()
+  out = _Writer()
   try:
     written = form.write(value, out)
     text = json.dumps([name, out.nodes, list(map(len, out.blobs)), written], separators=(",", ":")).encode()
@@ -69,7 +69,7 @@ def packed(form: Form[T], value: T, name: str = "") -> bytes:
   return b"".join([_LENGTH.pack(len(text)), text, *out.blobs])
 
 
-def unpacked(form: Form[T], body: bytes, name: str = "") -> T:
+def unpacked(form: Form[_T], body: bytes, name: str = "") -> _T:
   """The value that ``packed`` made a body of. Raises RecordError for a body that is none of this form and name."""
   try:
     end = _LENGTH.size + _LENGTH.unpack_from(body)[0]
@@ -86,7 +86,7 @@ def unpacked(form: Form[T], body: bytes, name: str = "") -> T:
 def _said(e: Exception) -> str: return str(e) if isinstance(e, RecordError) else f"{type(e).__name__}: {str(e)[:200]}"
 
 
-class Writer:
+class _Writer:
   """What the values of a record share."""
 
   def __init__(self) -> None:
@@ -129,7 +129,7 @@ class Reader:
       at += n
     for n in nodes: self.nodes.append(_node(n, self))
 
-  def of(self, items: list[V], i: Any) -> V:
+  def of(self, items: list[_V], i: Any) -> _V:
     """The item with a number."""
     if type(i) is not int or not 0 <= i < len(items): raise RecordError(f"there is no number {i!r:.40}")
     return items[i]
@@ -142,22 +142,22 @@ class Reader:
 
 # ---- forms
 
-class Form(Generic[T]):
+class Form(Generic[_T]):
   """How values of a kind are written, as what JSON has, and read. Both raise RecordError, or what Python raises for others."""
 
-  def write(self, value: T, to: Writer) -> Any: raise NotImplementedError
-  def read(self, x: Any, of: Reader) -> T: raise NotImplementedError
+  def write(self, value: _T, to: _Writer) -> Any: raise NotImplementedError
+  def read(self, x: Any, of: Reader) -> _T: raise NotImplementedError
 
 
-class Exactly(Form[T]):
+class Exactly(Form[_T]):
   """Values of one of Python's types. Those of classes made of it are written as plain ones."""
-  def __init__(self, kind: type[T]): self.kind = kind
+  def __init__(self, kind: type[_T]): self.kind = kind
 
-  def write(self, value: T, to: Writer) -> Any:
+  def write(self, value: _T, to: _Writer) -> Any:
     plain: Any = self.kind
     return self.read(plain(value) if isinstance(value, self.kind) and type(value) is not bool else value, to)
 
-  def read(self, x: Any, of: Any) -> T:
+  def read(self, x: Any, of: Any) -> _T:
     if type(x) is self.kind: return x
     raise RecordError(f"expected {self.kind.__name__}, got {x!r:.40}")
 
@@ -176,7 +176,7 @@ class Between(Exactly[int]):
 class Integer(Form[int]):
   """An int of any size: long ones as hexadecimal text, as Python reads no long decimal ones."""
 
-  def write(self, value: int, to: Writer) -> Any:
+  def write(self, value: int, to: _Writer) -> Any:
     if not isinstance(value, int) or isinstance(value, bool): raise RecordError(f"expected int, got {value!r:.40}")
     return int(value) if -(1 << 63) <= value < 1 << 63 else hex(value)
 
@@ -186,15 +186,15 @@ class Integer(Form[int]):
     return found
 
 
-class Text(Form[str]):
+class _Text(Form[str]):
   """Text that may be long, or stand in several places."""
-  def write(self, value: str, to: Writer) -> Any: return to.text(STR.write(value, to))
+  def write(self, value: str, to: _Writer) -> Any: return to.text(STR.write(value, to))
   def read(self, x: Any, of: Reader) -> str: return of.text(x)
 
 
 class Bytes(Form[bytes]):
   """Bytes as they are."""
-  def write(self, value: bytes, to: Writer) -> Any:
+  def write(self, value: bytes, to: _Writer) -> Any:
     if type(value) is not bytes: raise RecordError(f"expected bytes, got {type(value).__name__}")
     return to.blob(value)
   def read(self, x: Any, of: Reader) -> bytes: return of.of(of.blobs, x)
@@ -202,7 +202,7 @@ class Bytes(Form[bytes]):
 
 class Zipped(Form[bytes]):
   """Bytes that are compressed."""
-  def write(self, value: bytes, to: Writer) -> Any: return [BYTES.write(zlib.compress(value, 1), to), len(value)]
+  def write(self, value: bytes, to: _Writer) -> Any: return [BYTES.write(zlib.compress(value, 1), to), len(value)]
   def read(self, x: Any, of: Reader) -> bytes:
     number, length = x
     data = BYTES.read(number, of)
@@ -213,79 +213,79 @@ class Zipped(Form[bytes]):
     return out
 
 
-class Maybe(Form["T | None"], Generic[T]):
+class Maybe(Form["_T | None"], Generic[_T]):
   """Something, or None."""
-  def __init__(self, form: Form[T]): self.form = form
-  def write(self, value: T | None, to: Writer) -> Any: return None if value is None else [self.form.write(value, to)]
-  def read(self, x: Any, of: Reader) -> T | None: return None if x is None else self.form.read(_items(x, 1)[0], of)
+  def __init__(self, form: Form[_T]): self.form = form
+  def write(self, value: _T | None, to: _Writer) -> Any: return None if value is None else [self.form.write(value, to)]
+  def read(self, x: Any, of: Reader) -> _T | None: return None if x is None else self.form.read(_items(x, 1)[0], of)
 
 
-class Sequence(Form[tuple[T, ...]]):
+class Sequence(Form[tuple[_T, ...]]):
   """A tuple of so many values of one form as there are."""
-  def __init__(self, form: Form[T]): self.form = form
-  def write(self, value: tuple[T, ...], to: Writer) -> Any: return [self.form.write(v, to) for v in value]
-  def read(self, x: Any, of: Reader) -> tuple[T, ...]:
+  def __init__(self, form: Form[_T]): self.form = form
+  def write(self, value: tuple[_T, ...], to: _Writer) -> Any: return [self.form.write(v, to) for v in value]
+  def read(self, x: Any, of: Reader) -> tuple[_T, ...]:
     read = self.form.read
     return tuple([read(v, of) for v in _items(x)])
 
 
 class Counts(Form[tuple[int, ...]]):
   """A tuple of numbers from 0 on, which are many."""
-  def write(self, value: tuple[int, ...], to: Writer) -> Any: return [COUNT.write(v, to) for v in value]
+  def write(self, value: tuple[int, ...], to: _Writer) -> Any: return [COUNT.write(v, to) for v in value]
   def read(self, x: Any, of: Reader) -> tuple[int, ...]:
     if x and (set(map(type, _items(x))) != {int} or min(x) < 0): raise RecordError(f"numbers expected, got {x!r:.80}")
     return tuple(_items(x))
 
 
-class Several(Form[tuple[Any, ...]]):
+class TupleForm(Form[tuple[Any, ...]]):
   """A tuple with a form for each of its values."""
   def __init__(self, *forms: Form[Any]):
     self.forms, self.reads = forms, [f.read for f in forms]
-  def write(self, value: tuple[Any, ...], to: Writer) -> Any:
+  def write(self, value: tuple[Any, ...], to: _Writer) -> Any:
     if len(value) != len(self.forms): raise RecordError(f"{len(self.forms)} values expected, got {len(value)}")
     return [f.write(v, to) for f, v in zip(self.forms, value)]
   def read(self, x: Any, of: Reader) -> tuple[Any, ...]:
     return tuple([read(v, of) for read, v in zip(self.reads, _items(x, len(self.reads)))])
 
 
-class Table(Form[dict[Any, T]], Generic[T]):
+class Table(Form[dict[Any, _T]], Generic[_T]):
   """A dict."""
-  def __init__(self, key: Form[Any], form: Form[T]): self.key, self.form = key, form
-  def write(self, value: dict[Any, T], to: Writer) -> Any:
+  def __init__(self, key: Form[Any], form: Form[_T]): self.key, self.form = key, form
+  def write(self, value: dict[Any, _T], to: _Writer) -> Any:
     return [[self.key.write(k, to), self.form.write(v, to)] for k, v in value.items()]
-  def read(self, x: Any, of: Reader) -> dict[Any, T]:
+  def read(self, x: Any, of: Reader) -> dict[Any, _T]:
     out = {self.key.read(k, of): self.form.read(v, of) for k, v in (_items(pair, 2) for pair in _items(x))}
     if len(out) != len(x): raise RecordError("a key comes twice")
     return out
 
 
-class Object(Form[T]):
+class Object(Form[_T]):
   """An object of one of our classes: fields that are not named have their default."""
-  def __init__(self, made: Callable[..., T], **fields: Form[Any]):
+  def __init__(self, made: Callable[..., _T], **fields: Form[Any]):
     self.made, self.names, self.forms = made, tuple(fields), tuple(fields.values())
     self.reads = [f.read for f in self.forms]
 
-  def write(self, value: T, to: Writer) -> Any:
+  def write(self, value: _T, to: _Writer) -> Any:
     if type(value) is not self.made: raise RecordError(f"expected {self.made.__name__}, got {type(value).__name__}")
     return [f.write(getattr(value, n), to) for n, f in zip(self.names, self.forms)]
 
-  def read(self, x: Any, of: Reader) -> T:
+  def read(self, x: Any, of: Reader) -> _T:
     return self.made(**{n: read(v, of) for n, read, v in zip(self.names, self.reads, _items(x, len(self.reads)))})
 
 
-class OneOf(Form[T]):
+class OneOf(Form[_T]):
   """One of some values, by their names."""
-  def __init__(self, values: Mapping[str, T]): self.values, self.names = values, {v: n for n, v in values.items()}
-  def write(self, value: T, to: Writer) -> Any: return self.names[value]
-  def read(self, x: Any, of: Reader) -> T: return self.values[STR.read(x, of)]
+  def __init__(self, values: Mapping[str, _T]): self.values, self.names = values, {v: n for n, v in values.items()}
+  def write(self, value: _T, to: _Writer) -> Any: return self.names[value]
+  def read(self, x: Any, of: Reader) -> _T: return self.values[STR.read(x, of)]
 
 
 class Plain(Form[Any]):
   """Anything made of None, bools, numbers, text, bytes, tuples, lists and dicts."""
 
-  def write(self, value: Any, to: Writer) -> Any: return self._write(value, to, 0)
+  def write(self, value: Any, to: _Writer) -> Any: return self._write(value, to, 0)
 
-  def _write(self, value: Any, to: Writer, depth: int) -> Any:
+  def _write(self, value: Any, to: _Writer, depth: int) -> Any:
     kind = type(value)
     if value is None or kind is bool or kind is str or kind is float: return value
     if kind is int: return value if -(1 << 63) <= value < 1 << 63 else ["int", INT.write(value, to)]
@@ -322,7 +322,7 @@ def _items(x: Any, count: int | None = None) -> list[Any]:
 
 class Element(Form[DType]):
   """A dtype, of vectors too."""
-  def write(self, value: DType, to: Writer) -> Any: return value.name if value.count == 1 else [value.name, value.count]
+  def write(self, value: DType, to: _Writer) -> Any: return value.name if value.count == 1 else [value.name, value.count]
   def read(self, x: Any, of: Reader) -> DType:
     if type(x) is str: return _DTYPES[x]
     name, count = x
@@ -332,7 +332,7 @@ class Element(Form[DType]):
 
 class Dimension(Form[ix.Dim]):
   """A size: a number, or an index over sizes of a launch."""
-  def write(self, value: ix.Dim, to: Writer) -> Any:
+  def write(self, value: ix.Dim, to: _Writer) -> Any:
     return [NODE.write(value, to)] if isinstance(value, UOp) else INT.write(value, to)
   def read(self, x: Any, of: Reader) -> ix.Dim:
     if type(x) is not list: return INT.read(x, of)
@@ -343,11 +343,11 @@ class Dimension(Form[ix.Dim]):
 
 class Node(Form[UOp]):
   """An expression of numbers and sizes of a launch, as ``codegen/index/sizes.py`` evaluates them."""
-  def write(self, value: UOp, to: Writer) -> Any: return to.node(value)
+  def write(self, value: UOp, to: _Writer) -> Any: return to.node(value)
   def read(self, x: Any, of: Reader) -> UOp: return of.of(of.nodes, x)
 
 
-class Condition(Node):
+class _Condition(Node):
   """One that holds or does not."""
   def read(self, x: Any, of: Reader) -> UOp:
     found = super().read(x, of)
@@ -356,9 +356,9 @@ class Condition(Node):
 
 
 STR, BOOL, FLOAT, INT, COUNT = Exactly(str), Exactly(bool), Exactly(float), Integer(), Between(0)
-TEXT, BYTES, ZIPPED, COUNTS, PLAIN = Text(), Bytes(), Zipped(), Counts(), Plain()
+TEXT, BYTES, ZIPPED, COUNTS, PLAIN = _Text(), Bytes(), Zipped(), Counts(), Plain()
 _DTYPES = {d.name: d for d in (*dtypes.all, dtypes.index)}
-DTYPE, DIM, NODE, CONDITION = Element(), Dimension(), Node(), Condition()
+DTYPE, DIM, NODE, CONDITION = Element(), Dimension(), Node(), _Condition()
 SIZE = Object(ix.Size, name=STR, lower=Maybe(INT), upper=Maybe(INT), constexpr=BOOL, meta=BOOL, power_of_two=BOOL,
               unit=Between(1), hint=Maybe(INT), wide=BOOL)
 
@@ -367,7 +367,7 @@ _FUNCTIONS: dict[str, BinaryOps] = {f.name: f for f in (
   *_LOGIC, *COMPARE, BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.IDIV, BinaryOps.MOD, BinaryOps.MAX, BinaryOps.MIN)}
 
 
-def _written(u: UOp, src: list[int], to: Writer) -> list[Any]:
+def _written(u: UOp, src: list[int], to: _Writer) -> list[Any]:
   """A node for a record."""
   if u.dtype is not ix.INT and u.dtype is not dtypes.bool: raise RecordError(f"{u!r} is no expression of sizes")
   if u.op is Ops.CONST: return ["CONST", BOOL.write(u.arg, to) if u.dtype is dtypes.bool else INT.write(u.arg, to)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping
 
 from ..ir.uop import Ops, UOp
-from .rewrite import fold
+from .rewrite import fold_node
 from .sizes import Dim
 
 Renamed = tuple[UOp, frozenset[UOp]]   # a node, and which of its axes get other names
@@ -38,7 +38,7 @@ def renamed(value: UOp, table: Mapping[UOp, UOp], axis: Callable[[Dim], UOp]) ->
       elif binds: memo[key] = UOp(u.op, u.dtype, (memo[parts[0]],), opened[key][0])
       else:
         new = UOp(u.op, u.dtype, tuple([memo[p] for p in parts]), u.arg)
-        memo[key] = fold(new) or new
+        memo[key] = fold_node(new) or new
     stack.pop()
   return memo[root]
 

@@ -15,8 +15,8 @@ from ..ir.dtype import dtypes
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 from . import algebra as ix
 
-Rule = Callable[[UOp, UOp], Union[UOp, None]]
-Rules = Mapping[Ops, Rule]
+_Rule = Callable[[UOp, UOp], Union[UOp, None]]
+Rules = Mapping[Ops, _Rule]
 
 
 def rewrite(roots: Iterable[UOp], rules: Rules, known: Mapping[UOp, UOp] | None = None,
@@ -32,7 +32,7 @@ def rewrite(roots: Iterable[UOp], rules: Rules, known: Mapping[UOp, UOp] | None 
     src = tuple([new[s] for s in n.src])
     if src != n.src:
       m = n.replace(src)
-      m = fold(m) or m
+      m = fold_node(m) or m
     rule = rules.get(n.op)
     new[n] = m if rule is None else rule(n, m) or m
   return tuple([new[r] for r in roots])
@@ -43,7 +43,7 @@ def substitute(roots: Iterable[UOp], table: Mapping[UOp, UOp]) -> tuple[UOp, ...
   return rewrite(roots, {}, table)
 
 
-def fold(u: UOp) -> UOp | None:
+def fold_node(u: UOp) -> UOp | None:
   """Canonical form of one rebuilt node (its sources already canonical); None where there is nothing to do."""
   if u.op is Ops.RANGE and u.src: return ix.rng(u.arg[0], u.src[0])
   if u.op is not Ops.ALU: return None

@@ -7,7 +7,7 @@ from typing import Callable, Hashable, Mapping, NamedTuple, Sequence, TypeVar
 from ..ir.uop import BinaryOps, Ops, UOp, memoized
 from . import algebra as ix
 
-T = TypeVar("T", bound=Hashable)
+_T = TypeVar("_T", bound=Hashable)
 
 
 @memoized
@@ -18,11 +18,11 @@ def without_options(u: UOp) -> UOp:
   return u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
 
 
-def sources_first(e: T, operands: Callable[[T], Sequence[T]]) -> dict[T, Sequence[T]]:
+def sources_first(e: _T, operands: Callable[[_T], Sequence[_T]]) -> dict[_T, Sequence[_T]]:
   """Every part of an expression with its operands, operands before what they are part of: expressions are deeper than Python's
   stack."""
-  found: dict[T, Sequence[T]] = {}
-  out: dict[T, Sequence[T]] = {}
+  found: dict[_T, Sequence[_T]] = {}
+  out: dict[_T, Sequence[_T]] = {}
   stack = [e]
   while stack:
     n = stack[-1]
@@ -35,14 +35,14 @@ def sources_first(e: T, operands: Callable[[T], Sequence[T]]) -> dict[T, Sequenc
 
 
 @memoized
-def sizes_of(u: UOp) -> frozenset[UOp]:
+def size_nodes(u: UOp) -> frozenset[UOp]:
   """The SIZE nodes beneath an expression."""
   if u.op is Ops.SIZE: return frozenset((u,))
-  found = {sizes_of(s) for s in u.src}
+  found = {size_nodes(s) for s in u.src}
   return next(iter(found)) if len(found) == 1 else frozenset().union(*found)
 
 
-Text = tuple[str, int]   # how it is written, and how strongly it binds: 1 a sum, 2 a quotient, 3 a product, 4 a power, 5 a name
+_Text = tuple[str, int]   # how it is written, and how strongly it binds: 1 a sum, 2 a quotient, 3 a product, 4 a power, 5 a name
 
 
 class Term(NamedTuple):
@@ -69,7 +69,7 @@ def _written_order(t: UOp) -> tuple[UOp, ...]:
 
 
 def _first_name(u: UOp) -> tuple[str, str]:
-  return min((s.arg.name for s in sizes_of(u)), default=""), "" if u.op is Ops.SIZE else str(u.arg)
+  return min((s.arg.name for s in size_nodes(u)), default=""), "" if u.op is Ops.SIZE else str(u.arg)
 
 
 def _rounds_up(u: UOp, c: int, k: int) -> UOp | None:
@@ -94,7 +94,7 @@ def _written_parts(u: UOp) -> list[UOp]:
 def text_of(u: UOp | int) -> str:
   """An expression as people write it: ``cdiv(M, BLOCK) * 2 - 1``."""
   if isinstance(u, int): return str(u)
-  texts: dict[UOp, Text] = {}
+  texts: dict[UOp, _Text] = {}
   for n in sources_first(u, _written_parts): texts[n] = _written(n, texts)
   return texts[u][0]
 
@@ -117,7 +117,7 @@ def shape_text(shape: Sequence[UOp | int]) -> str:
   return f"({', '.join(map(text_of, shape))}{',' * (len(shape) == 1)})"
 
 
-def _written(u: UOp, texts: Mapping[UOp, Text]) -> Text:
+def _written(u: UOp, texts: Mapping[UOp, _Text]) -> _Text:
   """An expression of which the parts are written."""
   if u.op is Ops.CONST: return str(u.arg), 5 if u.arg >= 0 else 1
   if u.op is Ops.SIZE: return (u.arg.name, 5) if u.arg.unit == 1 else (f"{u.arg.name} // {u.arg.unit}", 2)
@@ -130,7 +130,7 @@ def _written(u: UOp, texts: Mapping[UOp, Text]) -> Text:
     if u.arg is BinaryOps.POW: return f"{a if sa == 5 else f'({a})'}**{b if sb == 5 else f'({b})'}", 4
     left = f"({a})" if sa < 2 or a.startswith("-") else a
     return f"{left} {'//' if u.arg is BinaryOps.IDIV else '%'} {b if sb > 2 else f'({b})'}", 2
-  parts: list[tuple[bool, Text]] = []   # whether it is taken away, and what
+  parts: list[tuple[bool, _Text]] = []   # whether it is taken away, and what
   terms, c = _terms(u)
   for k, atoms, up in terms:
     k, factors = _units(k, atoms, texts) if up is None else (k, [])
@@ -144,9 +144,9 @@ def _written(u: UOp, texts: Mapping[UOp, Text]) -> Text:
   return text + "".join(f" {'-' if minus else '+'} {t}" for minus, (t, _) in rest), 1 if rest else strength
 
 
-def _units(k: int, atoms: Sequence[UOp], texts: Mapping[UOp, Text]) -> tuple[int, list[Text]]:
+def _units(k: int, atoms: Sequence[UOp], texts: Mapping[UOp, _Text]) -> tuple[int, list[_Text]]:
   """The factors of a term as they are written: 16 * (N // 16) is N where 16 divides N, and 32 * (N // 16) is 2 * N."""
-  out: list[Text] = []
+  out: list[_Text] = []
   for f in atoms:
     text = texts[f]
     if f.op is Ops.SIZE and (g := math.gcd(k, f.arg.unit)) > 1:
@@ -156,7 +156,7 @@ def _units(k: int, atoms: Sequence[UOp], texts: Mapping[UOp, Text]) -> tuple[int
   return k, out
 
 
-def _powers(texts: list[Text]) -> list[Text]:
+def _powers(texts: list[_Text]) -> list[_Text]:
   """x, x, y -> x**2, y"""
   each = {t: texts.count(t) for t in texts}
   return [t if n == 1 else (f"{t[0] if t[1] == 5 else f'({t[0]})'}**{n}", 4) for t, n in each.items()]

@@ -8,15 +8,15 @@ from ..ir.dtype import DType, dtypes
 from ..ir.errors import ArgumentError
 from ..ir.uop import BinaryOps, Ops, UOp, toposort
 from . import algebra as ix
+from .algebra import Dim as Dim
 
-Dim = ix.Dim
 _INFIX = {   # sign, and how tightly it binds
   BinaryOps.OR: (" or ", 1), BinaryOps.AND: (" and ", 2), BinaryOps.CMPLT: (" < ", 3), BinaryOps.CMPLE: (" <= ", 3),
   BinaryOps.CMPEQ: (" == ", 3), BinaryOps.CMPNE: (" != ", 3), BinaryOps.ADD: (" + ", 5), BinaryOps.SUB: (" - ", 5),
   BinaryOps.MUL: ("*", 6), BinaryOps.IDIV: ("//", 6), BinaryOps.MOD: ("%", 6), BinaryOps.POW: ("**", 8)}
 _CHAINS = (BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.IDIV, BinaryOps.MOD)   # a - b - c is (a - b) - c
 _CALL = {BinaryOps.MAX: "max", BinaryOps.MIN: "min"}
-_ATOM, _SIGNED = 9, 7
+_ATOM, _SIGNED = 9, 7   # how tightly each binds
 
 
 def sizes_of(exprs: Iterable[Dim]) -> tuple[ix.Size, ...]:
@@ -85,7 +85,7 @@ def size_text(size: ix.Size) -> str:
   return size.name if size.unit == 1 else f"{size.name}/{size.unit}"
 
 
-def about(size: ix.Size) -> str:
+def bounds_text(size: ix.Size) -> str:
   """A size and its bounds, where there are any: ``N/16 (1..64)``, ``N (1..)``."""
   low, high = ("" if n is None else str(n) for n in (size.lower, size.upper))
   return size_text(size) + (f" ({low}..{high})" if low or high else "")
@@ -99,7 +99,7 @@ def dim_text(expr: Dim, name: Callable[[ix.Size], str] = size_text) -> str:
 
 def arg_text(arg: Any) -> str:
   """The arg of a SIZE, DEFINE_VAR or SPECIAL as listings have it."""
-  if isinstance(arg, ix.Size): return about(arg)
+  if isinstance(arg, ix.Size): return bounds_text(arg)
   if not isinstance(arg, tuple): return str(arg)
   return f"({', '.join(dim_text(a) if isinstance(a, UOp) and ix.of_sizes(a) else repr(a) for a in arg)})"
 
@@ -126,7 +126,7 @@ def evaluator(exprs: tuple[Dim, ...], sizes: tuple[ix.Size, ...]) -> Callable[[S
   (cdiv(N, 64), 4), (N,) -> lambda v: ((v[0] + 63)//64, 4). Raises ArgumentError for an expression of anything else."""
   def value(size: ix.Size) -> str:
     if size in sizes: return f"v[{sizes.index(size)}]"
-    raise ArgumentError(f"{about(size)} is none of the sizes {', '.join(map(about, sizes)) or '(there are none)'}")
+    raise ArgumentError(f"{bounds_text(size)} is none of the sizes {', '.join(map(bounds_text, sizes)) or '(there are none)'}")
   parts = "".join([f"{dim_text(e, value)}, " for e in exprs])
   found: Callable[[Sequence[int]], tuple[int, ...]] = eval(f"lambda v: ({parts})")
   return found

@@ -10,8 +10,8 @@ from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
 from ..ir.uop import SHAPES, Ops, UOp
 from . import algebra as ix
+from .algebra import Dim as Dim
 
-Dim = ix.Dim
 Shape = tuple[Dim, ...]
 Indices = tuple[UOp, ...]
 Pulled = tuple[Indices, UOp]
@@ -84,7 +84,7 @@ def _pull_pad(shape: Shape, arg: Any, idx: Indices) -> Pulled:
 
 def tile_shape(shape: Shape, arg: Any) -> Shape:
   """Outer counts, then inner sizes, of windows that lie wholly inside."""
-  return (*(windows(d, *spec) for d, spec in zip(shape, arg)), *(spec[0] for spec in arg))
+  return (*(window_count(d, *spec) for d, spec in zip(shape, arg)), *(spec[0] for spec in arg))
 
 
 def rest(d: Dim, size: Dim, dilation: Dim) -> Dim:
@@ -92,7 +92,7 @@ def rest(d: Dim, size: Dim, dilation: Dim) -> Dim:
   return ix.minus(ix.minus(d, ix.times(ix.minus(size, 1), dilation)), 1)
 
 
-def windows(d: Dim, size: Dim, stride: Dim, dilation: Dim, partial: bool = False) -> Dim:
+def window_count(d: Dim, size: Dim, stride: Dim, dilation: Dim, partial: bool = False) -> Dim:
   """How many windows a dimension has; with ``partial`` one more for elements that are left over, and one where there is none."""
   if not partial: return ix.plus(ix.over(rest(d, size, dilation), stride), 1)
   if stride == size and dilation == 1 or d == 0: return ix.rounds(d, size)

@@ -52,7 +52,7 @@ os.register_at_fork(after_in_child=_lock._at_fork_reinit)   # type: ignore[attr-
 
 
 @dataclass
-class Config:
+class Settings:
   """The settings in force. Assign a field, or use ``with config(field=value):``. Raises ConfigError for what a setting does not
   take."""
 
@@ -142,7 +142,7 @@ class Config:
   color: int = _setting("COLOR", -1, "1 always, 0 never, -1 only on a terminal", values=(-1, 0, 1))
 
   @contextmanager
-  def __call__(self, **changes: Value) -> Iterator[Config]:
+  def __call__(self, **changes: Value) -> Iterator[Settings]:
     """Set fields for a ``with`` block. Raises ConfigError for an unknown field or a value that it does not take."""
     for name, value in changes.items(): self._check(name, value)
     before = _here.get()
@@ -178,7 +178,7 @@ class Config:
         if not self._blocks[name]:
           self.__dict__[name] = self._process[name]
           del self._process[name]
-      if not self._process: object.__setattr__(self, "__class__", Config)
+      if not self._process: object.__setattr__(self, "__class__", Settings)
 
   def _check(self, name: str, value: Value) -> None:
     known = self.__dataclass_fields__
@@ -208,7 +208,7 @@ class Config:
     return {name: getattr(self, name) for name in _KEYED}
 
 
-class _Within(Config):
+class _Within(Settings):
   """The settings while some thread is in a with block.
 
   The fields that such blocks set are removed from the object's attributes, so that reading one calls ``__getattr__``. Reading any
@@ -225,5 +225,5 @@ class _Within(Config):
     raise AttributeError(f"config has no field {name!r}")
 
 
-_KEYED = tuple(f.name for f in fields(Config) if f.metadata["key"])
-config = Config()
+_KEYED = tuple(f.name for f in fields(Settings) if f.metadata["key"])
+config = Settings()

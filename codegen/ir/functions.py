@@ -16,11 +16,11 @@ from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 
 Fn = UnaryOps | BinaryOps | TernaryOps
 # a node and the gradient of its value -> the gradient of one of its sources; or a node further down, and that one's
-Rule = Callable[[UOp, UOp], UOp | tuple[UOp, UOp]]
+_Rule = Callable[[UOp, UOp], UOp | tuple[UOp, UOp]]
 
 
 @dataclass(frozen=True)
-class Function:
+class _Function:
   """What is known of a function, whichever backend computes it."""
   cost: int = 1                                      # vector operations, roughly, as a CPU computes it
   recompute: int = 1                                 # ALU operations that it counts as where a kernel would compute it again
@@ -28,7 +28,7 @@ class Function:
   gives: DType | None = None                         # None: the sources' dtype
   boolean: BinaryOps | None = None                   # the function that it is on bools, where that is another
   identity: Callable[[DType], Number] | None = None  # of a combiner: its identity element
-  gradient: Sequence[Rule | None] = ()                # a rule for each source; empty: zero everywhere
+  gradient: Sequence[_Rule | None] = ()                # a rule for each source; empty: zero everywhere
 
 
 _WORDS = {"f": "floats", "iub": "ints or bool", "iu": "ints", "fiu": "numbers", "fiub": "numbers and bools"}
@@ -85,7 +85,7 @@ def _exponent(u: UOp, g: UOp) -> UOp:
   return where(binary(BinaryOps.AND, scalar(BinaryOps.CMPEQ, x, 0.0), binary(BinaryOps.CMPLE, zero, n)), zero, out)
 
 
-def _extreme(i: int) -> Rule:
+def _extreme(i: int) -> _Rule:
   """MAX and MIN: the gradient goes to the chosen source; equal ones share it. At a constant it is zero (relu at 0)."""
   def rule(u: UOp, g: UOp) -> UOp:
     pair = u.src[i], u.src[1 - i]
@@ -99,50 +99,50 @@ def _extreme(i: int) -> Rule:
 def _all_ones(d: DType) -> Number: return dtypes.max(d) if d.kind in "bu" else -1
 
 
-FUNCTIONS: dict[Fn, Function] = {
-  UnaryOps.NEG: Function(gradient=(lambda u, g: negative(g),)),
-  UnaryOps.RECIP: Function(5, takes="f", gradient=(_recip,)),
-  UnaryOps.SQRT: Function(6, 3, "f", gradient=(lambda u, g: quotient(scaled(g, 0.5), u),)),
-  UnaryOps.RSQRT: Function(10, 3, "f", gradient=(lambda u, g: product(scaled(g, -0.5), quotient(u, u.src[0])),)),
-  UnaryOps.EXP: Function(10, 6, "f", gradient=(lambda u, g: product(g, u),)),
-  UnaryOps.EXP2: Function(10, 6, "f", gradient=(lambda u, g: product(scaled(g, math.log(2)), u),)),
-  UnaryOps.LOG: Function(14, 6, "f", gradient=(lambda u, g: quotient(g, u.src[0]),)),
-  UnaryOps.LOG2: Function(14, 6, "f", gradient=(lambda u, g: quotient(scaled(g, 1 / math.log(2)), u.src[0]),)),
-  UnaryOps.SIN: Function(14, 10, "f", gradient=(lambda u, g: product(g, unary(UnaryOps.COS, u.src[0])),)),
-  UnaryOps.COS: Function(14, 10, "f", gradient=(lambda u, g: negative(product(g, unary(UnaryOps.SIN, u.src[0]))),)),
-  UnaryOps.TAN: Function(24, 12, "f", gradient=(_tan,)),
-  UnaryOps.TANH: Function(18, 10, "f", gradient=(_tanh,)),
-  UnaryOps.ERF: Function(24, 12, "f", gradient=(_erf,)),
-  UnaryOps.ABS: Function(gradient=(_abs,)),
-  **{fn: Function() for fn in (UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND)},
-  UnaryOps.NOT: Function(takes="iub"),
-  UnaryOps.ISNAN: Function(gives=dtypes.bool),
-  BinaryOps.ADD: Function(boolean=BinaryOps.OR, identity=lambda d: 0, gradient=(lambda u, g: g,) * 2),
-  BinaryOps.SUB: Function(boolean=BinaryOps.XOR, gradient=(lambda u, g: g, lambda u, g: negative(g))),
-  BinaryOps.MUL: Function(
+FUNCTIONS: dict[Fn, _Function] = {
+  UnaryOps.NEG: _Function(gradient=(lambda u, g: negative(g),)),
+  UnaryOps.RECIP: _Function(5, takes="f", gradient=(_recip,)),
+  UnaryOps.SQRT: _Function(6, 3, "f", gradient=(lambda u, g: quotient(scaled(g, 0.5), u),)),
+  UnaryOps.RSQRT: _Function(10, 3, "f", gradient=(lambda u, g: product(scaled(g, -0.5), quotient(u, u.src[0])),)),
+  UnaryOps.EXP: _Function(10, 6, "f", gradient=(lambda u, g: product(g, u),)),
+  UnaryOps.EXP2: _Function(10, 6, "f", gradient=(lambda u, g: product(scaled(g, math.log(2)), u),)),
+  UnaryOps.LOG: _Function(14, 6, "f", gradient=(lambda u, g: quotient(g, u.src[0]),)),
+  UnaryOps.LOG2: _Function(14, 6, "f", gradient=(lambda u, g: quotient(scaled(g, 1 / math.log(2)), u.src[0]),)),
+  UnaryOps.SIN: _Function(14, 10, "f", gradient=(lambda u, g: product(g, unary(UnaryOps.COS, u.src[0])),)),
+  UnaryOps.COS: _Function(14, 10, "f", gradient=(lambda u, g: negative(product(g, unary(UnaryOps.SIN, u.src[0]))),)),
+  UnaryOps.TAN: _Function(24, 12, "f", gradient=(_tan,)),
+  UnaryOps.TANH: _Function(18, 10, "f", gradient=(_tanh,)),
+  UnaryOps.ERF: _Function(24, 12, "f", gradient=(_erf,)),
+  UnaryOps.ABS: _Function(gradient=(_abs,)),
+  **{fn: _Function() for fn in (UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND)},
+  UnaryOps.NOT: _Function(takes="iub"),
+  UnaryOps.ISNAN: _Function(gives=dtypes.bool),
+  BinaryOps.ADD: _Function(boolean=BinaryOps.OR, identity=lambda d: 0, gradient=(lambda u, g: g,) * 2),
+  BinaryOps.SUB: _Function(boolean=BinaryOps.XOR, gradient=(lambda u, g: g, lambda u, g: negative(g))),
+  BinaryOps.MUL: _Function(
     boolean=BinaryOps.AND, identity=lambda d: 1, gradient=(lambda u, g: product(g, u.src[1]), lambda u, g: product(g, u.src[0]))
   ),
-  BinaryOps.DIV: Function(
+  BinaryOps.DIV: _Function(
     5, 2, "f", gradient=(lambda u, g: quotient(g, u.src[1]), lambda u, g: negative(product(quotient(g, u.src[1]), u)))
   ),
-  BinaryOps.IDIV: Function(20, 4, "fiu"),
-  BinaryOps.MOD: Function(
+  BinaryOps.IDIV: _Function(20, 4, "fiu"),
+  BinaryOps.MOD: _Function(
     20,
     4,
     "fiu",  # a % b is a - a // b * b, and the derivative of a // b is zero
     gradient=(lambda u, g: g, lambda u, g: negative(product(g, binary(BinaryOps.IDIV, *u.src)))),
   ),
-  BinaryOps.MAX: Function(3, boolean=BinaryOps.OR, identity=dtypes.min, gradient=(_extreme(0), _extreme(1))),
-  BinaryOps.MIN: Function(3, boolean=BinaryOps.AND, identity=dtypes.max, gradient=(_extreme(0), _extreme(1))),
-  BinaryOps.POW: Function(60, 20, "fiu", gradient=(_base, _exponent)),
-  **{fn: Function(gives=dtypes.bool) for fn in (BinaryOps.CMPLT, BinaryOps.CMPLE, BinaryOps.CMPEQ, BinaryOps.CMPNE)},
-  BinaryOps.AND: Function(takes="iub", identity=_all_ones),
-  BinaryOps.OR: Function(takes="iub", identity=lambda d: 0),
-  BinaryOps.XOR: Function(takes="iub", identity=lambda d: 0),
-  BinaryOps.SHL: Function(takes="iu"),
-  BinaryOps.SHR: Function(takes="iu"),
-  BinaryOps.THREEFRY: Function(100, 80, dtypes.uint64),
-  TernaryOps.WHERE: Function(
+  BinaryOps.MAX: _Function(3, boolean=BinaryOps.OR, identity=dtypes.min, gradient=(_extreme(0), _extreme(1))),
+  BinaryOps.MIN: _Function(3, boolean=BinaryOps.AND, identity=dtypes.max, gradient=(_extreme(0), _extreme(1))),
+  BinaryOps.POW: _Function(60, 20, "fiu", gradient=(_base, _exponent)),
+  **{fn: _Function(gives=dtypes.bool) for fn in (BinaryOps.CMPLT, BinaryOps.CMPLE, BinaryOps.CMPEQ, BinaryOps.CMPNE)},
+  BinaryOps.AND: _Function(takes="iub", identity=_all_ones),
+  BinaryOps.OR: _Function(takes="iub", identity=lambda d: 0),
+  BinaryOps.XOR: _Function(takes="iub", identity=lambda d: 0),
+  BinaryOps.SHL: _Function(takes="iu"),
+  BinaryOps.SHR: _Function(takes="iu"),
+  BinaryOps.THREEFRY: _Function(100, 80, dtypes.uint64),
+  TernaryOps.WHERE: _Function(
     takes="fiube",
     gradient=(None, lambda u, g: select(u.src[0], g), lambda u, g: where(u.src[0], const(0.0, g.dtype, g.shape), g))
   ),

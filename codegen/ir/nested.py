@@ -3,15 +3,15 @@ from __future__ import annotations
 
 from typing import Callable, Sequence, TypeVar
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 R = TypeVar("R")
 
 
-def fold(root: T, parts: Callable[[T], Sequence[T]], made: Callable[[T, list[R]], R]) -> R:
+def fold_tree(root: _T, parts: Callable[[_T], Sequence[_T]], made: Callable[[_T, list[R]], R]) -> R:
   """What ``made`` gives for ``root``. It gets a value and what it gave for each of its ``parts``, from left to right, before the
   value itself."""
   out: list[R] = []
-  stack: list[tuple[T, int]] = [(root, 0)]   # a value, and how many parts it has once they are on the stack
+  stack: list[tuple[_T, int]] = [(root, 0)]   # a value, and how many parts it has once they are on the stack
   while stack:
     value, n = stack.pop()
     if n: out[-n:] = [made(value, out[-n:])]

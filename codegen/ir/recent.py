@@ -4,10 +4,10 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 K = TypeVar("K")
-V = TypeVar("V")
+_V = TypeVar("_V")
 
 
-class Recent(dict[K, V]):
+class Recent(dict[K, _V]):
   """Keeps the ``most`` entries that were used last, or up to as many more. What is not there is None; ``in`` tells the two apart.
 
   There are two generations. The newer one is this dict itself. An entry that is found in the older one moves to the newer. When
@@ -18,7 +18,7 @@ class Recent(dict[K, V]):
   def __init__(self, most: int):
     super().__init__()
     self.most = most
-    self.older: dict[K, V] = {}
+    self.older: dict[K, _V] = {}
 
   def get(self, key: K, default: Any = None) -> Any:
     """The value under a key, which counts as used now, or ``default``."""
@@ -32,7 +32,7 @@ class Recent(dict[K, V]):
 
   def __contains__(self, key: object) -> bool: return super().__contains__(key) or key in self.older
 
-  def __setitem__(self, key: K, value: V) -> None:
+  def __setitem__(self, key: K, value: _V) -> None:
     if len(self) >= self.most:
       self.older = dict(self)
       super().clear()

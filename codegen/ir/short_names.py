@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 _PACKAGE = __name__.removesuffix(".ir.short_names")
-SHORT = {"arrangement": "kernel.arrangement", "bound": "choose.bound", "optimize": "choose.optimize",
+_SHORT = {"arrangement": "kernel.arrangement", "bound": "choose.bound", "optimize": "choose.optimize",
          "printing": "explain.printing", "target": "ir.target", "tiles": "passes.tiles", "uop": "ir.uop"}
 
 
@@ -18,7 +18,7 @@ class Finder:
   @classmethod
   def find_spec(cls, name: str, *more: Any) -> ModuleSpec | None:
     package, dot, last = name.rpartition(".")
-    return ModuleSpec(name, cls) if package == _PACKAGE and last in SHORT else None  # type: ignore[arg-type]
+    return ModuleSpec(name, cls) if package == _PACKAGE and last in _SHORT else None  # type: ignore[arg-type]
 
   @staticmethod
   def create_module(spec: ModuleSpec) -> None: return None
@@ -26,4 +26,4 @@ class Finder:
   @staticmethod
   def exec_module(module: ModuleType) -> None:
     name = module.__name__
-    sys.modules[name] = import_module(f"{_PACKAGE}.{SHORT[name.rpartition('.')[2]]}")
+    sys.modules[name] = import_module(f"{_PACKAGE}.{_SHORT[name.rpartition('.')[2]]}")

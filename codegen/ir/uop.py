@@ -261,17 +261,17 @@ class UOp:
     return out
 
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _tables: list[NodeTable[Any]] = []
 memoized_names: set[str] = set()   # under which results are kept with nodes
 
 
-class _Known(ref[UOp], Generic[T]):
+class _Known(ref[UOp], Generic[_T]):
   """A weak reference to a node, with what a table knows of it."""
   __slots__ = ("key", "value", "table")
   key: int
-  value: T
-  table: dict[int, _Known[T]]
+  value: _T
+  table: dict[int, _Known[_T]]
 
 
 def _forget(known: Any) -> None:
@@ -279,7 +279,7 @@ def _forget(known: Any) -> None:
   if known.table.get(known.key) is known: known.table.pop(known.key, None)
 
 
-class NodeTable(Generic[T]):
+class NodeTable(Generic[_T]):
   """A dictionary with nodes as keys. An entry goes when its node goes. A value must not refer to its node, or neither would ever
   go.
 
@@ -288,22 +288,22 @@ class NodeTable(Generic[T]):
   __slots__ = ("known",)
 
   def __init__(self) -> None:
-    self.known: dict[int, _Known[T]] = {}
+    self.known: dict[int, _Known[_T]] = {}
     _tables.append(self)
 
   def __contains__(self, u: UOp) -> bool: return self.get(u) is not None
-  def get(self, u: UOp) -> T | None:
+  def get(self, u: UOp) -> _T | None:
     """What is known of a node."""
     known = self.known.get(id(u))
     return known.value if known is not None and known() is u else None
 
-  def put(self, u: UOp, value: T) -> None:
+  def put(self, u: UOp, value: _T) -> None:
     """Know a value of a node from now on."""
-    known: _Known[T] = _Known(u, _forget)
+    known: _Known[_T] = _Known(u, _forget)
     known.key, known.value, known.table = id(u), value, self.known
     self.known[id(u)] = known
 
-  def pop(self, u: UOp) -> T | None:
+  def pop(self, u: UOp) -> _T | None:
     """Forget a node, and give what was known of it."""
     value = self.get(u)
     if value is not None: del self.known[id(u)]
@@ -319,21 +319,21 @@ class NodeTable(Generic[T]):
       if known() is None and self.known.get(key) is known: del self.known[key]
 
 
-def memoized(fn: Callable[[UOp], T]) -> Callable[[UOp], T]:
+def memoized(fn: Callable[[UOp], _T]) -> Callable[[UOp], _T]:
   """A function of a node that asks for the same of its sources: its results are kept with the nodes, sources first, so that
   graphs may be deeper than Python's stack. Nothing else may be kept in a node's ``__dict__``: what changes while the node stays
   the same has a table (``NodeTable``)."""
   name = fn.__name__
   memoized_names.add(name)
   @wraps(fn)
-  def found(u: UOp) -> T:
+  def found(u: UOp) -> _T:
     known = u.__dict__
     if name not in known:
       if any(name not in s.__dict__ for s in u.src):
         for n in toposort(u.src, lambda n: name in n.__dict__):
           if name not in n.__dict__: n.__dict__[name] = fn(n)
       known[name] = fn(u)
-    value: T = known[name]
+    value: _T = known[name]
     return value
   return found
 

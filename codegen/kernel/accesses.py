@@ -47,7 +47,7 @@ class MemoryAccess:
 
 
 @dataclass
-class Profile:
+class AccessProfile:
   """A kernel as the cost model sees it. ``work``: the cost of what depends on the same axes; ``reduces``: (axes of the operand,
   bound axes); ``loops``: bound axes, and the operands' axes of the reductions that are accumulated in one loop over them."""
   accesses: list[MemoryAccess]
@@ -56,7 +56,7 @@ class Profile:
   loops: list[tuple[frozenset[int], list[frozenset[int]]]]
 
 
-def gate_of(u: UOp) -> UOp:
+def gate_or_true(u: UOp) -> UOp:
   """The condition under which a LOAD, STORE or ATOMIC is done; TRUE where it has none."""
   return (*u.src, ix.TRUE)[2 if u.op is Ops.LOAD else 3]
 
@@ -90,9 +90,9 @@ def ids_of(u: UOp) -> frozenset[int]:
   return frozenset([r.arg[0] for r in u.ranges])
 
 
-def profile(kernel: Kernel) -> Profile:
+def access_profile(kernel: Kernel) -> AccessProfile:
   """Collect accesses, arithmetic and reductions."""
-  out = Profile([], {}, [], [])
+  out = AccessProfile([], {}, [], [])
   loops: dict[tuple[frozenset[int], int], list[frozenset[int]]] = {}
   depth: dict[UOp, int] = {}   # how many reductions come one after the other up to a node
   params = {p.uop: p for p in kernel.params}
@@ -103,7 +103,7 @@ def profile(kernel: Kernel) -> Profile:
     ids = ids_of(u)
     depth[u] = max([depth[s] for s in u.src], default=0) + (u.op is Ops.REDUCE)
     if u.op in (Ops.LOAD, Ops.STORE):
-      p, gated = params[u.src[0]], gate_of(u) is not ix.TRUE
+      p, gated = params[u.src[0]], gate_or_true(u) is not ix.TRUE
       steps = steps_of(flat_index(p.shape, u.src[1].src))
       out.accesses.append(MemoryAccess(u, steps, ids, gated, u.op is Ops.STORE, p.slot, p.dtype.itemsize))
     elif u.op is Ops.REDUCE:

@@ -15,17 +15,17 @@ from typing import Any, Callable, Sequence, TypeVar
 import numpy as np
 
 from .. import index as ix
-from ..index.assume import below, greater, same
+from ..index.assume import below, greater, same_size
 from ..index.size_text import shape_text, text_of
 from ..index.sizes import Dim, numbers
-from ..index.view import Pulled, Regrouped, Shape, View, pull, rest, windows
+from ..index.view import Pulled, Regrouped, Shape, View, pull, rest, window_count
 from ..ir.errors import ArgumentError, AxisError, IndexOutOfRangeError, ShapeError
 from ..ir.uop import BinaryOps, Ops, UOp, toposort
 
-Ints = int | Sequence[int]
+_Ints = int | Sequence[int]
 Key = Dim | slice | EllipsisType | None
-Numbers = np.ndarray[Any, np.dtype[np.int64]]
-T = TypeVar("T")
+_Numbers = np.ndarray[Any, np.dtype[np.int64]]
+_T = TypeVar("_T")
 
 
 _NUMPY: dict[BinaryOps, np.ufunc] = {
@@ -146,7 +146,7 @@ class Arrangement:
         if shifted or (gap // common < count and stride // common < size): return False
     return True
 
-  def elements(self) -> Numbers:
+  def elements(self) -> _Numbers:
     """The picture: for every element of every level the number of its source element, row by row; -1 where there is none.
 
     Its shape is that of all levels, outermost first. int64.
@@ -156,7 +156,7 @@ class Arrangement:
     for i, size in zip(at, self.source): index = index * size + i
     return np.broadcast_to(np.where(valid, index, -1), numbers(self.view.shape)).copy()
 
-  def offsets(self) -> tuple[Numbers, ...]:
+  def offsets(self) -> tuple[_Numbers, ...]:
     """For every element of every level its index in each source dimension, whether it lies inside or not. int64, one array a
     dimension."""
     return tuple(np.broadcast_to(i, numbers(self.view.shape)).copy() for i in self._points()[0])
@@ -180,7 +180,7 @@ class Arrangement:
     if not 0 <= level < len(self.levels): raise AxisError(f"{name}: level {level}; {self} has levels 0 to {len(self.levels) - 1}")
     return self.levels[level]
 
-  def _axes(self, name: str, axes: Ints, n: int) -> tuple[int, ...]:
+  def _axes(self, name: str, axes: _Ints, n: int) -> tuple[int, ...]:
     """Axis numbers of a level with ``n`` dimensions, negative ones from the end."""
     got = (axes,) if isinstance(axes, int) else tuple(axes)
     for a in got:
@@ -193,7 +193,7 @@ class Arrangement:
     """Where the level's dimensions begin in the view."""
     return sum(map(len, self.levels[:level]))
 
-  def _whole(self, level: int, part: Sequence[T], other: Callable[[Dim], T]) -> tuple[T, ...]:
+  def _whole(self, level: int, part: Sequence[_T], other: Callable[[Dim], _T]) -> tuple[_T, ...]:
     """A transform's arg, with ``part`` for the level's dimensions and ``other(size)`` for those of the other levels."""
     n = self._start(level)
     shape = self.view.shape
@@ -246,7 +246,7 @@ class Arrangement:
         padded.append(0)
         continue
       behind = rest(d, size, gap)
-      count = windows(d, size, stride, gap, not floor_mode)
+      count = window_count(d, size, stride, gap, not floor_mode)
       if floor_mode and below(count, 1) or shift_inwards and below(behind, 0):
         apart = "" if gap == 1 else f" (dilation {text_of(gap)})"
         raise ShapeError(f"tile: no window of {text_of(size)}{apart} lies inside dimension {at}, which has {text_of(d)} elements")
@@ -275,16 +275,16 @@ class Arrangement:
     """(1, n) -> (m, n): dimensions of 1 become any size (-1 leaves one alone)."""
     dims = self._dims("expand", level)
     given = _sizes("expand", tuple(shape), len(dims), "size")
-    want = tuple(d if s == -1 or d != 1 and same(d, s) else s for s, d in zip(given, dims))
-    if any(d is not w and d != w and not same(d, 1) for d, w in zip(dims, want)):
+    want = tuple(d if s == -1 or d != 1 and same_size(d, s) else s for s, d in zip(given, dims))
+    if any(d is not w and d != w and not same_size(d, 1) for d, w in zip(dims, want)):
       raise ShapeError(f"expand: only dimensions of 1 become others, {shape_text(dims)} cannot become {shape_text(want)}")
     return self._step(self.view.then(Ops.EXPAND, self._whole(level, want, lambda n: n)), level, [want], "expand", want)
 
-  def squeeze(self, axes: Ints, level: int = 0) -> Arrangement:
+  def squeeze(self, axes: _Ints, level: int = 0) -> Arrangement:
     """(1, n) -> (n): dimensions of 1 are removed."""
     dims = self._dims("squeeze", level)
     dropped = self._axes("squeeze", axes, len(dims))
-    if not all(same(dims[a], 1) for a in dropped):
+    if not all(same_size(dims[a], 1) for a in dropped):
       raise ShapeError(f"squeeze: axes {dropped} of a level {shape_text(dims)}; only a dimension of 1 can go")
     groups = [(1, () if a in dropped else (d,)) for a, d in enumerate(dims)]
     return self._regrouped(level, groups, "squeeze", dropped[0] if len(dropped) == 1 else dropped)
@@ -322,7 +322,7 @@ class Arrangement:
       raise ArgumentError(f"unflatten: sizes are 0 or more, one may be -1, got {shape_text(got)}")
     known = ix.product(v for v in got if v != -1)
     if known: got = tuple(ix.over(dims[at], known) if v == -1 else v for v in got)
-    if -1 in got or not same(ix.product(got), dims[at]):
+    if -1 in got or not same_size(ix.product(got), dims[at]):
       raise ShapeError(
         f"unflatten: dimension {at} of {shape_text(dims)} has {text_of(dims[at])} elements, which is no {shape_text(sizes)}"
       )
@@ -356,7 +356,7 @@ class Arrangement:
     view = self.view.then(Ops.SHRINK, self._whole(level, pairs, lambda n: (0, n)))
     return self._step(view, level, [tuple(ix.minus(e, b) for b, e in pairs)], "shrink", pairs)
 
-  def flip(self, axes: Ints, level: int = 0) -> Arrangement:
+  def flip(self, axes: _Ints, level: int = 0) -> Arrangement:
     """(n) -> (n), last element first."""
     dims, start = self._dims("flip", level), self._start(level)
     got = self._axes("flip", axes, len(dims))

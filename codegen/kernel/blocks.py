@@ -30,7 +30,7 @@ def prune(uops: Sequence[UOp], sources: Callable[[UOp], Iterable[UOp]] = lambda 
 def is_dot(u: UOp) -> bool: return u.op is Ops.REDUCE and u.arg[0] is DOT
 
 
-def gate_of(u: UOp) -> UOp | None:
+def gate_or_none(u: UOp) -> UOp | None:
   """The condition under which a LOAD, STORE or ATOMIC accesses memory; None where it always does."""
   gate = u.src[2 if u.op is Ops.LOAD else 3:][:1]
   return gate[0] if gate else None
@@ -52,7 +52,7 @@ def accesses_variable(u: UOp) -> bool:
   return u.op in (Ops.LOAD, Ops.STORE) and u.src[0].op is Ops.DEFINE_LOCAL
 
 
-def sources(u: UOp) -> tuple[UOp, ...]:
+def named_sources(u: UOp) -> tuple[UOp, ...]:
   """What the text of a node names: not the index into a variable but its terms, as the variable's dimensions are told apart."""
   return (u.src[0], *terms(u.src[1])[0], *u.src[2:]) if accesses_variable(u) else u.src
 
@@ -67,7 +67,7 @@ def block_axes(uops: Sequence[UOp]) -> defaultdict[UOp, frozenset[int]]:
   while grown:
     grown = False
     for u in uops:
-      along = axes[u].union(*[axes[s] for s in sources(u)])
+      along = axes[u].union(*[axes[s] for s in named_sources(u)])
       if u.op is Ops.RANGE: along = frozenset((u.arg[0],))
       elif u.op is Ops.REDUCE: along = along.difference(u.arg[1])
       for x in (u, accumulator(u)):

@@ -13,11 +13,10 @@ from typing import Any, Iterable, Iterator
 from .. import index as ix
 from ..index.size_text import text_of
 from ..index.sizes import Dim, dim_text, sizes_of
+from ..index.view import Shape as Shape
 from ..ir.dtype import DType
 from ..ir.errors import OptError
 from ..ir.uop import Ops, UOp, toposort
-
-Shape = tuple[Dim, ...]
 
 
 class AxisKind(Enum):
@@ -93,7 +92,7 @@ class Param:
 
 
 @dataclass(frozen=True)
-class Variable(Param):
+class LocalVariable(Param):
   """An array that each program has for itself between statements, in the place of a param; its slot is negative."""
   node: UOp = field(kw_only=True)
 
@@ -118,7 +117,7 @@ def inner(statement: UOp) -> tuple[tuple[UOp, ...], ...]:
   return (statement.src[1:],) if statement.op in REGIONS else ()
 
 
-def walk(body: Iterable[UOp], around: Around = ()) -> Iterator[tuple[UOp, Around]]:
+def walk_statements(body: Iterable[UOp], around: Around = ()) -> Iterator[tuple[UOp, Around]]:
   """Every statement, in order, a region before what it has; each with the axes of the FORs around it."""
   stack = [(s, around) for s in reversed(list(body))]
   while stack:
@@ -164,7 +163,7 @@ class Kernel:
   @cached_property
   def statements(self) -> list[UOp]:
     """Every statement, those of regions too, in order."""
-    return [s for s, _ in walk(self.body)]
+    return [s for s, _ in walk_statements(self.body)]
 
   @cached_property
   def effects(self) -> list[UOp]:

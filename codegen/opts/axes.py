@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Iterable, Mapping
 
 from .. import index as ix
-from ..index.rewrite import fold, rewrite, substitute
+from ..index.rewrite import fold_node, rewrite, substitute
 from ..ir.errors import OptError
 from ..ir.functions import identity
 from ..ir.target import Target
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, prod
 from ..kernel import Axis, AxisKind, Kernel
-from .base import OnAxis, Opt, Sized
+from .base import OnAxis, Opt, SizedOpt
 
 __all__ = [
   "Block", "Cover", "Fuse", "Local", "Pad", "Peel", "Reorder", "Serial", "ShiftInwards", "Split",
@@ -30,7 +30,7 @@ def in_place_of(kernel: Kernel, axis: Axis, *axes: Axis) -> tuple[Axis, ...]:
   return tuple([x for a in kernel.axes for x in (axes if a.id == axis.id else (a,))])
 
 
-def split(kernel: Kernel, axis: Axis, n: ix.Dim, kind: AxisKind) -> Kernel:
+def split_axis(kernel: Kernel, axis: Axis, n: ix.Dim, kind: AxisKind) -> Kernel:
   """a -> (a_outer, a_inner): a = a_outer * n + a_inner. The outer axis keeps the id, the inner gets the next free one and stands
   after it. Where ``n`` may not divide a run-time size, the last inner loop is shorter: a1:min(n, N - a0*n)."""
   outer = replace(axis, size=ix.rounds(axis.size, n), most=-(-axis.most // n) if isinstance(n, int) else 0)
@@ -66,22 +66,22 @@ def seen_by(axes: tuple[Axis, ...], table: Mapping[UOp, UOp]) -> tuple[Axis, ...
   return tuple([replace(a, size=ix.number(substitute((a.size,), table)[0])) if isinstance(a.size, UOp) else a for a in axes])
 
 
-def where(keep: UOp, value: UOp, fn: BinaryOps) -> UOp:
+def or_identity(keep: UOp, value: UOp, fn: BinaryOps) -> UOp:
   """``value``, or where ``keep`` is false what changes nothing when it is combined by ``fn``."""
   out = UOp.alu(TernaryOps.WHERE, keep, value, UOp.const(value.dtype, identity(fn, value.dtype)))
-  return fold(out) or out
+  return fold_node(out) or out
 
 
 def masked(keep: UOp, value: UOp, reduce: UOp) -> UOp:
   """The new value of a REDUCE, left out where ``keep`` is false: of a product to be summed, the factor with fewer ranges is 0
   there."""
   fn, was = reduce.arg[0], reduce.src[0]
-  if fn is not BinaryOps.ADD or was.op is not Ops.ALU or was.arg is not BinaryOps.MUL: return where(keep, value, fn)
+  if fn is not BinaryOps.ADD or was.op is not Ops.ALU or was.arg is not BinaryOps.MUL: return or_identity(keep, value, fn)
   few, many = value.src if len(was.src[0].ranges) <= len(was.src[1].ranges) else value.src[::-1]
-  return UOp.alu(BinaryOps.MUL, where(keep, few, fn), many)
+  return UOp.alu(BinaryOps.MUL, or_identity(keep, few, fn), many)
 
 
-class SplitOpt(Sized, abstract=True):
+class SplitOpt(SizedOpt, abstract=True):
   """The inner ``n`` values of an axis get a kind of their own."""
   kind: ClassVar[AxisKind | None] = None   # None: as the axis
   shorter: ClassVar[bool] = False          # the last loop may be: n need not divide the axis
@@ -97,7 +97,7 @@ class SplitOpt(Sized, abstract=True):
       raise OptError(f"{self}: {n} does not divide the axis {axis}; pad it first")
     whole = n == axis.size or self.shorter and isinstance(n, int) and isinstance(axis.size, int) and n > axis.size
     if whole: return kernel.with_(axes=in_place_of(kernel, axis, replace(axis, kind=self.kind or axis.kind)))
-    return kernel if n == 1 else split(kernel, axis, n, self.kind or axis.kind)
+    return kernel if n == 1 else split_axis(kernel, axis, n, self.kind or axis.kind)
 
   def fits(self, kernel: Kernel, axis: Axis) -> None:
     """Raises OptError where the axis cannot get this kind."""
@@ -269,7 +269,7 @@ class Cover(OnAxis):
     size = axis.size
     whole = replace(axis, size=self.n, kind=AxisKind.TILE)
     kernel = kernel.needing(ix.both(ix.lt(size, self.n + 1), ix.ge(size, self.n // 2 + 1) if self.n > LEAST_COVER else ix.TRUE))
-    return gated(kernel, axis, whole, ix.lt(whole.rng, size))
+    return with_longer_axis(kernel, axis, whole, ix.lt(whole.rng, size))
 
   @classmethod
   def of(cls, axis: Axis) -> Cover:
@@ -312,17 +312,17 @@ class Pad(OnAxis):
     wide = replace(axis, size=ix.times(ix.rounds(axis.size, self.n), self.n), most=-(-axis.most // self.n) * self.n)
     if wide.size == axis.size: return kernel
     if axis.size == 1: raise OptError(f"{self}: the axis {axis} has one element, which no index sees; there is nothing to pad")
-    return gated(kernel, axis, wide, ix.lt(wide.rng, axis.size))
+    return with_longer_axis(kernel, axis, wide, ix.lt(wide.rng, axis.size))
 
 
-def gated(kernel: Kernel, axis: Axis, wide: Axis, inside: UOp) -> Kernel:
+def with_longer_axis(kernel: Kernel, axis: Axis, wide: Axis, inside: UOp) -> Kernel:
   """A kernel with a longer axis; what is not ``inside`` the old one is not seen: reductions take the identity, LOADs and STOREs
   have a gate."""
   def access(old: UOp, new: UOp) -> UOp | None:
     at = 2 if old.op is Ops.LOAD else 3
     return new.replace((*new.src[:at], ix.both(inside, *new.src[at:]))) if axis.rng in old.ranges else None
   def reduced(old: UOp, new: UOp) -> UOp | None:
-    return new.replace((where(inside, new.src[0], old.arg[0]),)) if axis.id in old.arg[1] else None
+    return new.replace((or_identity(inside, new.src[0], old.arg[0]),)) if axis.id in old.arg[1] else None
   rules = {Ops.LOAD: access, Ops.STORE: access, Ops.ATOMIC: access, Ops.REDUCE: reduced}
   body = rewrite(kernel.body, rules, {axis.rng: wide.rng})
   return kernel.with_(axes=seen_by(in_place_of(kernel, axis, wide), {axis.rng: wide.rng}), body=body)

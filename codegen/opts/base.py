@@ -11,10 +11,10 @@ from ..ir.target import Target
 from ..ir.uop import Ops
 from ..kernel import Axis, AxisKind, Kernel
 
-__all__ = ["OPTS", "OnAxis", "Opt", "Opts", "PLAIN", "Sized", "read"]
+__all__ = ["OPTS", "OnAxis", "Opt", "Opts", "PLAIN_KINDS", "SizedOpt", "read_opt"]
 
 OPTS: dict[str, type[Opt]] = {}   # every Opt by its name
-PLAIN = (AxisKind.GRID, AxisKind.LOOP)
+PLAIN_KINDS = (AxisKind.GRID, AxisKind.LOOP)
 PREFIX = {"axis": "a", "other": "a", "param": "data"}   # fields that name something; all other ints are amounts, at least 1
 
 
@@ -121,7 +121,7 @@ class OnAxis(Opt, abstract=True):
   def plain(self, kernel: Kernel, axis: Axis, loops: bool = False) -> None:
     """Raises OptError for an axis that is no GRID and no LOOP axis; unless it stays in ``loops``, also where local copies are
     laid out."""
-    if axis.kind not in PLAIN: raise OptError(f"{self}: axis {axis} is expanded already")
+    if axis.kind not in PLAIN_KINDS: raise OptError(f"{self}: axis {axis} is expanded already")
     if not loops and any(u.op is Ops.CACHE_READ for u in kernel.nodes):
       raise OptError(f"{self}: a copy in local memory is laid out; cache_read comes later")
 
@@ -137,16 +137,16 @@ class OnAxis(Opt, abstract=True):
 
 
 @dataclass(frozen=True)
-class Sized(OnAxis, abstract=True):
+class SizedOpt(OnAxis, abstract=True):
   """A step on ``n`` values of an axis, all of them where ``n`` is None."""
   n: int | None = None
   tried: ClassVar[tuple[int, ...]] = ()            # numbers that the search tries
-  along: ClassVar[tuple[AxisKind, ...]] = PLAIN    # axes along which it does
+  along: ClassVar[tuple[AxisKind, ...]] = PLAIN_KINDS    # axes along which it does
 
   def resized(self) -> Iterable[Opt]: return [replace(self, n=m) for m in (self.n * 2, self.n // 2) if m >= 2] if self.n else []
 
 
-def read(entry: Any) -> Opt:
+def read_opt(entry: Any) -> Opt:
   """The Opt that ``Opt.json`` gave. Raises OptError for what is none."""
   try:
     name, *values = entry

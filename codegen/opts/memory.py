@@ -9,7 +9,7 @@ from ..ir.dtype import dtypes
 from ..ir.errors import OptError
 from ..ir.uop import Ops, UOp, toposort
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel, reads_its_place
-from ..kernel.accesses import gate_of
+from ..kernel.accesses import gate_or_true
 from .base import Opt
 
 __all__ = ["CacheRead", "NonTemporal", "TensorDescriptor"]
@@ -49,7 +49,7 @@ class CacheRead(Opt):
     if kernel.of_kind(AxisKind.TILE): raise OptError(f"{self}: the kernel has blocks, which are read at once")
     here = {a.rng: a for a in kernel.axes if a.kind is not AxisKind.GRID and
             not (self.each_round and a.kind is AxisKind.LOOP and a.id not in kernel.bound)}
-    gates = [gate_of(u) for u in kernel.nodes if u.op in (Ops.LOAD, *EFFECTS)]
+    gates = [gate_or_true(u) for u in kernel.nodes if u.op in (Ops.LOAD, *EFFECTS)]
     indexed = set(toposort([*gates, *(u for u in kernel.nodes if u.dtype is dtypes.index)]))
     copied = {u.src[0] for u in kernel.nodes if u.op is Ops.CACHE_READ}
     summed = set(toposort([u for u in kernel.nodes if u.op is Ops.REDUCE]))

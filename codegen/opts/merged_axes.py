@@ -7,8 +7,8 @@ import itertools
 from .. import index as ix
 from ..ir.uop import BinaryOps, Ops, UOp
 from ..kernel import Kernel
-from ..kernel.accesses import MemoryAccess, profile
-from .axes import Fuse, Split, split
+from ..kernel.accesses import MemoryAccess, access_profile
+from .axes import Fuse, Split, split_axis
 
 
 def split_axes(kernel: Kernel) -> Kernel:
@@ -19,7 +19,7 @@ def split_axes(kernel: Kernel) -> Kernel:
     if u.op is Ops.ALU and u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and u.src[0] in axes and ix.of_sizes(u.src[1]):
       a, n = axes[u.src[0]], ix.number(u.src[1])
       if n in (1, a.size) or ix.mod(ix.node(a.size), n) is not ix.ZERO: continue
-      return split_axes(Split(a.id, n).apply(kernel) if isinstance(n, int) else split(kernel, a, n, a.kind))
+      return split_axes(Split(a.id, n).apply(kernel) if isinstance(n, int) else split_axis(kernel, a, n, a.kind))
   return kernel
 
 
@@ -29,7 +29,7 @@ def merge_axes(kernel: Kernel) -> Kernel:
   while not done:
     done = True
     if len(kernel.axes) < 2: break
-    info = profile(kernel)
+    info = access_profile(kernel)
     # an axis whose number is itself a value, or is compared, stays what it is
     others = {r.arg[0] for u in kernel.nodes if u.op in (Ops.CAST, Ops.ALU) and u.dtype.name != "index"
               for s in u.src if s.dtype.name == "index" for r in s.ranges}

@@ -10,8 +10,8 @@ from ..ir.errors import OptError
 from ..ir.target import Target
 from ..ir.uop import prod
 from ..kernel import Axis, AxisKind, Kernel
-from .axes import Fuse, in_place_of, split
-from .base import OnAxis, Opt, Opts, Sized
+from .axes import Fuse, in_place_of, split_axis
+from .base import OnAxis, Opt, Opts, SizedOpt
 from .memory import TensorDescriptor
 
 __all__ = ["Parallel", "Persistent", "Stages", "Swizzle", "Told", "Warps", "even"]
@@ -32,7 +32,7 @@ class Parallel(OnAxis):
     return kernel.with_(axes=in_place_of(kernel, axis, replace(axis, kind=AxisKind.GRID)))
 
 
-class Swizzle(Sized):
+class Swizzle(SizedOpt):
   """``a0:64 GRID, a1:32 GRID`` by 8 → ``a0:8 GRID, a1:32 GRID, a2:8 GRID``: eight programs along a0 run before the next step
   along the others, so that what they share stays in a cache."""
   blocks = late = True
@@ -44,7 +44,7 @@ class Swizzle(Sized):
     if not isinstance(n, int) or n < 2 or not ix.divides(n, axis.size):
       raise OptError(f"{self}: {n} does not divide the axis {axis}")
     if n != axis.size:
-      kernel = split(kernel, axis, n, AxisKind.GRID)
+      kernel = split_axis(kernel, axis, n, AxisKind.GRID)
       axis = max(kernel.axes, key=lambda a: a.id)
     return kernel.with_(axes=(*in_place_of(kernel, axis), axis))
 

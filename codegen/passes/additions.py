@@ -18,14 +18,14 @@ from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, prod
 from ..kernel import Axis, AxisKind, Kernel
 from ..opts import Pad, Serial, Split
 
-MOST_ADDITIONS = 64
-MOST_PRODUCTS = 256   # of products
-MOST_COPIES = 64      # of one round; more are added in pairs (``expand``)
+MOST_ADDITIONS = 64   # additions to one accumulator, one after another
+MOST_PRODUCTS = 256   # additions of products
+MOST_COPIES = 64      # accumulators of one round; more are added in pairs (``expand``)
 # of blocks that are multiplied: a second block of accumulators would take the registers of the first, and each addition is of the
 # sum over a block already
 MOST_BLOCKS = 4096
-LONG = 1 << 18
-FARTHEST = 1 << 40    # of a size that nothing bounds: parts of parts of a longer one would have places that no int64 holds
+_LONG = 1 << 18       # additions along an axis of a kernel for all sizes that are counted
+FARTHEST = 1 << 40    # elements of a size that nothing bounds: parts of parts of a longer one would have no int64 places
 
 
 def limit_additions(kernel: Kernel) -> Kernel:
@@ -42,7 +42,7 @@ def limit_additions(kernel: Kernel) -> Kernel:
     if not isinstance(size, int):
       kernel = Split(id, most if kernel.free else max(most // 4, 2)).apply(kernel)
       continue
-    inner = part(size, most)
+    inner = _part(size, most)
     if size % inner == 0: kernel = Split(id, inner).apply(kernel)
     elif kernel.axis(id).kind is AxisKind.LOOP and not kernel.axis(id).programs:
       kernel = Serial(id, inner).apply(kernel)
@@ -51,7 +51,7 @@ def limit_additions(kernel: Kernel) -> Kernel:
     else: kernel = Split(id, most).apply(Pad(id, most).apply(kernel))
 
   def nested(old: UOp, u: UOp) -> UOp:
-    groups = together(kernel, old) if is_float_sum(old) else []
+    groups = _together(kernel, old) if is_float_sum(old) else []
     if len(groups) < 2: return u
     later = [i for ids in groups[1:] for i in ids]
     total = u.src[0]
@@ -68,15 +68,15 @@ def short_enough(kernel: Kernel, u: UOp) -> Iterator[UOp]:
   """What run-time sizes have to be for a REDUCE's accumulators to take few enough additions: loops were made for about the sizes
   that they have now."""
   n = copies(kernel, u)
-  for ids in together(kernel, u):
+  for ids in _together(kernel, u):
     axes = [kernel.axis(i) for i in ids]
-    most = max(most_additions(kernel, u) // n, prod(map(longest, axes)))
-    total = ix.product([longest(a) if a.varies else a.size for a in axes])   # parts of a long axis are short
+    most = max(most_additions(kernel, u) // n, prod(map(_longest, axes)))
+    total = ix.product([_longest(a) if a.varies else a.size for a in axes])   # parts of a long axis are short
     if isinstance(total, UOp) and ix.vmax(total) > most: yield ix.ge(ix.const(most), total)
     n = 1
 
 
-def part(size: int, most: int) -> int:
+def _part(size: int, most: int) -> int:
   """How many of ``size`` values one accumulator takes, ``most`` at most: a number that divides them, else about as many each
   time."""
   return next((n for n in range(most, most // 2, -1) if size % n == 0), -(-size // -(-size // most)))
@@ -87,7 +87,7 @@ def room_along(kernel: Kernel, axis: Axis) -> int:
   mosts = [most_additions(kernel, u) // copies(kernel, u) for u in kernel.reduces if is_float_sum(u) and axis.id in u.arg[1]]
   most = max(min(mosts, default=axis.count), 1)
   if axis.kind is not AxisKind.LOOP or axis.count <= most: return axis.count
-  each = part(axis.count, most)
+  each = _part(axis.count, most)
   return -(-axis.count // each) * each
 
 
@@ -96,7 +96,7 @@ def too_long(kernel: Kernel) -> tuple[int, int] | None:
   for u in filter(is_float_sum, kernel.reduces):
     for i, before in counted(kernel, u):
       most = most_additions(kernel, u) // before
-      if longest(kernel.axis(i), kernel.free) > most >= 2: return i, most
+      if _longest(kernel.axis(i), kernel.free) > most >= 2: return i, most
   return None
 
 
@@ -105,7 +105,7 @@ def counted(kernel: Kernel, u: UOp) -> Iterator[tuple[int, int]]:
   rounds."""
   n, most = copies(kernel, u), most_additions(kernel, u)
   for i in reversed(sequential(kernel, u)):
-    size = longest(kernel.axis(i), kernel.free)
+    size = _longest(kernel.axis(i), kernel.free)
     if n > 1 and n * size > most and most // n < 2: n = 1   # of the sums so far there is another sum
     yield i, n
     n = n * size if n * size <= most else 1
@@ -120,11 +120,11 @@ def most_additions(kernel: Kernel, u: UOp) -> int:
   return MOST_BLOCKS if kernel.of_kind(AxisKind.TILE) else MOST_PRODUCTS
 
 
-def longest(axis: Axis, free: bool = False) -> int:
+def _longest(axis: Axis, free: bool = False) -> int:
   """How many elements an axis may have; of a run-time size twice what it is about, in what it was split into the bound. In a
-  kernel for all sizes it may be long, and of what is longer than ``LONG`` the rest counts as one addition."""
+  kernel for all sizes it may be long, and of what is longer than ``_LONG`` the rest counts as one addition."""
   if isinstance(axis.size, int): return axis.size
-  return max(min(ix.vmax(axis.size), min(axis.most or LONG, LONG) if free else 2 * axis.count), 1)
+  return max(min(ix.vmax(axis.size), min(axis.most or _LONG, _LONG) if free else 2 * axis.count), 1)
 
 
 def is_float_sum(u: UOp) -> bool: return u.arg[0] is BinaryOps.ADD and u.dtype.kind == "f"
@@ -143,15 +143,15 @@ def copies(kernel: Kernel, u: UOp) -> int:
 
 def additions(kernel: Kernel, u: UOp) -> int:
   """How many values an accumulator of a REDUCE takes one after the other."""
-  return copies(kernel, u) * prod(longest(kernel.axis(i), kernel.free) for i in sequential(kernel, u))
+  return copies(kernel, u) * prod(_longest(kernel.axis(i), kernel.free) for i in sequential(kernel, u))
 
 
-def together(kernel: Kernel, u: UOp) -> list[list[int]]:
+def _together(kernel: Kernel, u: UOp) -> list[list[int]]:
   """The sequential axes of a REDUCE in groups of few enough additions, the innermost first, which has the copies of a round."""
   groups: list[list[int]] = [[]]
   n, most = copies(kernel, u), most_additions(kernel, u)
   for i in reversed(sequential(kernel, u)):
-    size = longest(kernel.axis(i), kernel.free)
+    size = _longest(kernel.axis(i), kernel.free)
     if n > 1 and n * size > most:
       groups.append([])
       n = 1

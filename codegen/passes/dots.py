@@ -7,7 +7,7 @@ from typing import Sequence
 from .. import index as ix
 from ..ir.dtype import dtypes
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp
-from ..kernel.blocks import DOT, F32, FP8, NARROW, axis_order, block_axes, gate_of, is_dot, loads_zero, prune
+from ..kernel.blocks import DOT, F32, FP8, NARROW, axis_order, block_axes, gate_or_none, is_dot, loads_zero, prune
 from ..kernel.linear import UOpList
 
 _SMALLEST_DOT = 9   # elements along an axis: of the 16 that a dot has at least, most would be padding
@@ -88,4 +88,4 @@ def _loaded(u: UOp) -> UOp:
 def _zero_outside(x: UOp, where: UOp) -> bool:
   """Whether a factor is a LOAD that gives 0 where ``where`` is false."""
   while x.op is Ops.CAST: x = x.src[0]
-  return x.op is Ops.LOAD and loads_zero(x) and set(ix.conjuncts(where)) <= set(ix.conjuncts(gate_of(x)))
+  return x.op is Ops.LOAD and loads_zero(x) and set(ix.conjuncts(where)) <= set(ix.conjuncts(gate_or_none(x)))

@@ -9,23 +9,23 @@ import itertools
 from typing import Iterable, Sequence
 
 from .. import index as ix
-from ..index.rewrite import fold, rewrite, substitute
+from ..index.rewrite import fold_node, rewrite, substitute
 from ..ir.dtype import DType, dtypes
 from ..ir.errors import OptError
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, prod
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel
-from ..kernel.accesses import flat_index, gate_of
+from ..kernel.accesses import flat_index, gate_or_true
 from .additions import MOST_COPIES
 
-Env = tuple[tuple[UOp, UOp], ...]  # a number for each copied axis, in axis order
-Copy = tuple[UOp, Env]             # a node, and the copied axes that it depends on
+_Env = tuple[tuple[UOp, UOp], ...]   # a number for each copied axis, in axis order
+_Copy = tuple[UOp, _Env]             # a node, and the copied axes that it depends on
 
-LINE = 64   # bytes of a cache line: a store past the cache of less than one waits for the rest of it
+_LINE = 64   # bytes of a cache line: a store past the cache of less than one waits for the rest of it
 SPACED = 4  # elements between two lanes up to which whole vectors are loaded and what is needed is taken from them
 _VALUES = frozenset({Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.REDUCE, Ops.SCAN, Ops.SORT})   # of values
 
 
-def within(u: UOp, env: Env) -> Copy:
+def _within(u: UOp, env: _Env) -> _Copy:
   """A node with those of the copied axes that it depends on."""
   rs = u.ranges
   return u, tuple((r, n) for r, n in env if r in rs)
@@ -41,14 +41,14 @@ class Expander:
     self.lane = lanes[0].rng if lanes else None
     self.width = lanes[0].known if lanes else 1
     self.shapes, self.written = {p.uop: p.shape for p in kernel.params}, kernel.written
-    self.memo: dict[Copy, UOp] = {}
-    self.filled: dict[Copy, UOp] = {}   # the same of indices and conditions
+    self.memo: dict[_Copy, UOp] = {}
+    self.filled: dict[_Copy, UOp] = {}   # the same of indices and conditions
     self.across: dict[UOp, Axis | None] = {}   # LOAD -> the axis along which its lanes' neighbours lie
-    self.transposed: dict[Copy, list[UOp]] = {}    # and its vectors, of which there is one for each value of that axis
+    self.transposed: dict[_Copy, list[UOp]] = {}    # and its vectors, of which there is one for each value of that axis
     self.by_id = {a.id: a for a in kernel.axes}
     self.caches: dict[UOp, tuple[tuple[int, ...], list[UOp]]] = {}   # CACHE_READ -> loops that fill it; its array and the STOREs
 
-  def envs(self, over: Iterable[Axis]) -> list[Env]:
+  def envs(self, over: Iterable[Axis]) -> list[_Env]:
     """Every combination of numbers of some axes, in order."""
     return list(itertools.product(*[[(a.rng, ix.const(n)) for n in range(a.known)] for a in over]))
 
@@ -58,9 +58,9 @@ class Expander:
 
   # ---- values
 
-  def value(self, u: UOp, env: Env = ()) -> UOp:
+  def value(self, u: UOp, env: _Env = ()) -> UOp:
     """The value of ``u`` where the copied axes have the numbers of ``env``; a vector where it varies along the lane axis."""
-    first = within(u, env)
+    first = _within(u, env)
     stack = [first]
     while stack:   # sources first: graphs are deeper than Python's stack
       if (at := stack[-1]) in self.memo:
@@ -72,13 +72,13 @@ class Expander:
       else: self.memo[at] = self._value(*at, tuple([self.memo[s] for s in sources]))
     return self.memo[first]
 
-  def sources(self, u: UOp, env: Env) -> list[Copy]:
+  def sources(self, u: UOp, env: _Env) -> list[_Copy]:
     """The values that the value of a node is made of: of a REDUCE, one for each copy of its axes."""
     if u.dtype is dtypes.index or u.op not in _VALUES or _compares_indices(u): return []
     copied = [a for a in self.copied if a.id in u.arg[1]] if u.op is Ops.REDUCE else []
-    return [within(s, (*env, *more)) for more in self.envs(copied) for s in u.src]
+    return [_within(s, (*env, *more)) for more in self.envs(copied) for s in u.src]
 
-  def _value(self, u: UOp, env: Env, src: tuple[UOp, ...]) -> UOp:
+  def _value(self, u: UOp, env: _Env, src: tuple[UOp, ...]) -> UOp:
     if u.op is Ops.CONST: return u
     if u.dtype is dtypes.index: return self.index_lanes(self.at(u, env))
     if u.op is Ops.LOAD: return self.load(u, env)
@@ -89,14 +89,15 @@ class Expander:
       c = self.at(u, env)
       return self.uniform(c) or UOp(Ops.ALU, dtypes.bool.vec(self.width), tuple(map(self.index_lanes, c.src)), c.arg)
     out = UOp(u.op, u.dtype.vec(max(s.dtype.count for s in src)), src, u.arg)
-    return fold(out) or out
+    return fold_node(out) or out
 
-  def at(self, u: UOp, env: Env) -> UOp:
+  def at(self, u: UOp, env: _Env) -> UOp:
     """An index or condition with the copied axes filled in; loads inside are expanded too. Still scalar along the lane axis."""
-    key = within(u, env)
+    key = _within(u, env)
     found = self.filled.get(key)
     if found is None:
-      def load(old: UOp, new: UOp) -> UOp: return _load(new, flat_index(self.shapes[new.src[0]], new.src[1].src), gate_of(new))
+      def load(old: UOp, new: UOp) -> UOp:
+        return _load(new, flat_index(self.shapes[new.src[0]], new.src[1].src), gate_or_true(new))
       found, = rewrite((u,), {Ops.LOAD: load}, dict(key[1]))
       self.filled[key] = found
     return found
@@ -145,15 +146,15 @@ class Expander:
 
   # ---- memory
 
-  def place(self, u: UOp, env: Env) -> tuple[UOp, UOp]:
+  def place(self, u: UOp, env: _Env) -> tuple[UOp, UOp]:
     """The flat index and the gate of a LOAD, STORE or ATOMIC."""
-    return flat_index(self.shapes[u.src[0]], [self.at(i, env) for i in u.src[1].src]), self.at(gate_of(u), env)
+    return flat_index(self.shapes[u.src[0]], [self.at(i, env) for i in u.src[1].src]), self.at(gate_or_true(u), env)
 
-  def gate(self, u: UOp, env: Env) -> UOp:
+  def gate(self, u: UOp, env: _Env) -> UOp:
     """The gate of a vector: scalar where all lanes agree, else a bool vector."""
-    return self.uniform(self.at(gate_of(u), env)) or self.value(gate_of(u), env)
+    return self.uniform(self.at(gate_or_true(u), env)) or self.value(gate_or_true(u), env)
 
-  def load(self, u: UOp, env: Env) -> UOp:
+  def load(self, u: UOp, env: _Env) -> UOp:
     """A scalar, a vector of neighbours, or lanes that are loaded one by one."""
     at, gate = self.place(u, env)
     if self.scalar(at, gate): return _load(u, at, gate)
@@ -200,11 +201,11 @@ class Expander:
   def beside(self, u: UOp) -> Axis | None:
     """Of an access whose lanes lie apart, the copied axis whose values lie beside each other, where the copies make vectors as
     well: a block of both is moved by such vectors and transposed in registers."""
-    if self.lane is None or self.lane not in u.src[1].ranges or gate_of(u) is not ix.TRUE or u.dtype.kind == "b": return None
+    if self.lane is None or self.lane not in u.src[1].ranges or gate_or_true(u) is not ix.TRUE or u.dtype.kind == "b": return None
     if u.op is not Ops.LOAD and (u.op is not Ops.STORE or isinstance(u.arg, tuple)): return None
     if self.width & (self.width - 1): return None
-    first: Env = tuple([(a.rng, ix.const(0)) for a in self.copied])
-    def at(env: Env) -> UOp: return self.place(u, env)[0]
+    first: _Env = tuple([(a.rng, ix.const(0)) for a in self.copied])
+    def at(env: _Env) -> UOp: return self.place(u, env)[0]
     lanes = self.lanes_of(at(first))
     if self.contiguous(at(first), lanes): return None
     for a in self.copied:
@@ -214,7 +215,7 @@ class Expander:
       if all(ix.sub(at((*others, (a.rng, ix.const(i)))), at(first)) is ix.const(i) for i in range(a.known)): return a
     return None
 
-  def transposed_load(self, u: UOp, env: Env, axis: Axis) -> UOp:
+  def transposed_load(self, u: UOp, env: _Env, axis: Axis) -> UOp:
     """A vector of lanes that lie apart, of a block that is loaded by vectors along the copied axis."""
     known = dict(env)
     rest = tuple([(r, n) for r, n in env if r is not axis.rng])
@@ -227,7 +228,7 @@ class Expander:
   def transposed_store(self, u: UOp, axis: Axis) -> list[UOp]:
     """The STOREs of vectors along the copied axis, of a block whose lanes lie apart; past the cache only whole lines of it."""
     out: list[UOp] = []
-    to = u if axis.known * u.dtype.itemsize >= LINE else u.replace(u.src, arg=None)
+    to = u if axis.known * u.dtype.itemsize >= _LINE else u.replace(u.src, arg=None)
     for env in self.envs([a for a in self.copied if a.rng in u.ranges and a is not axis]):
       at = self.lanes_of(self.place(u, (*env, (axis.rng, ix.const(0))))[0])
       values = [self.wide(self.value(u.src[2], (*env, (axis.rng, ix.const(i))))) for i in range(axis.known)]
@@ -255,13 +256,13 @@ class Expander:
         out += [_store(u, a, lane_of(v, i), g) for i, (a, g) in lanes if g is not ix.FALSE]
     return out
 
-  def cache_read(self, u: UOp, env: Env) -> UOp:
+  def cache_read(self, u: UOp, env: _Env) -> UOp:
     """An element of the copy: CACHE_READ(index, local array, stores that fill it), with the loops that the stores go through."""
     load, axes = u.src[0], [self.by_id[i] for i in u.arg]
     shape = tuple([a.most or a.known for a in axes])
     vector = self.lane is not None and axes[-1].kind is AxisKind.LANE
-    first: Env = ((self.lane, ix.const(0)),) if self.lane is not None else ()
-    def position(at: Env) -> UOp:
+    first: _Env = ((self.lane, ix.const(0)),) if self.lane is not None else ()
+    def position(at: _Env) -> UOp:
       known = dict(at)
       return flat_index(shape, [known.get(a.rng, a.rng) for a in axes])
     if u not in self.caches:
@@ -355,7 +356,7 @@ def across_lanes(v: UOp, fn: BinaryOps) -> UOp:
   return xs[0]
 
 
-def expand(kernel: Kernel) -> tuple[UOp, ...]:
+def expand_axes(kernel: Kernel) -> tuple[UOp, ...]:
   """Copies of UPCAST and UNROLL axes, vectors of LANE axes, one flat index a buffer: y[a0, a1:2 UPCAST] -> y[2*a0], y[2*a0 +
   1]."""
   e = Expander(kernel)

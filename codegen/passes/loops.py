@@ -12,7 +12,7 @@ import itertools
 from typing import Sequence, Union
 
 from .. import index as ix
-from ..index.rewrite import fold
+from ..index.rewrite import fold_node
 from ..ir.dtype import dtypes
 from ..ir.errors import OptError
 from ..ir.functions import identity
@@ -21,9 +21,9 @@ from ..kernel import EFFECTS, Axis, AxisKind, Kernel
 from ..kernel.accesses import ids_of
 
 Loops = frozenset[UOp]
-NONE: Loops = frozenset()
-Env = dict[int, UOp]      # axis -> its LOOP
-Phase = Union[int, UOp]   # which loops over an axis are one: those of a phase of reductions, or those that fill a local array
+_NONE: Loops = frozenset()
+_Env = dict[int, UOp]      # axis -> its LOOP
+Phase = Union[int, UOp]    # which loops over an axis are one: those of a phase of reductions, or those that fill a local array
 
 
 def positions(kernel: Kernel) -> dict[int, UOp]:
@@ -71,7 +71,7 @@ class LoopNest:
     for u in toposort(roots) if needs else ():
       own = u.ranges.union(*(found[s] for s in u.src))
       if u.op is Ops.REDUCE:
-        own = own.union(*(needs.get(i, NONE) for i in u.arg[1]))
+        own = own.union(*(needs.get(i, _NONE) for i in u.arg[1]))
         own -= frozenset([self.axes[i].rng for i in u.arg[1]])
       found[u] = own
     return found
@@ -80,7 +80,7 @@ class LoopNest:
     """The axes that a node depends on."""
     return self.free.get(u, u.ranges)
 
-  def loop(self, id: int, phase: Phase, outer: Loops, env: Env, items: Axis | None = None) -> UOp:
+  def loop(self, id: int, phase: Phase, outer: Loops, env: _Env, items: Axis | None = None) -> UOp:
     """The loop over an axis in a phase (or, for the array of a CACHE_READ, the one that fills it) inside other loops, those of
     ``env`` among them. The work-items of ``items`` share its values."""
     key = (id, phase, outer)
@@ -105,7 +105,7 @@ class LoopNest:
     parts = {self.part[l][:2]: self.part[l][2] for l in self.inside[a]}
     return any(parts.get(self.part[l][:2], self.part[l][2]) != self.part[l][2] for l in self.inside[b])
 
-  def nest(self, u: UOp, env: Env) -> tuple[Env, list[UOp], Loops]:
+  def nest(self, u: UOp, env: _Env) -> tuple[_Env, list[UOp], Loops]:
     """The loops that the sources of a node stand in: the LOOP of each axis, those of its own, and the ones around these.
 
     Of a REDUCE, loops over the axes that it binds (TILE axes have none); of a CACHE_READ, those that fill its array.
@@ -114,9 +114,9 @@ class LoopNest:
     phase: Phase
     if u.op is Ops.REDUCE:
       axes, phase, ranges = tuple([i for i in u.arg[1] if not self.is_tile(i)]), self.phase[u], self.ranges(u)
-    elif u.op is Ops.CACHE_READ: axes, phase, ranges = u.arg, u.src[1], NONE.union(*(f.ranges for f in u.src[2:]))
-    else: return env, [], NONE
-    outer = NONE.union(*(self.varies[env[r.arg[0]]] for r in ranges if r.arg[0] in env and r.arg[0] not in axes))
+    elif u.op is Ops.CACHE_READ: axes, phase, ranges = u.arg, u.src[1], _NONE.union(*(f.ranges for f in u.src[2:]))
+    else: return env, [], _NONE
+    outer = _NONE.union(*(self.varies[env[r.arg[0]]] for r in ranges if r.arg[0] in env and r.arg[0] not in axes))
     inner, loops = dict(env), list[UOp]()
     items = [a for a in self.locals if a.rng not in ranges] if u.op is Ops.CACHE_READ else []   # who would copy the same
     for i, a in itertools.zip_longest(axes, items[:len(axes)]):
@@ -132,8 +132,8 @@ class LoopNest:
 
   def lower_store(self, u: UOp) -> UOp:
     """Output LOOP axes get their loops: those that no reduction binds surround everything, the bound ones the last phase."""
-    env: Env = {}
-    outer: Loops = NONE
+    env: _Env = {}
+    outer: Loops = _NONE
     ranges = ids_of(u)
     for a in sorted(self.kernel.of_kind(AxisKind.LOOP), key=lambda a: a.id in self.kernel.bound):
       if a.id in ranges:
@@ -141,9 +141,9 @@ class LoopNest:
         outer |= {env[a.id]}
     return self.lower(u, env)
 
-  def lower(self, root: UOp, env: Env) -> UOp:
+  def lower(self, root: UOp, env: _Env) -> UOp:
     """``root`` with axes replaced by loops and positions."""
-    def key(u: UOp, e: Env) -> tuple[UOp, frozenset[tuple[int, UOp]]]:
+    def key(u: UOp, e: _Env) -> tuple[UOp, frozenset[tuple[int, UOp]]]:
       return (u, frozenset((r.arg[0], e[r.arg[0]]) for r in self.ranges(u) if r.arg[0] in e))
     stack = [(root, env)]
     while stack:   # sources first: graphs are deeper than Python's stack
@@ -165,7 +165,7 @@ class LoopNest:
       else: self.memo[k] = self.node(u, src, e)
     return self.memo[key(root, env)]
 
-  def node(self, u: UOp, src: tuple[UOp, ...], env: Env) -> UOp:
+  def node(self, u: UOp, src: tuple[UOp, ...], env: _Env) -> UOp:
     """A node without loops of its own."""
     if u.op is Ops.RANGE:
       i = u.arg[0]
@@ -174,14 +174,14 @@ class LoopNest:
       if self.is_tile(i): return self._track(u)   # the node stands for a block
       raise OptError(f"axis a{i} has kind {self.axes[i].kind}, which this target does not take")
     new = u.replace(src)
-    folded = fold(new) if src != u.src else None
+    folded = fold_node(new) if src != u.src else None
     return self._track(folded or new)
 
   def _track(self, u: UOp) -> UOp:
     """Note the loops of a node: those that its sources vary with."""
     if u in self.varies: return u
     for n in toposort((u,), stop=self.varies.__contains__):
-      if n not in self.varies: self.inside[n] = self.varies[n] = NONE.union(*(self.varies[s] for s in n.src))
+      if n not in self.varies: self.inside[n] = self.varies[n] = _NONE.union(*(self.varies[s] for s in n.src))
     return u
 
   def over_tiles(self, fn: BinaryOps, value: UOp, tiles: list[int]) -> UOp:

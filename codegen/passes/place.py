@@ -23,7 +23,7 @@ _FIRST = (Ops.DEFINE_GLOBAL, Ops.SIZE, Ops.DEFINE_LOCAL, Ops.SPECIAL, Ops.DEFINE
 FIRST = {op: n for n, op in enumerate(_FIRST, -len(_FIRST))}
 
 
-def in_order(nest: LoopNest) -> UOpList:
+def _in_order(nest: LoopNest) -> UOpList:
   """The nodes of one part, each in its innermost loop: loop by loop a topological sort with priorities."""
   nodes = toposort([*(u for before in nest.after.values() for u in before), *nest.out])
   loads: dict[UOp, list[UOp]] = {}
@@ -87,15 +87,15 @@ def in_order(nest: LoopNest) -> UOpList:
 
 
 @dataclass
-class Block:
+class _Block:
   """What stands in a loop or a branch, while it is open."""
   opener: UOp | None = None                                 # LOOP, WHILE or IF; None at the top
-  nodes: list[Union[UOp, Block]] = field(default_factory=list)
+  nodes: list[Union[UOp, _Block]] = field(default_factory=list)
   available: dict[UOp, UOp] = field(default_factory=dict)   # a node as it would be interned -> the one that stands here
   inner: int = 0                                            # where the last block inside begins, before which hoisted nodes go
 
 
-class Writer:
+class _Writer:
   """A linear program while it is written: a tree of blocks, each with its nodes and the expressions that are available there."""
 
   def __init__(self, parts: Parts, private: int) -> None:
@@ -104,7 +104,7 @@ class Writer:
     self.names: set[str] = {v.arg[0] for part in parts.all() for v in part.kernel.variables}
     self.arrays: dict[UOp, UOp] = {}                     # variables and arrays of CACHE_READs -> as they stand in the list
     self.values: dict[UOp, UOp] = {}                     # what stands for a loop's axis in a part -> the LOOP
-    self.blocks = [Block()]                              # the open ones
+    self.blocks = [_Block()]                              # the open ones
     self.depths: dict[UOp, int] = {}                     # every node that stands in the list -> how many blocks it is in
 
   @property
@@ -140,7 +140,7 @@ class Writer:
     nest = LoopNest(part.kernel, part.roots)
     base = self.depth
     new: dict[UOp, UOp] = {}
-    for u in in_order(nest):
+    for u in _in_order(nest):
       if u in self.values: new[u] = self.values[u]
       elif u.op is Ops.DEFINE_LOCAL: new[u] = self.array(u)
       else:
@@ -191,7 +191,7 @@ class Writer:
     return self._begin(opener, opener)
 
   def _begin(self, u: UOp, opener: UOp) -> UOp:
-    block = Block(opener)
+    block = _Block(opener)
     self.blocks[-1].nodes += [u, block]
     self.blocks.append(block)
     self.depths[u] = self.depth
@@ -207,7 +207,7 @@ class Writer:
     """Everything in order; params, arrays, positions and constants first, and accumulators that nothing but these stands
     before."""
     top = self.blocks[0].nodes
-    start = next((i for i, u in enumerate(top) if isinstance(u, Block) or u.op not in FIRST), len(top))
+    start = next((i for i, u in enumerate(top) if isinstance(u, _Block) or u.op not in FIRST), len(top))
     moved = [u for u in top[start:] if isinstance(u, UOp) and u.op in FIRST and u.op is not Ops.DEFINE_ACC]
     head = [u for u in (*top[:start], *moved) if isinstance(u, UOp)]
     out = UOpList(sorted(head, key=lambda u: (FIRST[u.op], u.arg[0] if u.op is Ops.DEFINE_GLOBAL else 0)))
@@ -215,7 +215,7 @@ class Writer:
     todo = top[start:][::-1]
     while todo:
       u = todo.pop()
-      if isinstance(u, Block): todo.extend(u.nodes[::-1])
+      if isinstance(u, _Block): todo.extend(u.nodes[::-1])
       elif u not in done: out.append(u)
     return out
 
@@ -224,7 +224,7 @@ def place(parts: Parts, target: Target | None = None) -> UOpList:
   """Loops and accumulators for reductions, every node in the innermost loop that it depends on: REDUCE -> DEFINE_ACC, LOOP, ..,
   PHI, ENDLOOP."""
   target = target or Target("none")
-  writer = Writer(parts, target.private_memory)
+  writer = _Writer(parts, target.private_memory)
   for p in parts.kernel.params: writer.pure(p.uop, (), True)
   for size in parts.kernel.sizes: writer.pure(UOp(Ops.SIZE, dtypes.index, (), size), (), True)
   for item in parts.items:

@@ -16,7 +16,7 @@ from ..ir.target import Target
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp
 from ..kernel import Kernel
 
-SCALE, BYTE, WORD, FLOAT = dtypes.float8_e8m0, dtypes.uint8, dtypes.uint32, dtypes.float32
+SCALE, UINT8, UINT32, FLOAT32 = dtypes.float8_e8m0, dtypes.uint8, dtypes.uint32, dtypes.float32
 _NAN, _HALF, _INF, _LEAST = 0x7fc00000, 0x400000, 0x7f800000, 0x400000   # bits of float32; the least scale is 2 ** -127
 _MINUS = 0x80000000   # -0.0
 
@@ -24,38 +24,38 @@ _MINUS = 0x80000000   # -0.0
 def lower_scales(kernel: Kernel, target: Target | None = None) -> Kernel:
   """What is float8_e8m0 as uint8, and casts from and to it as arithmetic on bits: CAST(scale) -> BITCAST(byte << 23)."""
   if not any(p.dtype is SCALE for p in kernel.params) and not any(u.dtype is SCALE for u in kernel.nodes): return kernel
-  def bytes_of(old: UOp, new: UOp) -> UOp | None: return new.replace(new.src, dtype=BYTE) if old.dtype is SCALE else None
+  def bytes_of(old: UOp, new: UOp) -> UOp | None: return new.replace(new.src, dtype=UINT8) if old.dtype is SCALE else None
   rules: Rules = {op: bytes_of for op in {u.op for u in kernel.nodes if u.dtype is SCALE}} | {
-    Ops.CONST: lambda old, new: UOp.const(BYTE, scale_byte(old.arg)) if old.dtype is SCALE else None,
+    Ops.CONST: lambda old, new: UOp.const(UINT8, scale_byte(old.arg)) if old.dtype is SCALE else None,
     Ops.CAST: _cast, Ops.BITCAST: _bitcast}
-  params = tuple([replace(p, dtype=BYTE) if p.dtype is SCALE else p for p in kernel.params])
+  params = tuple([replace(p, dtype=UINT8) if p.dtype is SCALE else p for p in kernel.params])
   return kernel.with_(params=params, body=rewrite(kernel.body, rules))
 
 
 def _cast(old: UOp, new: UOp) -> UOp | None:
   x = new.src[0]
-  if old.dtype is SCALE: return _byte(x.cast(FLOAT))
+  if old.dtype is SCALE: return _byte(x.cast(FLOAT32))
   return _number(x, old.dtype) if old.src[0].dtype is SCALE else None
 
 
 def _bitcast(old: UOp, new: UOp) -> UOp | None:
   if SCALE not in (old.dtype, old.src[0].dtype): return None
-  dtype = BYTE if old.dtype is SCALE else old.dtype
+  dtype = UINT8 if old.dtype is SCALE else old.dtype
   return new.src[0] if new.src[0].dtype is dtype else new.replace(new.src, dtype=dtype)
 
 
-def _word(n: int) -> UOp: return UOp.const(WORD, n)
+def _word(n: int) -> UOp: return UOp.const(UINT32, n)
 def _if(condition: UOp, x: UOp, y: UOp) -> UOp: return UOp.alu(TernaryOps.WHERE, condition, x, y)
 
 
 def _number(byte: UOp, dtype: DType) -> UOp:
   """The number that a byte stands for."""
-  if byte.op is Ops.CONST: return UOp.const(dtype, cast_number(_value(byte.arg), FLOAT, dtype))
-  c = byte.cast(WORD)
+  if byte.op is Ops.CONST: return UOp.const(dtype, cast_number(_value(byte.arg), FLOAT32, dtype))
+  c = byte.cast(UINT32)
   bits = UOp.alu(BinaryOps.SHL, c, _word(23))
   bits = _if(UOp.alu(BinaryOps.CMPEQ, c, _word(255)), _word(_NAN), bits)
   bits = _if(UOp.alu(BinaryOps.CMPEQ, c, _word(0)), _word(_LEAST), bits)
-  return UOp(Ops.BITCAST, FLOAT, (bits,)).cast(dtype)
+  return UOp(Ops.BITCAST, FLOAT32, (bits,)).cast(dtype)
 
 
 def _value(byte: int) -> float: return float("nan") if byte == 255 else 2.0 ** (byte - 127)
@@ -63,8 +63,8 @@ def _value(byte: int) -> float: return float("nan") if byte == 255 else 2.0 ** (
 
 def _byte(x: UOp) -> UOp:
   """The byte of the scale that is nearest to a float32, of two the greater; 255 (NaN) where there is none."""
-  if x.op is Ops.CONST: return UOp.const(BYTE, scale_byte(x.arg))
-  bits = UOp(Ops.BITCAST, WORD, (x,))
+  if x.op is Ops.CONST: return UOp.const(UINT8, scale_byte(x.arg))
+  bits = UOp(Ops.BITCAST, UINT32, (x,))
   near = UOp.alu(BinaryOps.SHR, UOp.alu(BinaryOps.ADD, UOp.alu(BinaryOps.MIN, bits, _word(_INF)), _word(_HALF)), _word(23))
   near = _if(UOp.alu(BinaryOps.CMPLT, _word(_LEAST), bits), near, _word(0))
-  return _if(UOp.alu(BinaryOps.CMPEQ, bits, _word(_MINUS)), _word(0), near).cast(BYTE)
+  return _if(UOp.alu(BinaryOps.CMPEQ, bits, _word(_MINUS)), _word(0), near).cast(UINT8)

@@ -20,19 +20,19 @@ from ..ir.uop import BinaryOps, Ops, UOp
 from ..kernel import Axis, AxisKind, Kernel
 from ..kernel.accesses import flat_index, steps_of
 from ..opts import Warps
-from ..opts.axes import where
+from ..opts.axes import or_identity
 
 # ---- CPUs
-ONE = 128            # elements up to which one accumulator adds up all; else parts, whose sums go to another
-CHAINS = 4           # rows at a time: an addition takes as many cycles
-COLUMNS = (1024, 64)  # columns at a time, at most and at least
-PROGRAM = 32768      # elements that a program is worth starting for
-EACH = 4             # programs for each core, at least, before one makes several tasks
+ONE = 128              # elements up to which one accumulator adds up all; else parts, whose sums go to another
+CHAINS = 4             # rows at a time: an addition takes as many cycles
+_COLUMNS = (1024, 64)  # columns at a time, at most and at least
+PROGRAM = 32768        # elements that a program is worth starting for
+EACH = 4               # programs for each core, at least, before one makes several tasks
 # ---- targets with blocks
-BLOCK = 4096         # elements of a block
-ROWS = 2048          # of short rows, together
-WIDEST, NARROWEST = 128, 32   # columns of a block
-WARPS = 8            # of a program with a whole block
+_BLOCK = 4096                # elements of a block
+_ROWS = 2048                 # of short rows, together
+WIDEST_COLUMNS, NARROWEST_COLUMNS = 128, 32  # columns of a block
+_WARPS = 8                   # of a program with a whole block
 
 
 class Scan(NamedTuple):
@@ -102,12 +102,12 @@ class _Lowering:
     """The kernel's STOREs; where one could write what another is yet to read, all values are there before the first."""
     found = []
     for s in self.kernel.body:
-      index, value, *own = [gated(self.here(x, scanned), gate) for x in s.src[1:]]
+      index, value, *own = [with_gated_loads(self.here(x, scanned), gate) for x in s.src[1:]]
       found.append((s, index, value, ix.both(gate, *own)))
     out: list[UOp] = []
     if self.kernel.in_place and len(found) > 1:
       kept = [self.variable(f"out{i}", v.dtype, temporary) for i, (_, _, v, _) in enumerate(found)]
-      out += [stored(k, v) for k, (_, _, v, _) in zip(kept, found)]
+      out += [store_over(k, v) for k, (_, _, v, _) in zip(kept, found)]
       found = [(s, index, k, g) for k, (s, index, _, g) in zip(kept, found)]
     for s, index, value, g in found:
       out.append(UOp.unique(Ops.STORE, s.dtype, (s.src[0], index, value, *(() if g is ix.TRUE else (g,)))))
@@ -151,13 +151,14 @@ class _Loops(_Lowering):
       end, k = self.length, step.rng
     at = ix.add(self.first, k)
     self.table[self.axis.rng] = ix.sub(ix.sub(ix.node(self.axis.size), 1), at) if self.spec.reverse else at
-    add = [stored(run, UOp.alu(s.arg[0], run, gated(self.here(s.src[0]), valid))) for run, s in zip(runs, self.scans)]
+    add = [store_over(run, UOp.alu(s.arg[0], run, with_gated_loads(self.here(s.src[0]), valid)))
+           for run, s in zip(runs, self.scans)]
     scanned = {s: UOp.alu(s.arg[0], carries[i], runs[i]) if blocks else runs[i] for i, s in enumerate(self.scans)}
     inner = self.for_(step, ix.number(end), *add, *self.stores(scanned, valid, together))
-    start = [stored(run, x) for run, x in zip(runs, none)]
+    start = [store_over(run, x) for run, x in zip(runs, none)]
     if blocks:
-      carry = [stored(c, UOp.alu(s.arg[0], c, run)) for c, run, s in zip(carries, runs, self.scans)]
-      start = [*[stored(c, x) for c, x in zip(carries, none)],
+      carry = [store_over(c, UOp.alu(s.arg[0], c, run)) for c, run, s in zip(carries, runs, self.scans)]
+      start = [*[store_over(c, x) for c, x in zip(carries, none)],
                self.for_(block, ix.number(ix.cdiv(self.length, part)), *start, inner, *carry)]
     else: start.append(inner)
     return self.made([self.for_(*begin, *start)] if begin else start)
@@ -204,7 +205,7 @@ class _Loops(_Lowering):
     """A block of columns: its axis, which of them there are, the loop over the tasks of a program."""
     outer = [a for a in self.outer if a is not axis]
     n, others = axis.size, ix.count(ix.product(a.size for a in outer)) * ix.count(self.parts)
-    most, least = COLUMNS
+    most, least = _COLUMNS
     width = most
     while width > least and others * -(-axis.count // width) < EACH * self.cores: width //= 2
     if not isinstance(n, int): width = min(width, max(16, 1 << max(axis.count - 1, 0).bit_length()))
@@ -227,7 +228,7 @@ class _Blocks(_Lowering):
   def lowered(self) -> Kernel:
     axis = self.side_by_side()
     count = ix.count(self.spec.every or self.axis.size)
-    if axis is not None and axis.count >= NARROWEST // 2: tile, valid, size = self.columns(axis, count)
+    if axis is not None and axis.count >= NARROWEST_COLUMNS // 2: tile, valid, size = self.columns(axis, count)
     else: tile, valid, size = self.rows(count)
     whole = isinstance(self.axis.size, int) and ix.vmax(self.length) <= size   # one block has all
     most = ix.number(self.length) if not self.length.ranges else self.spec.every
@@ -245,28 +246,28 @@ class _Blocks(_Lowering):
     carries, scanned = [], {}
     for i, s in enumerate(self.scans):
       fn = s.arg[0]
-      value = where(there, gated(self.here(s.src[0]), ix.both(valid, there)), fn)
+      value = or_identity(there, with_gated_loads(self.here(s.src[0]), ix.both(valid, there)), fn)
       if step.rng not in value.ranges:   # the same all along
         same = self.variable(f"same{i}", value.dtype, both)
-        body.append(stored(same, value))
+        body.append(store_over(same, value))
         value = same
       run = self.variable(f"run{i}", s.dtype, both)
-      body.append(stored(run, UOp(Ops.SCAN, s.dtype, (value,), (fn, step.id, self.spec.reverse))))
+      body.append(store_over(run, UOp(Ops.SCAN, s.dtype, (value,), (fn, step.id, self.spec.reverse))))
       scanned[s] = run
       if block is None: continue
       carry, total = self.variable(f"carry{i}", s.dtype, together), self.variable(f"sum{i}", s.dtype, together)
       scanned[s] = UOp.alu(fn, carry, run)
       # what the block ends with, found by its place: Triton 3.6 does not compile a loop that adds up sums and uses them meanwhile
-      last = where(ix.lt(step.rng, 1) if self.spec.reverse else ix.ge(step.rng, size - 1), scanned[s], fn)
-      body.append(stored(total, UOp(Ops.REDUCE, s.dtype, (last,), (fn, (step.id,)))))
+      last = or_identity(ix.lt(step.rng, 1) if self.spec.reverse else ix.ge(step.rng, size - 1), scanned[s], fn)
+      body.append(store_over(total, UOp(Ops.REDUCE, s.dtype, (last,), (fn, (step.id,)))))
       carries.append((fn, carry, total))
     body += self.stores(scanned, ix.both(valid, there), both)
     if block is not None:
-      body += [stored(c, total) for _, c, total in carries]
-      body = [*[stored(c, UOp.const(c.dtype, identity(fn, c.dtype))) for fn, c, _ in carries],
+      body += [store_over(c, total) for _, c, total in carries]
+      body = [*[store_over(c, UOp.const(c.dtype, identity(fn, c.dtype))) for fn, c, _ in carries],
               self.for_(block, ix.number(ix.cdiv(self.length, size)), *body)]
     elements = size * (tile.known if tile is not None else 1)
-    return self.made(body).with_(applied=(Warps(max(1, min(WARPS, elements * WARPS // BLOCK))),))
+    return self.made(body).with_(applied=(Warps(max(1, min(_WARPS, elements * _WARPS // _BLOCK))),))
 
   def programs(self, rows: ix.Dim) -> UOp:
     task = self.new(rows, AxisKind.GRID) if rows != 1 else None
@@ -275,9 +276,9 @@ class _Blocks(_Lowering):
 
   def rows(self, count: int) -> tuple[Axis | None, UOp, int]:
     """Whole rows: several in a block where they are short."""
-    size = min(1 << max(count - 1, 0).bit_length(), BLOCK)
+    size = min(1 << max(count - 1, 0).bit_length(), _BLOCK)
     n = ix.product(a.size for a in self.outer)
-    many = max(ROWS // size, 1)
+    many = max(_ROWS // size, 1)
     while many > 1 and ix.count(n) * ix.count(self.parts) < many * 2 * self.cores: many //= 2
     task = self.programs(ix.rounds(n, many))
     tile = self.new(many, AxisKind.TILE) if many > 1 else None
@@ -289,17 +290,17 @@ class _Blocks(_Lowering):
     """Some columns: as many as leave every core a program."""
     outer = [a for a in self.outer if a is not axis]
     others = ix.count(ix.product(a.size for a in outer)) * ix.count(self.parts)
-    width = min(WIDEST, 1 << max(axis.count - 1, 0).bit_length())
-    while width > NARROWEST and others * -(-axis.count // width) < 2 * self.cores: width //= 2
+    width = min(WIDEST_COLUMNS, 1 << max(axis.count - 1, 0).bit_length())
+    while width > NARROWEST_COLUMNS and others * -(-axis.count // width) < 2 * self.cores: width //= 2
     blocks = ix.rounds(axis.size, width)
     task = self.programs(ix.product([*(a.size for a in outer), blocks]))
     tile = self.new(width, AxisKind.TILE)
     self.along(outer, ix.fdiv(task, blocks))
     self.table[axis.rng] = at = ix.add(ix.mul(ix.mod(task, blocks), width), tile.rng)
-    return tile, ix.lt(at, axis.size), min(1 << max(count - 1, 0).bit_length(), BLOCK // width)
+    return tile, ix.lt(at, axis.size), min(1 << max(count - 1, 0).bit_length(), _BLOCK // width)
 
 
-def gated(u: UOp, gate: UOp) -> UOp:
+def with_gated_loads(u: UOp, gate: UOp) -> UOp:
   """A value whose LOADs read where a condition is true only."""
   if gate is ix.TRUE: return u
   def load(old: UOp, new: UOp) -> UOp | None:
@@ -308,6 +309,6 @@ def gated(u: UOp, gate: UOp) -> UOp:
   return rewrite((u,), {Ops.LOAD: load})[0]
 
 
-def stored(place: UOp, value: UOp) -> UOp:
+def store_over(place: UOp, value: UOp) -> UOp:
   """A STORE to where a LOAD reads."""
   return UOp.unique(Ops.STORE, value.dtype, (*place.src[:2], value))

@@ -7,8 +7,8 @@ Where there is one table of rows for all, each program has some of them, and loo
 
 So programs share neither rows nor an order: what is stored is the same each time, without atomics. The index, which is small, is
 read by every program; the values are read once. Equal ones in a block are added up together: many for one row cost no more than
-others. A long index is sorted first (``ntgrad/schedule/runs.py``): equal rows stand side by side then, and no two parts of it
-have the same one. So each program has a part:
+others. A long index is sorted first (``ntgrad/schedule/scatter_order.py``): equal rows stand side by side then, and no two parts
+of it have the same one. So each program has a part:
 
     ->   pos = where my part begins, WHILE it is not at its end: y[index[pos]] += the sum of x[pos..], as many as have that row,
                                                                  pos += so many
@@ -39,26 +39,26 @@ from ..kernel import Axis, AxisKind, Kernel
 from ..kernel.accesses import flat_index, steps_of
 from ..opts import Warps
 from ..opts.merged_axes import merge_axes
-from .scans import gated, stored
+from .scans import store_over, with_gated_loads
 
-LEAST = 16            # indices that it is worth for
-INDICES = 1024        # of a block, which a program looks through at once
-COLUMNS = 256         # of a row, that a program makes
-BLOCK = 2048          # elements of the rows for one, which are added up at once
-PROGRAMS = 8          # for each core
-WARPS = 4
+_LEAST = 16            # indices that it is worth for
+INDICES = 1024         # of a block, which a program looks through at once
+_COLUMNS = 256         # elements of a row that a program makes
+_BLOCK = 2048          # elements of the rows for one, which are added up at once
+_PROGRAMS = 8          # programs for each core
+_WARPS = 4             # warps of a program that looks for its rows
 # of entries that are compared with each other: how many a block has, and warps, from so many programs for each core on
 PAIRS = ((16, 32, 1), (4, 64, 2), (0, 128, 4))
-MANY, SORTED = 128, 2048   # entries of a table from which on they are sorted, so many at a time
-SIDE = 8              # tables side by side that one program has, of
-SIDE_PAIRS = (16, 2)  # fewer entries at a time
+MANY_ENTRIES, SORTED_ENTRIES = 128, 2048  # entries of a table from which on they are sorted, so many at a time
+SIDE = 8                  # tables side by side that one program has, at most
+SIDE_PAIRS = (16, 2)      # entries that are compared with each other then, and warps
 # about what it takes: cycles for each entry in pairs, by how many entries a block has; of a program that looks for its rows for
 # each block, and for each entry that it finds
 PAIR_CYCLES = {32: 40, 64: 20, 128: 12}
-BLOCK_CYCLES = FOUND_CYCLES = 1800
-LONG = 16384          # entries from which on to sort them takes less time than that all programs look through them
-PARTS, SHORT = 2048, 32   # programs that then have a part each, and entries of a part, at least
-LONGEST, RUN = 512, 2048   # entries of a part at most, and elements of these that are added up at once
+BLOCK_CYCLES = FOUND_CYCLES = 1800  # cycles
+_LONG = 16384                       # entries from which on to sort them takes less time than that all programs look through them
+PART_PROGRAMS, LEAST_PART_ENTRIES = 2048, 32             # programs that then have a part each, and entries of a part, at least
+MOST_PART_ENTRIES, RUN_ELEMENTS = 512, 2048            # entries of a part at most, and elements of these that are added up at once
 
 
 def spread_scatters(kernel: Kernel, target: Target | None = None) -> Kernel:
@@ -74,15 +74,15 @@ def spread_scatters(kernel: Kernel, target: Target | None = None) -> Kernel:
 
 def worth_sorting(entries: int, target: Target) -> bool:
   """Whether to sort an index of so many entries before rows are stored where it says."""
-  return target.blocks and entries >= LONG and not config.noopt
+  return target.blocks and entries >= _LONG and not config.noopt
 
 
 def part_of(entries: int) -> int:
   """How many of so many sorted entries a program has, a power of two."""
-  return min(max(1 << max(entries // PARTS, 1).bit_length() - 1, SHORT), LONGEST)
+  return min(max(1 << max(entries // PART_PROGRAMS, 1).bit_length() - 1, LEAST_PART_ENTRIES), MOST_PART_ENTRIES)
 
 
-def moved(v: UOp, to: UOp) -> UOp:
+def _moved(v: UOp, to: UOp) -> UOp:
   """What a variable has at another place."""
   return v.replace((v.src[0], UOp(Ops.INDEX, ix.INT, (to,))))
 
@@ -102,7 +102,7 @@ class _Scatter:
     self.rows: UOp | None = None    # how many there are
     ordered = {a.rng for a in self.along}
     self.length = ix.product(a.size for a in self.along)
-    if ix.count(self.length) < LEAST or s.dtype.kind == "b": return
+    if ix.count(self.length) < _LEAST or s.dtype.kind == "b": return
     for c in ix.conjuncts(self.gate):   # -1 < row and row < rows
       if c.op is Ops.ALU and c.arg is BinaryOps.CMPLT and not c.src[1].ranges and c.src[0].op is Ops.CAST and \
          ordered <= c.src[0].ranges: self.row, self.rows = c.src
@@ -149,21 +149,21 @@ class _Scatter:
     if (side := self.beside()) is not None and side.rng not in self.row.ranges: return False
     if side is not None or (side := self.beside(in_index=True)) is not None: return True
     others, cores = ix.count(ix.product(a.size for a in self.outer)), self.target.cores
-    length, owners = ix.count(self.length), max(min(PROGRAMS * cores // max(others, 1), ix.count(ix.number(self.rows))), 1)
+    length, owners = ix.count(self.length), max(min(_PROGRAMS * cores // max(others, 1), ix.count(ix.number(self.rows))), 1)
     look = (length // INDICES + 1) * BLOCK_CYCLES + length // owners * FOUND_CYCLES
     size = next(n for least, n, _ in PAIRS if others >= least * cores)
-    return length * PAIR_CYCLES[size] < look * max(others * owners // (PROGRAMS * cores), 1)
+    return length * PAIR_CYCLES[size] < look * max(others * owners // (_PROGRAMS * cores), 1)
 
   def many(self) -> bool:
     """Whether a table has so many entries that they are sorted; tables that lie side by side are read together."""
-    return ix.count(self.length) >= MANY and self.beside() is None and self.beside(in_index=True) is None
+    return ix.count(self.length) >= MANY_ENTRIES and self.beside() is None and self.beside(in_index=True) is None
 
   def sorted(self) -> Kernel:
     """The kernel with statements, where each program has a table and sorts what goes there."""
     s, row, rows = self.store, self.row, self.rows
     assert row is not None and rows is not None
     table = {a.rng: self.new(a.size, AxisKind.GRID).rng for a in self.outer if a.size != 1}
-    size = min(SORTED, 1 << max(ix.count(self.length) - 1, 0).bit_length())
+    size = min(SORTED_ENTRIES, 1 << max(ix.count(self.length) - 1, 0).bit_length())
     bits = size.bit_length() - 1
     blocks = ix.rounds(self.length, size)
     block, i = self.new(blocks, AxisKind.LOOP), self.new(size, AxisKind.TILE)
@@ -174,7 +174,7 @@ class _Scatter:
       """A value for the entry that is the block's ``at``-th, and whether there is one."""
       place = ix.add(ix.mul(block.rng, size), at)
       inside = ix.lt(place, self.length)
-      return gated(substitute((x,), {**table, **self.at(place)})[0], inside), inside
+      return with_gated_loads(substitute((x,), {**table, **self.at(place)})[0], inside), inside
     here, inside = entry(row.src[0], i.rng)
     valid = UOp.alu(BinaryOps.AND, UOp.alu(BinaryOps.CMPLE, UOp.const(here.dtype, 0), here),
                     UOp.alu(BinaryOps.CMPLT, here, rows.cast(here.dtype)))
@@ -186,10 +186,10 @@ class _Scatter:
     last = ix.const(size - 1)
     number = UOp.alu(BinaryOps.AND, key, UOp.const(word, size - 1)).cast(ix.INT)
     value = entry(s.src[2], number)[0]
-    work = [stored(key, valid.where(both, nowhere)), stored(key, UOp(Ops.SORT, word, (key,), (i.id, False, size, False))),
-            stored(at, UOp.alu(BinaryOps.CMPEQ, key, nowhere).where(UOp.const(kind, -1), to))]
+    work = [store_over(key, valid.where(both, nowhere)), store_over(key, UOp(Ops.SORT, word, (key,), (i.id, False, size, False))),
+            store_over(at, UOp.alu(BinaryOps.CMPEQ, key, nowhere).where(UOp.const(kind, -1), to))]
     target, gate = substitute((s.src[1], self.gate), {**table, row: at.cast(ix.INT)})
-    def other(to: UOp) -> UOp: return UOp.alu(BinaryOps.CMPNE, at, moved(at, to))
+    def other(to: UOp) -> UOp: return UOp.alu(BinaryOps.CMPNE, at, _moved(at, to))
     if self.mode == "add":
       first = UOp.alu(BinaryOps.OR, ix.lt(i.rng, 1), other(ix.greatest(ix.sub(i.rng, ix.const(1)), 0)))
       work += self.added(at, value, i, target, (ix.both(gate, first),))
@@ -212,13 +212,13 @@ class _Scatter:
     behind = UOp.alu(BinaryOps.ADD, i.rng.cast(dtypes.int32), far)
     there, behind = UOp.alu(BinaryOps.CMPLE, behind, end), UOp.alu(BinaryOps.MIN, behind, end).cast(ix.INT)
     together = UOp.alu(BinaryOps.AND, there, UOp.alu(BinaryOps.AND, UOp.alu(
-      BinaryOps.CMPLE, UOp.const(kind, 0), at), UOp.alu(BinaryOps.CMPEQ, at, moved(at, behind))))
-    look = stored(left, UOp(Ops.REDUCE, dtypes.int32, (together.where(one, none),), (BinaryOps.MAX, (i.id,))))
+      BinaryOps.CMPLE, UOp.const(kind, 0), at), UOp.alu(BinaryOps.CMPEQ, at, _moved(at, behind))))
+    look = store_over(left, UOp(Ops.REDUCE, dtypes.int32, (together.where(one, none),), (BinaryOps.MAX, (i.id,))))
     add = UOp.unique(Ops.WHILE, dtypes.bool, (
-      UOp.alu(BinaryOps.CMPLT, none, left), stored(more, together.where(moved(total, behind), UOp.const(acc, 0))),
-      stored(total, UOp.alu(BinaryOps.ADD, total, more)), stored(far, UOp.alu(BinaryOps.ADD, far, far)), look))
-    return [stored(total, value.cast(acc)), stored(far, one), look, add,
-            stored(old, UOp(Ops.LOAD, s.dtype, (s.src[0], target, *gates)).cast(acc)),
+      UOp.alu(BinaryOps.CMPLT, none, left), store_over(more, together.where(_moved(total, behind), UOp.const(acc, 0))),
+      store_over(total, UOp.alu(BinaryOps.ADD, total, more)), store_over(far, UOp.alu(BinaryOps.ADD, far, far)), look))
+    return [store_over(total, value.cast(acc)), store_over(far, one), look, add,
+            store_over(old, UOp(Ops.LOAD, s.dtype, (s.src[0], target, *gates)).cast(acc)),
             self.to(target, UOp.alu(BinaryOps.ADD, old, total).cast(s.dtype), gates)]
 
   def compared(self) -> Kernel:
@@ -249,7 +249,7 @@ class _Scatter:
       """A value for one entry of a block, and whether there is one."""
       place = ix.add(ix.mul(block.rng, size), axis.rng)
       inside = ix.both(there, ix.lt(place, self.length))
-      return gated(substitute((x,), {**table, **self.at(place)})[0], inside), inside
+      return with_gated_loads(substitute((x,), {**table, **self.at(place)})[0], inside), inside
     def rows_of(name: str, axis: Axis) -> tuple[UOp, UOp]:
       """Where each entry goes, -1 for nowhere; and its STORE."""
       here, inside = entry(row.src[0], axis)
@@ -257,20 +257,20 @@ class _Scatter:
       valid = UOp.alu(BinaryOps.AND, UOp.alu(BinaryOps.CMPLE, low, here), UOp.alu(BinaryOps.CMPLT, here, end))
       if inside is not ix.TRUE: valid = UOp.alu(BinaryOps.AND, valid, inside)
       kept = self.variable(name, kind, axis, *tile)
-      return kept, stored(kept, UOp.alu(TernaryOps.WHERE, valid, here.cast(kind), UOp.const(kind, -1)))
+      return kept, store_over(kept, UOp.alu(TernaryOps.WHERE, valid, here.cast(kind), UOp.const(kind, -1)))
     (other, find_other), (at, find) = rows_of("other", j), rows_of("at", i)
     equal = UOp.alu(BinaryOps.CMPEQ, at, other)
     last = self.variable("last", dtypes.int32, i, *tile)
     latest = equal.where(j.rng.cast(dtypes.int32), UOp.const(dtypes.int32, -1))
-    work = [find_other, find, stored(last, UOp(Ops.REDUCE, dtypes.int32, (latest,), (BinaryOps.MAX, (j.id,))))]
+    work = [find_other, find, store_over(last, UOp(Ops.REDUCE, dtypes.int32, (latest,), (BinaryOps.MAX, (j.id,))))]
     target, gate = substitute((s.src[1], self.gate), {**table, row: at.cast(ix.INT)})
     gates = (ix.both(gate, there, UOp.alu(BinaryOps.CMPEQ, last, i.rng.cast(dtypes.int32))),)
     if self.mode == "add":
       acc = dtypes.float32 if s.dtype.kind == "f" and s.dtype.itemsize < 4 else s.dtype
       value = equal.where(entry(s.src[2], j)[0].cast(acc), UOp.const(acc, 0))
       total, old = self.variable("total", acc, i, *tile), self.variable("old", acc, i, *tile)
-      work += [stored(old, UOp(Ops.LOAD, s.dtype, (s.src[0], target, *gates)).cast(acc)),
-               stored(total, UOp(Ops.REDUCE, acc, (value,), (BinaryOps.ADD, (j.id,)))),
+      work += [store_over(old, UOp(Ops.LOAD, s.dtype, (s.src[0], target, *gates)).cast(acc)),
+               store_over(total, UOp(Ops.REDUCE, acc, (value,), (BinaryOps.ADD, (j.id,)))),
                self.to(target, UOp.alu(BinaryOps.ADD, old, total).cast(s.dtype), gates)]
     else: work.append(self.to(target, entry(s.src[2], i)[0], gates))
     body = UOp.unique(Ops.FOR, dtypes.index, (ix.node(blocks), *work), block.id)
@@ -291,13 +291,13 @@ class _Scatter:
     assert row is not None and rows is not None
     table = self.columns()
     others = ix.count(ix.product(a.size for a in self.axes if a.kind is AxisKind.GRID))
-    owners = max(min(PROGRAMS * self.target.cores // max(others, 1), ix.count(ix.number(rows))), 1)
+    owners = max(min(_PROGRAMS * self.target.cores // max(others, 1), ix.count(ix.number(rows))), 1)
     each = ix.cdiv(rows, owners)
     owner = self.new(owners, AxisKind.GRID).rng if owners > 1 else ix.ZERO
     first = ix.mul(owner, each)
     size = min(INDICES, 1 << max(ix.count(self.length) - 1, 0).bit_length())
     tile = [a for a in self.axes if a.kind is AxisKind.TILE]
-    groups = min(BLOCK // (tile[0].known if tile else 1), size // 2)
+    groups = min(_BLOCK // (tile[0].known if tile else 1), size // 2)
     blocks = ix.rounds(self.length, size)
     block = self.new(blocks, AxisKind.LOOP)
     t, j = self.new(groups, AxisKind.TILE), self.new(size // groups, AxisKind.TILE)
@@ -307,14 +307,14 @@ class _Scatter:
 
     kind = row.src[0].dtype
     none, nowhere = UOp.const(kind, dtypes.max(kind)), UOp.const(dtypes.int32, size)
-    here = gated(substitute((row.src[0],), {**table, **self.at(ix.add(begin, place))})[0], inside)
+    here = with_gated_loads(substitute((row.src[0],), {**table, **self.at(ix.add(begin, place))})[0], inside)
     def within(low: UOp) -> UOp: return UOp.alu(BinaryOps.CMPLE, low.cast(kind), here)
     last = ix.add(first, each) if owners > 1 else rows
     mine = UOp.alu(BinaryOps.AND, within(first), UOp.alu(BinaryOps.CMPLT, here, ix.least(last, rows).cast(kind)))
     if inside is not ix.TRUE: mine = UOp.alu(BinaryOps.AND, mine, inside)
 
     at, to = self.variable("at", kind, t, j), self.variable("to", kind)
-    least = stored(to, UOp(Ops.REDUCE, kind, (at,), (BinaryOps.MIN, (t.id, j.id))))
+    least = store_over(to, UOp(Ops.REDUCE, kind, (at,), (BinaryOps.MIN, (t.id, j.id))))
     equal = UOp.alu(BinaryOps.CMPEQ, at, to)
     number = place.cast(dtypes.int32)
     acc = dtypes.float32 if s.dtype.kind == "f" and s.dtype.itemsize < 4 else s.dtype
@@ -331,20 +331,20 @@ class _Scatter:
       rest = equal
     there = ix.lt(found.cast(ix.INT), size) if self.mode == "add" else ix.TRUE
     which = ix.greatest(ix.least(found.cast(ix.INT), size - 1), 0)
-    value = gated(substitute((s.src[2],), {**table, **self.at(ix.add(begin, which))})[0], ix.both(there, self.inside))
+    value = with_gated_loads(substitute((s.src[2],), {**table, **self.at(ix.add(begin, which))})[0], ix.both(there, self.inside))
     if self.mode == "add":
       value = UOp.alu(TernaryOps.WHERE, there, value.cast(acc), UOp.const(acc, 0))
       total, old = self.variable("total", acc, *tile), self.variable("old", acc, *tile)
       # what is there is asked for first: it comes while the values do
-      work = [stored(old, UOp(Ops.LOAD, s.dtype, (s.src[0], target, *gates)).cast(acc)),
-              stored(total, UOp(Ops.REDUCE, acc, (value,), (BinaryOps.ADD, (t.id,)))),
+      work = [store_over(old, UOp(Ops.LOAD, s.dtype, (s.src[0], target, *gates)).cast(acc)),
+              store_over(total, UOp(Ops.REDUCE, acc, (value,), (BinaryOps.ADD, (t.id,)))),
               self.to(target, UOp.alu(BinaryOps.ADD, old, total).cast(s.dtype), gates)]
     else: work = [self.to(target, value, gates)]
-    done = stored(at, UOp.alu(TernaryOps.WHERE, rest, none, at))
-    loop = UOp.unique(Ops.WHILE, dtypes.bool, (UOp.alu(BinaryOps.CMPLT, to, none), stored(found, find), *work, done, least))
+    done = store_over(at, UOp.alu(TernaryOps.WHERE, rest, none, at))
+    loop = UOp.unique(Ops.WHILE, dtypes.bool, (UOp.alu(BinaryOps.CMPLT, to, none), store_over(found, find), *work, done, least))
     body = UOp.unique(Ops.FOR, dtypes.index, (
-      ix.node(blocks), stored(at, UOp.alu(TernaryOps.WHERE, mine, here, none)), least, loop), block.id)
-    return self.kernel.with_(axes=tuple(self.axes), body=(body,), applied=(Warps(WARPS),))
+      ix.node(blocks), store_over(at, UOp.alu(TernaryOps.WHERE, mine, here, none)), least, loop), block.id)
+    return self.kernel.with_(axes=tuple(self.axes), body=(body,), applied=(Warps(_WARPS),))
 
   def alone(self) -> Kernel:
     """The kernel where no two entries have the same row: all may be stored at once."""
@@ -361,14 +361,14 @@ class _Scatter:
     table = self.columns()
     number = self.new(self.length // part, AxisKind.GRID).rng
     tile = [a for a in self.axes if a.kind is AxisKind.TILE]
-    t = self.new(min(max(RUN // (tile[0].known if tile else 1), 2), part), AxisKind.TILE)
+    t = self.new(min(max(RUN_ELEMENTS // (tile[0].known if tile else 1), 2), part), AxisKind.TILE)
     kind = row.src[0].dtype
     pos, at, to = self.variable("pos", dtypes.int32), self.variable("at", kind, t), self.variable("to", kind)
     begin, end = ix.mul(number, part), ix.mul(ix.add(number, 1), part)
     place = ix.add(pos.cast(ix.INT), t.rng)
     inside = ix.lt(place, end)
     along = self.along[0].rng
-    def entry(x: UOp, place: UOp, valid: UOp) -> UOp: return gated(substitute((x,), {**table, along: place})[0], valid)
+    def entry(x: UOp, place: UOp, valid: UOp) -> UOp: return with_gated_loads(substitute((x,), {**table, along: place})[0], valid)
     mine = UOp.alu(BinaryOps.AND, inside, UOp.alu(BinaryOps.CMPEQ, at, to))
     target, gate = substitute((s.src[1], ix.both(self.gate, self.inside)), {**table, row: to.cast(ix.INT)})
     gates = () if gate is ix.TRUE else (gate,)
@@ -379,12 +379,13 @@ class _Scatter:
     count = UOp(Ops.REDUCE, dtypes.int32, (mine.where(one, none),), (BinaryOps.ADD, (t.id,)))
     loop = UOp.unique(Ops.WHILE, dtypes.bool, (
       UOp.alu(BinaryOps.CMPLT, pos, end.cast(dtypes.int32)),
-      stored(to, entry(row.src[0], pos.cast(ix.INT), ix.TRUE)), stored(at, entry(row.src[0], place, inside)),
-      stored(old, UOp(Ops.LOAD, s.dtype, (s.src[0], target, *gates)).cast(acc)),
-      stored(total, UOp(Ops.REDUCE, acc, (value,), (BinaryOps.ADD, (t.id,)))),
+      store_over(to, entry(row.src[0], pos.cast(ix.INT), ix.TRUE)), store_over(at, entry(row.src[0], place, inside)),
+      store_over(old, UOp(Ops.LOAD, s.dtype, (s.src[0], target, *gates)).cast(acc)),
+      store_over(total, UOp(Ops.REDUCE, acc, (value,), (BinaryOps.ADD, (t.id,)))),
       self.to(target, UOp.alu(BinaryOps.ADD, old, total).cast(s.dtype), gates),
-      stored(pos, UOp.alu(BinaryOps.ADD, pos, count))))
-    return self.kernel.with_(axes=tuple(self.axes), body=(stored(pos, begin.cast(dtypes.int32)), loop), applied=(Warps(WARPS),))
+      store_over(pos, UOp.alu(BinaryOps.ADD, pos, count))))
+    start = store_over(pos, begin.cast(dtypes.int32))
+    return self.kernel.with_(axes=tuple(self.axes), body=(start, loop), applied=(Warps(_WARPS),))
 
   def to(self, target: UOp, value: UOp, gates: tuple[UOp, ...]) -> UOp:
     return UOp.unique(Ops.STORE, self.store.dtype, (self.store.src[0], target, value, *gates))
@@ -397,7 +398,7 @@ class _Scatter:
     for a in self.outer:
       if a is not side and a.size != 1: table[a.rng] = self.new(a.size, AxisKind.GRID).rng
     if side is not None:
-      width = min(COLUMNS, 1 << max(side.count - 1, 0).bit_length())
+      width = min(_COLUMNS, 1 << max(side.count - 1, 0).bit_length())
       blocks = ix.rounds(side.size, width)
       number = ix.ZERO if blocks == 1 else self.new(blocks, AxisKind.GRID).rng
       table[side.rng] = column = ix.add(ix.mul(number, width), self.new(width, AxisKind.TILE).rng)

@@ -25,7 +25,7 @@ def may_select(u: UOp) -> bool:
   return u.arg[0] is ADD and (value.arg is TernaryOps.WHERE or value.op is Ops.CAST and value.src[0].dtype is dtypes.bool)
 
 
-def select(kernel: Kernel, target: Target | None = None) -> Kernel:
+def replace_selections(kernel: Kernel, target: Target | None = None) -> Kernel:
   """A sum of what an index chooses one of -> that one: sum[a0](x[a0] if a0 == i else 0) -> x[i] + 0."""
   blocks = bool(target is not None and target.blocks)
   body = rewrite(kernel.body, {Ops.REDUCE: lambda old, new: _selected(new, blocks)})

@@ -18,12 +18,12 @@ from ..ir.dtype import DType, dtypes
 from ..ir.target import Target
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp
 from ..kernel import Axis, AxisKind, Kernel
-from .scans import EACH, PROGRAM, gated, stored
+from .scans import EACH, PROGRAM, store_over, with_gated_loads
 
 LOOK = 16            # elements that are looked at for one that is less than those kept
 # ---- targets with blocks
-BLOCK = 8192         # elements of a row that a program sorts,
-ROWS = 2048          # of short rows, together
+BLOCK = 8192          # elements of a row that a program sorts
+_ROWS = 2048          # elements of short rows that a program sorts together
 
 
 class Sorted(NamedTuple):
@@ -83,7 +83,7 @@ class _Sort:
     out: list[UOp] = []
     table = {self.sort: value} if self.place.op is not Ops.RANGE else {self.sort: value, self.place: at}
     for s in self.kernel.body:
-      index, x, *own = [gated(self.here(y, table), gate) for y in s.src[1:]]
+      index, x, *own = [with_gated_loads(self.here(y, table), gate) for y in s.src[1:]]
       all_of = ix.both(gate, *own)
       out.append(UOp.unique(Ops.STORE, s.dtype, (s.src[0], index, x, *(() if all_of is ix.TRUE else (all_of,)))))
     return out
@@ -121,14 +121,15 @@ class _Sort:
       return UOp.alu(BinaryOps.AND, UOp.alu(BinaryOps.SHR, v, UOp.const(dtype, low)) if low else v, mask).cast(dtypes.int32)
     def counter(at: UOp) -> UOp: return count.replace((count.src[0], UOp(Ops.INDEX, ix.INT, (at,))))
     mine = counter(digit.cast(ix.INT))
-    add = stored(mine, UOp.alu(BinaryOps.ADD, mine, one))
-    added = self.for_(i, self.axis.size, stored(digit, number(self.value(i.rng))), add)
+    add = store_over(mine, UOp.alu(BinaryOps.ADD, mine, one))
+    added = self.for_(i, self.axis.size, store_over(digit, number(self.value(i.rng))), add)
     each = counter(sums.rng)
-    begins = self.for_(sums, 1 << bits, stored(before, each), stored(each, run), stored(run, UOp.alu(BinaryOps.ADD, run, before)))
-    put = self.for_(j, self.axis.size, stored(x, self.value(j.rng)), stored(digit, number(x)), stored(before, mine),
-                    stored(mine, UOp.alu(BinaryOps.ADD, before, one)), *self.stores(before.cast(ix.INT), x, ix.TRUE))
+    begins = self.for_(sums, 1 << bits, store_over(before, each), store_over(each, run),
+                       store_over(run, UOp.alu(BinaryOps.ADD, run, before)))
+    put = self.for_(j, self.axis.size, store_over(x, self.value(j.rng)), store_over(digit, number(x)), store_over(before, mine),
+                    store_over(mine, UOp.alu(BinaryOps.ADD, before, one)), *self.stores(before.cast(ix.INT), x, ix.TRUE))
     zero = UOp.const(dtypes.int32, 0)
-    body = [stored(count, zero), added, stored(run, zero), begins, put]
+    body = [store_over(count, zero), added, store_over(run, zero), begins, put]
     return self.made([self.for_(*loop, *body)] if loop else body)
 
   def least(self) -> Kernel:
@@ -141,20 +142,20 @@ class _Sort:
     moved, lowest = self.variable("moved", dtype, some), self.variable("lowest", dtype)
     def at(k: ix.Dim | UOp) -> UOp: return best.replace((best.src[0], UOp(Ops.INDEX, ix.INT, (ix.node(k),))))
     greatest, least = UOp.const(dtype, dtypes.max(dtype)), UOp.const(dtype, 0)
-    start = stored(best, UOp.alu(TernaryOps.WHERE, ix.lt(all_.rng, 1), least, greatest))   # nothing comes before the first
+    start = store_over(best, UOp.alu(TernaryOps.WHERE, ix.lt(all_.rng, 1), least, greatest))   # nothing comes before the first
     after = at(ix.add(some.rng, 1))
     lesser = UOp.alu(BinaryOps.MIN, after, x)
-    shift = stored(moved, UOp.alu(BinaryOps.MAX, at(some.rng), lesser))
+    shift = store_over(moved, UOp.alu(BinaryOps.MAX, at(some.rng), lesser))
     def where_less(u: UOp, *then: UOp) -> UOp:
       return UOp.unique(Ops.IF, dtypes.bool, (UOp.alu(BinaryOps.CMPLT, u, at(keep)), *then), len(then))
     this = seen.replace((seen.src[0], UOp(Ops.INDEX, ix.INT, (one.rng,))))
     place = ix.add(ix.mul(i.rng, LOOK), each.rng)
     there = ix.lt(place, self.axis.size)
-    value = gated(self.value(place), there)
+    value = with_gated_loads(self.value(place), there)
     if there is not ix.TRUE: value = UOp.alu(TernaryOps.WHERE, there, value, greatest)
     least_of = UOp(Ops.REDUCE, dtype, (seen,), (BinaryOps.MIN, (each.id,)))
-    look = self.for_(i, ix.rounds(self.axis.size, LOOK), stored(seen, value), stored(lowest, least_of), where_less(
-      lowest, self.for_(one, LOOK, stored(x, this), where_less(x, shift, stored(after, moved)))))
+    look = self.for_(i, ix.rounds(self.axis.size, LOOK), store_over(seen, value), store_over(lowest, least_of), where_less(
+      lowest, self.for_(one, LOOK, store_over(x, this), where_less(x, shift, store_over(after, moved)))))
     out = self.for_(put, keep, *self.stores(put.rng, at(ix.add(put.rng, 1)), ix.TRUE))
     body = [start, look, out]
     return self.made([self.for_(*loop, *body)] if loop else body)
@@ -166,7 +167,7 @@ class _Sort:
     most = self.axis.size if isinstance(self.axis.size, int) else ix.vmax(self.axis.size)
     size = max(1 << max(most - 1, 0).bit_length(), 2)
     n = ix.product(a.size for a in self.outer)
-    many = max(ROWS // size, 1)
+    many = max(_ROWS // size, 1)
     cores = self.target.cores if self.target else 1
     while many > 1 and ix.count(n) < many * 2 * cores: many //= 2
     rows = ix.rounds(n, many)
@@ -178,15 +179,15 @@ class _Sort:
     step = self.new(size, AxisKind.TILE)
     together = [step] if tile is None else [tile, step]
     there = ix.both(valid, ix.lt(step.rng, self.axis.size))
-    value = gated(self.value(step.rng), there)
+    value = with_gated_loads(self.value(step.rng), there)
     if there is not ix.TRUE: value = UOp.alu(TernaryOps.WHERE, there, value, UOp.const(value.dtype, dtypes.max(value.dtype)))
     body: list[UOp] = []
     if step.rng not in value.ranges or tile is not None and tile.rng not in value.ranges:   # the same all along
       same = self.variable("same", value.dtype, *together)
-      body.append(stored(same, value))
+      body.append(store_over(same, value))
       value = same
     run = self.variable("sorted", value.dtype, *together)
     keep = min(1 << (self.spec.keep - 1).bit_length(), size) if self.spec.keep else size
-    body.append(stored(run, UOp(Ops.SORT, value.dtype, (value,), (step.id, False, keep, self.spec.bitonic))))
+    body.append(store_over(run, UOp(Ops.SORT, value.dtype, (value,), (step.id, False, keep, self.spec.bitonic))))
     body += self.stores(step.rng, run, ix.both(valid, ix.lt(step.rng, self.spec.keep or self.axis.size)))
     return self.made(body)

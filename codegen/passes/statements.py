@@ -21,18 +21,18 @@ from ..ir.errors import OptError
 from ..ir.functions import identity
 from ..ir.target import Target
 from ..ir.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
-from ..kernel import EFFECTS, Axis, AxisKind, Kernel, Variable, inner, is_variable
-from ..kernel.accesses import gate_of, ids_of
+from ..kernel import EFFECTS, Axis, AxisKind, Kernel, LocalVariable, inner, is_variable
+from ..kernel.accesses import gate_or_true, ids_of
 from ..opts.axes import seen_by
 from .loops import positions
 from .parts import Item, Mark, Part, Parts
 from .tiles import without_true_gates
 
-Work = Union[UOp, Callable[[], None]]   # a statement, or what ends a region
-COPIED = (AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE, AxisKind.LOCAL)
+_Work = Union[UOp, Callable[[], None]]   # a statement, or what ends a region
+COPIED_KINDS = (AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE, AxisKind.LOCAL)
 
 
-def cut(kernel: Kernel, target: Target | None = None) -> Parts:
+def split_statements(kernel: Kernel, target: Target | None = None) -> Parts:
   """A kernel as parts: one for each statement, with marks for FOR, WHILE and IF; a plain kernel is one part. SCAN -> a loop, SORT
   -> ranks.
 
@@ -69,7 +69,7 @@ class _Statements:
   def body(self, statements: Iterable[UOp]) -> None:
     """Go through statements, and what regions among them have: a region gives what is to be done for it, in order."""
     regions = {Ops.FOR: self.loop, Ops.WHILE: self.while_, Ops.IF: self.branch}
-    todo: list[Work] = [*statements]
+    todo: list[_Work] = [*statements]
     todo.reverse()
     while todo:
       s = todo.pop()
@@ -78,7 +78,7 @@ class _Statements:
       elif s.op in regions: todo.extend(regions[s.op](s)[::-1])
       else: raise OptError(f"{s.op} is no statement")
 
-  def loop(self, s: UOp) -> Sequence[Work]:
+  def loop(self, s: UOp) -> Sequence[_Work]:
     """FOR -> LOOP .. ENDLOOP"""
     axis = self.axes[s.arg]
     end = s.src[0]
@@ -92,19 +92,19 @@ class _Statements:
       self.mark(Ops.ENDLOOP)
     return (*s.src[1:], end_loop)
 
-  def while_(self, s: UOp) -> Sequence[Work]:
+  def while_(self, s: UOp) -> Sequence[_Work]:
     """WHILE -> WHILE, the condition, BREAK, .. ENDWHILE"""
     self.mark(Ops.WHILE)
     self.mark(Ops.BREAK, self.value(s.src[0]))
     return (*s.src[1:], lambda: self.mark(Ops.ENDWHILE))
 
-  def branch(self, s: UOp) -> Sequence[Work]:
+  def branch(self, s: UOp) -> Sequence[_Work]:
     """IF -> IF .. [ELSE ..] ENDIF"""
     condition, (yes, no) = s.src[0], inner(s)
     if condition.op is Ops.CONST: return yes if condition.arg else no
     if not yes: condition, yes, no = UOp.alu(UnaryOps.NOT, condition), no, ()
     self.mark(Ops.IF, self.value(condition))
-    other: Sequence[Work] = (lambda: self.mark(Ops.ELSE), *no) if no else ()
+    other: Sequence[_Work] = (lambda: self.mark(Ops.ELSE), *no) if no else ()
     return (*yes, *other, lambda: self.mark(Ops.ENDIF))
 
   # ---- effects
@@ -139,7 +139,7 @@ class _Statements:
   def materialize(self, value: UOp) -> UOp:
     """Compute a value now, into a variable; gives what reads it."""
     out = self.variable(value.dtype, [a for a in self.axes.values() if a.rng in value.ranges])
-    self.store(stored(out, value))
+    self.store(_stored(out, value))
     return out
 
   def variable(self, dtype: DType, axes: Sequence[Axis]) -> UOp:
@@ -153,15 +153,15 @@ class _Statements:
     """for a: run = fn(run, value(a)); out[a] = run"""
     fn, _, reverse = s.src[2].arg
     value = s.src[2].src[0]
-    if has_reduce(value) or reads_elsewhere(s, (value,)): value = self.materialize(substitute((value,), self.scalars)[0])
+    if has_reduce(value) or _reads_elsewhere(s, (value,)): value = self.materialize(substitute((value,), self.scalars)[0])
     back = {axis.rng: ix.sub(ix.node(ix.minus(axis.size, 1)), axis.rng)} if reverse else {}
     value, at, *gate = substitute((value, s.src[1], *s.src[3:]), back)
     run = self.variable(
       value.dtype, [a for a in self.axes.values() if a is not axis and a.rng in value.ranges and a.rng not in self.scalars]
     )
-    self.effect(stored(run, UOp.const(value.dtype, identity(fn, value.dtype))))
+    self.effect(_stored(run, UOp.const(value.dtype, identity(fn, value.dtype))))
     out = UOp.unique(Ops.STORE, s.dtype, (s.src[0], at, run, *gate))
-    self.body([UOp.unique(Ops.FOR, dtypes.index, (ix.node(axis.size), stored(run, UOp.alu(fn, run, value)), out), axis.id)])
+    self.body([UOp.unique(Ops.FOR, dtypes.index, (ix.node(axis.size), _stored(run, UOp.alu(fn, run, value)), out), axis.id)])
 
   def sort(self, s: UOp, axis: Axis) -> None:
     """Each element goes to its rank: how many stand before it."""
@@ -194,16 +194,16 @@ class _Statements:
     nodes = toposort((root,))
     ids = ids_of(root).union(*(n.arg[1] for n in nodes if n.op is Ops.REDUCE))
     axes = seen_by(tuple([
-      a if self.keeps_blocks or a.kind in COPIED else replace(a, kind=AxisKind.LOOP) for i, a in self.axes.items() if i in ids
+      a if self.keeps_blocks or a.kind in COPIED_KINDS else replace(a, kind=AxisKind.LOOP) for i, a in self.axes.items() if i in ids
     ]), self.scalars)
-    variables = [Variable(-1 - i, v.arg[1], v.dtype, True, node=v) for i, v in enumerate(filter(is_variable, nodes))]
+    variables = [LocalVariable(-1 - i, v.arg[1], v.dtype, True, node=v) for i, v in enumerate(filter(is_variable, nodes))]
     return Part(Kernel((*self.kernel.params, *variables), axes, (root,), free=self.kernel.free))
 
 
 def whole_tiles(s: UOp) -> dict[UOp, UOp]:
   """Conditions of gates, some of which depend on the statement's own axes, each with what makes it true for all their values."""
   out: dict[UOp, UOp] = {}
-  gates = [c for u in toposort((s,)) if u.op in (Ops.LOAD, Ops.STORE) for c in ix.conjuncts(gate_of(u))]
+  gates = [c for u in toposort((s,)) if u.op in (Ops.LOAD, Ops.STORE) for c in ix.conjuncts(gate_or_true(u))]
   if not any(c.ranges for c in gates): return out
   for c in gates:
     if c.op is not Ops.ALU or c.arg is not BinaryOps.CMPLT or c.src[0].dtype is not dtypes.index: continue
@@ -220,7 +220,7 @@ def whole_tiles(s: UOp) -> dict[UOp, UOp]:
 def has_reduce(u: UOp) -> bool: return any(n.op is Ops.REDUCE for n in toposort((u,)))
 
 
-def reads_elsewhere(s: UOp, roots: Iterable[UOp]) -> list[UOp]:
+def _reads_elsewhere(s: UOp, roots: Iterable[UOp]) -> list[UOp]:
   """The LOADs beneath ``roots`` of what a statement writes, at other indices than it does."""
   return [u for u in toposort(roots) if u.op is Ops.LOAD and u.src[0] is s.src[0] and u.src[1] is not s.src[1]]
 
@@ -228,7 +228,7 @@ def reads_elsewhere(s: UOp, roots: Iterable[UOp]) -> list[UOp]:
 def before(s: UOp) -> tuple[list[UOp], bool]:
   """What must be read before an effect, as it writes there: LOADs in its place and its gate; and whether its value must be
   computed before. Both are kept in variables, whose sizes are numbers."""
-  early = [] if isinstance(s.arg, tuple) else reads_elsewhere(s, s.src[1:])
+  early = [] if isinstance(s.arg, tuple) else _reads_elsewhere(s, s.src[1:])
   places, value = set(toposort((s.src[1], *s.src[3:]))), set(toposort((s.src[2],)))
   reduced = s.op is Ops.ATOMIC and has_reduce(s.src[2])
   return [u for u in early if u in places], reduced or any(u in value for u in early)
@@ -244,7 +244,7 @@ def kept_sizes(kernel: Kernel) -> list[Dim]:
   return [tiles[r] for r in kept]
 
 
-def stored(place: UOp, value: UOp) -> UOp:
+def _stored(place: UOp, value: UOp) -> UOp:
   """A STORE to where a LOAD reads."""
   return UOp.unique(Ops.STORE, value.dtype, (*place.src[:2], value))
 

@@ -20,7 +20,7 @@ from ..ir.errors import OptError
 from ..ir.target import Target
 from ..ir.uop import BinaryOps, Ops, UOp, toposort
 from ..kernel import Axis, AxisKind, Kernel
-from ..kernel.accesses import gate_of
+from ..kernel.accesses import gate_or_true
 from ..opts import Cover, Fuse
 
 
@@ -32,10 +32,10 @@ def lower_tiles(kernel: Kernel) -> Kernel:
   kernel = kernel.with_(axes=tuple(Axis(a.id, a.size, kinds.get(a.id, a.kind)) for a in kernel.axes))
   def joined() -> Kernel | None:
     pairs = [(a, b) for a, b in itertools.permutations(kernel.axes, 2) if b.id in tiles and a.kind is b.kind and a.size != 1]
-    return next((merged for a, b in pairs if (merged := join(kernel, a, b)) is not None), None)
+    return next((merged for a, b in pairs if (merged := _join(kernel, a, b)) is not None), None)
   while (merged := joined()) is not None: kernel = merged
   for a in kernel.axes: kernel = trim(kernel, a)
-  return numbered(kernel.with_(axes=tuple(a for a in kernel.axes if a.size != 1), applied=()))
+  return with_numbered_axes(kernel.with_(axes=tuple(a for a in kernel.axes if a.size != 1), applied=()))
 
 
 def keep_tiles(kernel: Kernel) -> Kernel:
@@ -70,7 +70,7 @@ def cover_tiles(kernel: Kernel, row: int) -> Kernel:
   return kernel.with_(applied=())
 
 
-def numbered(kernel: Kernel, numbers: Sequence[int] | None = None) -> Kernel:
+def with_numbered_axes(kernel: Kernel, numbers: Sequence[int] | None = None) -> Kernel:
   """With axes numbered in order (or by ``numbers``), so that what different tiles lead to is the same kernel."""
   ids = dict(zip([a.id for a in kernel.axes], range(len(kernel.axes)) if numbers is None else numbers))
   def reduced(old: UOp, new: UOp) -> UOp:
@@ -84,7 +84,7 @@ def numbered(kernel: Kernel, numbers: Sequence[int] | None = None) -> Kernel:
   return kernel.with_(axes=tuple(Axis(ids[a.id], a.size, a.kind) for a in kernel.axes), body=rewrite(kernel.body, rules))
 
 
-def join(kernel: Kernel, a: Axis, b: Axis) -> Kernel | None:
+def _join(kernel: Kernel, a: Axis, b: Axis) -> Kernel | None:
   """The kernel with axes a and b as one, a * b.size + b; None where some index sees them apart."""
   try: merged = Fuse(a.id, b.id).apply(kernel)
   except OptError: return None
@@ -96,7 +96,7 @@ def trim(kernel: Kernel, axis: Axis) -> Kernel:
   """An axis whose last part no STORE writes, and no sum counts, is as long as the rest."""
   if axis.id in kernel.bound:
     limits = [summed(r.src[0], axis) if r.arg[0] is BinaryOps.ADD else None for r in kernel.reduces if axis.id in r.arg[1]]
-  else: limits = [upper(gate_of(s), axis) for s in kernel.body if axis.rng in s.ranges]
+  else: limits = [upper(gate_or_true(s), axis) for s in kernel.body if axis.rng in s.ranges]
   ends = {axis.size if n is None else n for n in limits}
   if not ends or len(ends) > 1 and not all(isinstance(n, int) for n in ends): return kernel
   size = lesser(max(ends) if len(ends) > 1 else ends.pop(), axis.size)  # type: ignore[type-var]
@@ -109,7 +109,7 @@ def trim(kernel: Kernel, axis: Axis) -> Kernel:
 def without_true_gates(body: tuple[UOp, ...]) -> tuple[UOp, ...]:
   """LOADs and STOREs whose gate has been proven have none."""
   def ungated(old: UOp, new: UOp) -> UOp:
-    return new.replace(new.src[:2 if new.op is Ops.LOAD else 3]) if gate_of(new) is ix.TRUE else new
+    return new.replace(new.src[:2 if new.op is Ops.LOAD else 3]) if gate_or_true(new) is ix.TRUE else new
   return rewrite(body, {Ops.LOAD: ungated, Ops.STORE: ungated})
 
 
@@ -125,7 +125,7 @@ def summed(u: UOp, axis: Axis) -> Dim | None:
   found: dict[UOp, Dim | None] = {}
   for n in toposort((u,), stop=lambda n: n.op not in (Ops.ALU, Ops.CAST)):
     if n.op is Ops.CAST and n.src[0].dtype.kind == n.dtype.kind: found[n] = found[n.src[0]]
-    elif n.op is Ops.LOAD: found[n] = upper(gate_of(n), axis)
+    elif n.op is Ops.LOAD: found[n] = upper(gate_or_true(n), axis)
     elif n.op is Ops.ALU and n.arg is BinaryOps.MUL:
       # both factors: past the end of one, the other must not be asked for an infinity
       ends = [found[s] for s in n.src if axis.rng in s.ranges]

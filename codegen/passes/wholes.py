@@ -14,10 +14,10 @@ from .. import index as ix
 from ..ir.config import config
 from ..ir.dtype import dtypes
 from ..ir.uop import NO_VALUE, BinaryOps, Ops, TernaryOps, UOp
-from ..kernel.blocks import gate_of, is_dot, prune, terms
+from ..kernel.blocks import gate_or_none, is_dot, prune, terms
 from ..kernel.linear import UOpList
 
-WIDE = 16        # bytes that a thread moves at a time, at most
+_WIDE = 16        # bytes that a thread moves at a time, at most
 MOST_NODES = 400  # of a program that is written twice
 _GONE = UOp.const(dtypes.bool, True)
 _SHARED = frozenset((Ops.DEFINE_GLOBAL, Ops.DEFINE_VAR, Ops.SPECIAL, Ops.RANGE, Ops.CONST))
@@ -25,8 +25,8 @@ _OWN = NO_VALUE | {Ops.LOOP, Ops.PHI, Ops.DEFINE_ACC, Ops.DEFINE_LOCAL}   # each
 _LEFT = frozenset((Ops.WHILE, Ops.IF, Ops.ATOMIC, Ops.BARRIER))            # programs with these stay as they are
 _UNIFORM = frozenset((Ops.SPECIAL, Ops.DEFINE_VAR, Ops.CONST, Ops.ALU, Ops.CAST))
 
-Sum = tuple[tuple[UOp, int], ...]   # of values that a program has one of, each with a factor
-Condition = tuple[Sum, int]         # that such a sum is less than a number
+Sum = tuple[tuple[UOp, int], ...]    # of values that a program has one of, each with a factor
+_Condition = tuple[Sum, int]         # that such a sum is less than a number
 
 
 def branch_whole(uops: UOpList) -> UOpList:
@@ -38,7 +38,7 @@ def branch_whole(uops: UOpList) -> UOpList:
   if config.noopt or len(uops) > MOST_NODES or any(u.op in _LEFT or is_dot(u) for u in uops): return uops
   if _read_after_write(uops): return uops
   uniform = _uniform(uops)
-  masks = [gate for u in uops if u.op in (Ops.LOAD, Ops.STORE) and (gate := gate_of(u)) is not None]
+  masks = [gate for u in uops if u.op in (Ops.LOAD, Ops.STORE) and (gate := gate_or_none(u)) is not None]
   gates = dict.fromkeys(c for gate in masks for c in ix.conjuncts(gate))
   always = {c: found for c in gates if (found := _for_all(c, uniform)) is not None}
   if not always or not any(_widened(u, always) for u in uops): return uops
@@ -73,7 +73,7 @@ def _difference(c: UOp) -> tuple[dict[UOp, int], int] | None:
   return {x: k for x, k in found.items() if k}, constant - other
 
 
-def _for_all(c: UOp, uniform: Mapping[UOp, None]) -> Condition | None:
+def _for_all(c: UOp, uniform: Mapping[UOp, None]) -> _Condition | None:
   """When a condition holds for all of a program's elements and rounds; None where that does not depend on the program, or nobody
   knows."""
   if (found := _difference(c)) is None: return None
@@ -88,10 +88,10 @@ def _for_all(c: UOp, uniform: Mapping[UOp, None]) -> Condition | None:
   return (tuple(mine), -most) if mine else None
 
 
-def _widened(u: UOp, always: Mapping[UOp, Condition]) -> bool:
+def _widened(u: UOp, always: Mapping[UOp, _Condition]) -> bool:
   """Whether an access would move vectors but for masks that whole programs do without."""
-  if u.op not in (Ops.LOAD, Ops.STORE) or u.src[0].op is not Ops.DEFINE_GLOBAL or (gate := gate_of(u)) is None: return False
-  most = WIDE // u.src[0].dtype.itemsize
+  if u.op not in (Ops.LOAD, Ops.STORE) or u.src[0].op is not Ops.DEFINE_GLOBAL or (gate := gate_or_none(u)) is None: return False
+  most = _WIDE // u.src[0].dtype.itemsize
   found, constant = terms(u.src[1])
   along = next((x for x, k in found.items() if x.op is Ops.RANGE and k == 1), None)
   if along is None: return False

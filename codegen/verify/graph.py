@@ -21,7 +21,7 @@ from .rules import (
   no_sources,
   one_dtype,
   one_source,
-  sources,
+  source_count,
   verify,
 )
 
@@ -195,14 +195,14 @@ GRAPH: dict[Ops, Rule] = {
     one_dtype(0, -1),
   ),
   Ops.CAT: all_of(_joins, one_dtype()),
-  Ops.ASSIGN: all_of(sources(2, "a target and a value", ANY), _assigns, one_dtype(0, 1)),
-  Ops.UPDATE: all_of(sources(2, "a base, a value and perhaps an index", 3), _updates, one_dtype(0, 1)),
-  Ops.AFTER: all_of(sources(2, "memory and an effect"), _after, one_dtype(0)),
+  Ops.ASSIGN: all_of(source_count(2, "a target and a value", ANY), _assigns, one_dtype(0, 1)),
+  Ops.UPDATE: all_of(source_count(2, "a base, a value and perhaps an index", 3), _updates, one_dtype(0, 1)),
+  Ops.AFTER: all_of(source_count(2, "memory and an effect"), _after, one_dtype(0)),
   Ops.CALL: all_of(argument(lambda a: isinstance(a, tuple) and len(a) == 2, "(launcher, position)"), _calls, one_dtype(0)),
   Ops.LAUNCH: all_of(
     argument(lambda a: isinstance(a, tuple) and len(a) == 5, "(launcher, position, positions, call, number)"), one_dtype(0)
   ),
-  Ops.SLOPED: all_of(sources(2, "a value and what it is made from", ANY), one_dtype(), _same_shapes),
+  Ops.SLOPED: all_of(source_count(2, "a value and what it is made from", ANY), one_dtype(), _same_shapes),
   Ops.CUSTOM: lambda u: None,
 }
 

@@ -14,7 +14,7 @@ from .rules import (
   BUFFERS,
   VALUES,
   Rule,
-  accesses,
+  access_rules,
   all_of,
   argument,
   by_op,
@@ -26,13 +26,13 @@ from .rules import (
   local_rule,
   names,
   no_sources,
+  node_error,
   one_dtype,
   one_source,
   python_type,
   range_rule,
-  refused,
   size_rule,
-  sources,
+  source_count,
   spreads,
   variable_rule,
   vectorize_rule,
@@ -122,7 +122,7 @@ LINEAR: dict[Ops, Rule] = {
   **VALUES,
   **REDUCTIONS,
   Ops.REDUCE: _product,
-  **accesses(lambda index: int_dtype("the index", index)),
+  **access_rules(lambda index: int_dtype("the index", index)),
   Ops.DEFINE_GLOBAL: all_of(global_rule, no_sources),
   Ops.DEFINE_LOCAL: local_rule,
   Ops.DEFINE_ACC: _acc,
@@ -137,7 +137,7 @@ LINEAR: dict[Ops, Rule] = {
     lambda u: int_dtype("SPECIAL", u),
   ),
   Ops.LOOP: all_of(
-    sources(2, "a start and an end", ANY),
+    source_count(2, "a start and an end", ANY),
     lambda u: int_dtype("a LOOP", u),
     _loop,
     argument(lambda a: a in (None, "flatten"), "None or 'flatten'"),
@@ -149,7 +149,7 @@ LINEAR: dict[Ops, Rule] = {
   Ops.WHILE: no_sources,
   Ops.BREAK: all_of(one_source, _condition),
   Ops.ENDWHILE: _ends(Ops.WHILE),
-  Ops.PHI: all_of(sources(3, "an accumulator, a value and its loops", ANY), _phi),
+  Ops.PHI: all_of(source_count(3, "an accumulator, a value and its loops", ANY), _phi),
   Ops.BARRIER: lambda u: None,
   Ops.VECTORIZE: vectorize_rule,
   Ops.GEP: gep_rule,
@@ -267,7 +267,8 @@ def verify_linear(uops: Sequence[UOp], name: str = "", widths: bool = True) -> N
   and the line."""
   scope = _Scope(widths)
   verify(uops, f"kernel {name!r}", scope.stands, by_op(LINEAR, "a linear program"), scope.enter)
-  if scope.open: raise refused(f"kernel {name!r}", f"the {scope.open[-1].op.name} never ends", uops, scope.line[scope.open[-1]])
+  if scope.open:
+    raise node_error(f"kernel {name!r}", f"the {scope.open[-1].op.name} never ends", uops, scope.line[scope.open[-1]])
 
 
 # ---- the index form
@@ -312,14 +313,14 @@ INDEX: dict[Ops, Rule] = {
   Ops.SORTED: _sorted,
   **VALUES,
   **REDUCTIONS,
-  **accesses(_index, scatters=True),
+  **access_rules(_index, scatters=True),
   Ops.DEFINE_GLOBAL: global_rule,
   Ops.DEFINE_LOCAL: variable_rule,
   Ops.INDEX: lambda u: None,
   Ops.SIZE: size_rule,
   Ops.CACHE_READ: _cache_read,
   Ops.FOR: all_of(
-    sources(1, "an end and statements", ANY), argument(lambda a: isinstance(a, int), "an axis id"), _for, _region
+    source_count(1, "an end and statements", ANY), argument(lambda a: isinstance(a, int), "an axis id"), _for, _region
   ),
   Ops.WHILE: all_of(_condition, _region),
   Ops.IF: all_of(_condition, _if, _region),
@@ -393,4 +394,4 @@ def verify_index(kernel: Kernel, name: str = "", part: bool = False) -> None:
   verify(kernel.nodes, about, by_op(table, "the index form"), _fits(kernel), _unordered(kernel), _misplaced(kernel))
   for r in kernel.body:
     if r.op not in _STATEMENTS and not part:
-      raise refused(about, f"the body of a kernel is statements, got {r.op}", kernel.nodes, kernel.nodes.index(r))
+      raise node_error(about, f"the body of a kernel is statements, got {r.op}", kernel.nodes, kernel.nodes.index(r))

@@ -14,6 +14,8 @@ from ..ir.functions import COMBINERS, FUNCTIONS, refusal
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 from ..kernel.linear import UOpList
 
+ANY = 1 << 30   # sources: no limit
+
 Rule = Callable[[UOp], str | None]
 BUFFERS = (Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL)
 ATOMICS = ("add", "max", "min")
@@ -24,10 +26,10 @@ def verify(nodes: Sequence[UOp], name: str, *rules: Rule) -> None:
   """Check every node by all rules, in order. Raises VerifyError with the first sentence, and the node's line of the listing."""
   for i, u in enumerate(nodes):
     for rule in rules:
-      if wrong := rule(u): raise refused(name, wrong, nodes, i)
+      if wrong := rule(u): raise node_error(name, wrong, nodes, i)
 
 
-def refused(name: str, wrong: str, nodes: Sequence[UOp], i: int) -> VerifyError:
+def node_error(name: str, wrong: str, nodes: Sequence[UOp], i: int) -> VerifyError:
   """The error about node ``i`` of a listing. A source that is not in the listing has a number past its end."""
   return VerifyError(f"{name}: {wrong}\n{UOpList([*nodes, *(s for s in nodes[i].src if s not in nodes)]).lines()[i]}")
 
@@ -44,7 +46,7 @@ def all_of(*rules: Rule) -> Rule:
   return lambda u: next((wrong for rule in rules if (wrong := rule(u))), None)
 
 
-def sources(least: int, what: str, most: int | None = None) -> Rule:
+def source_count(least: int, what: str, most: int | None = None) -> Rule:
   """From ``least`` to ``most`` sources (default: exactly ``least``); ``what`` names them: "a base and an index"."""
   def rule(u: UOp) -> str | None:
     n = len(u.src)
@@ -67,9 +69,8 @@ def one_dtype(*at: int) -> Rule:
 
 # ---- parts of rules
 
-ANY = 1 << 30   # sources: no limit
-no_sources = sources(0, "no sources")
-one_source = sources(1, "one source")
+no_sources = source_count(0, "no sources")
+one_source = source_count(1, "one source")
 
 
 def fields(value: Any, *kinds: type) -> bool:
@@ -184,7 +185,7 @@ range_rule = all_of(
 )
 
 
-def accesses(index: Rule, scatters: bool = False) -> dict[Ops, Rule]:
+def access_rules(index: Rule, scatters: bool = False) -> dict[Ops, Rule]:
   """The entries of a table for LOAD, STORE and ATOMIC: a buffer, an index that keeps to its rule, the value's dtype, the gate.
 
   ``scatters``: a STORE may go through axes in order, adding later values to earlier ones or replacing them.
@@ -192,7 +193,7 @@ def accesses(index: Rule, scatters: bool = False) -> dict[Ops, Rule]:
   def rule(u: UOp) -> str | None:
     store = u.op is not Ops.LOAD
     most = 4 if store else 5   # the last: that all elements of a vector lie in memory, also those that are not read
-    if wrong := sources(2 + store, f"{2 + store} to {most} sources", most)(u): return wrong
+    if wrong := source_count(2 + store, f"{2 + store} to {most} sources", most)(u): return wrong
     buf = u.src[0]
     if buf.op not in BUFFERS: return f"{u.op.name} needs a DEFINE_GLOBAL or DEFINE_LOCAL first, got {buf.op}"
     if wrong := index(u.src[1]): return wrong

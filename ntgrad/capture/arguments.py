@@ -10,7 +10,7 @@ import numpy as np
 
 from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.errors import CaptureError
-from ntgrad.codegen.ir.nested import fold
+from ntgrad.codegen.ir.nested import fold_tree
 from ntgrad.core import Base
 
 _LONGEST, _MOST = 1 << 16, 1 << 22   # characters of what a value is called, and values, in what is taken apart
@@ -73,7 +73,7 @@ def put(value: Any, tensor: Callable[[], Any]) -> Any:
   """``value`` with each Tensor replaced by what ``tensor`` gives, in the order of ``take``. Containers with a Tensor inside are
   new ones."""
   if isinstance(value, Base): return tensor()
-  return fold(value, parts_of, lambda v, parts: with_parts(v, parts) if parts else tensor() if isinstance(v, Base) else v)
+  return fold_tree(value, parts_of, lambda v, parts: with_parts(v, parts) if parts else tensor() if isinstance(v, Base) else v)
 
 
 def with_parts(value: Any, parts: list[Any]) -> Any:

@@ -14,16 +14,16 @@ from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.ir.uop import Ops, live_nodes
 from ntgrad.engine import overrides, planner as plans, realize as engine, report
 from ntgrad.engine.buffer import Buffer
-from ntgrad.engine.capture import Output, Recorder, Shared, Watch, base_of, being_recorded, nothing_known, told_apart
 from ntgrad.engine.device import Device
+from ntgrad.engine.recording import Output, Recorder, Shared, Watch, base_of, being_recorded, nothing_known, told_apart
 from ntgrad.engine.replay import Replay
-from ntgrad.engine.sized_capture import Outline, Sized
-from ntgrad.engine.tracing import Trace, Values, tracing
+from ntgrad.engine.sized_recording import Outline, SizedRecording
+from ntgrad.engine.traced_sizes import Trace, VariableValues, tracing
 from ntgrad.graph import origins
 from ntgrad.graph.alias import Alias, live_aliases, through, waiting
 from ntgrad.graph.modes import mode
 from ntgrad.graph.nodes import const
-from ntgrad.graph.variable import Bound
+from ntgrad.graph.variable import BoundInt
 from ntgrad.reads import Reads, reads_of
 from ntgrad.tensor import random
 
@@ -41,7 +41,7 @@ class Sizes(NamedTuple):
   """Sizes that change: the variable for each, its value now, and where it comes from: dimensions of Tensors (which Tensor, which
   dimension) first, then other arguments (which)."""
   sizes: tuple[ix.Size, ...]
-  values: Values
+  values: VariableValues
   dims: tuple[tuple[int, int], ...]
   others: tuple[int, ...]
 
@@ -49,10 +49,10 @@ class Sizes(NamedTuple):
 class First(NamedTuple):
   """The first of two recordings, and the values that it was made at."""
   outline: Outline
-  values: Values
-  sized: Sized
+  values: VariableValues
+  sized: SizedRecording
 
-  def holds(self, values: Values) -> bool:
+  def holds(self, values: VariableValues) -> bool:
     """Whether comparisons come out at other values as they did."""
     return values == self.values or self.sized.holds(values)
 
@@ -77,7 +77,7 @@ def signature(pieces: Pieces) -> tuple[Any, ...]:
   tensors = tuple([((u := t.lazydata).shape, u.dtype, u.device or Device.DEFAULT, t._names) for t in pieces.tensors])
   others = tuple([constant(o) for o in pieces.others])
   settings: tuple[Any, ...] = mode.training, mode.grad, Device.assigned, config.dev, dtypes.default_float, dtypes.default_int
-  if overrides.given or config.override: settings += (overrides.state(),)
+  if overrides.given_overrides or config.override: settings += (overrides.state(),)
   return tuple(pieces.marks), tensors, others, settings
 
 
@@ -95,10 +95,10 @@ class Capture:
     self.used = self                            # what did the last call
     self._first: First | None = None            # the first recording of two
     self._tries = TRIES
-    self._each: Recent[Values, Capture] = Recent(RECORDINGS)   # for values that need recordings of their own
+    self._each: Recent[VariableValues, Capture] = Recent(RECORDINGS)   # for values that need recordings of their own
     self.calls = self._late = 0
     self._host: list[tuple[Any, ...]] = []
-    self._host_values: Values = ()              # of the sizes then
+    self._host_values: VariableValues = ()              # of the sizes then
     self._writes: list[ref[Alias]] = []         # what the first call wrote and left
     self._written: list[bool] = []              # which arguments were among it
     self._shared: list[int] = []                # which arguments shared memory then
@@ -110,7 +110,7 @@ class Capture:
     self._changed = 0                           # how many were made since one served a second time
     self._result: Any = None
 
-  def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces, values: Values = ()) -> Any:
+  def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces, values: VariableValues = ()) -> Any:
     """The function's result for arguments of the signature, ``values`` being those of its sizes."""
     if self.sizes and (one := self._other(values)) is not None:
       try: return one.call(args, kwargs, pieces, values)
@@ -129,7 +129,7 @@ class Capture:
       return self._plainly(args, kwargs, pieces, values)
     return self._capture(args, kwargs, pieces, values)
 
-  def _replayed(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces, values: Values) -> Any:
+  def _replayed(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces, values: VariableValues) -> Any:
     assert self.replay is not None
     inputs = self._inputs(pieces)
     # memory may be shared otherwise than when it was captured
@@ -151,7 +151,7 @@ class Capture:
     if found is None: found = next((c for c in (now, *others) if c.replay is None), None)   # it is on its way
     if found is None:
       why = now.reads.why
-      report.note(f"{self.name} is captured anew: {why}")
+      report.note_line(f"{self.name} is captured anew: {why}")
       self._changed += 1
       if self._changed == CHANGES + 1:
         text = f"jit {self.name}: what it reads has been other at each of the last {CHANGES} calls: {why}"
@@ -166,7 +166,7 @@ class Capture:
     self._now = found
     return found
 
-  def _other(self, values: Values) -> Capture | None:
+  def _other(self, values: VariableValues) -> Capture | None:
     """The capture for values that are not this one's: those at which a comparison comes out otherwise, and all where the
     recordings did not agree."""
     if self._tries:
@@ -180,7 +180,7 @@ class Capture:
     if found is None: found = self._each[values] = Capture(self.fn, self.name, self.key, strict=self.strict)
     return found
 
-  def _second(self, values: Values) -> bool:
+  def _second(self, values: VariableValues) -> bool:
     """Whether what was recorded at one value is to be recorded at another."""
     return self._first is not None and self._first.values != values
 
@@ -191,7 +191,7 @@ class Capture:
     return out
 
   def _sized(self, trace: Trace, recorder: Recorder, inputs: Sequence[int], outputs: Sequence[Output], rng: Sequence[Buffer],
-             pieces: Pieces) -> Sized | None:
+             pieces: Pieces) -> SizedRecording | None:
     """The numbers of a recording for all values, if it is the second and agrees with the first; else None."""
     labels: dict[int, Any] = {k: ("argument", i) for i, k in enumerate(inputs)}
     there = {k: s for k, r in recorder.storages.items() if (s := r()) is not None}
@@ -205,7 +205,7 @@ class Capture:
     kinds = [(g.kind, g.view, g.shape, g.group) for g in self._given]
     more = [tuple(kinds), tuple([constant(v) for v in take(self._result, "", Pieces()).others])]
     mine = recorder.outline(outputs, rng, label, more)
-    sized = Sized(trace, mine, recorder.launches, recorder.sizes, outputs)
+    sized = SizedRecording(trace, mine, recorder.launches, recorder.sizes, outputs)
     names = ", ".join([f"{s.name} = {n}" for s, n in zip(trace.sizes, trace.values)])
     why = trace.lost
     if not why:
@@ -222,17 +222,17 @@ class Capture:
       assert self._first is not None
       same = [(size, n) for size, n, first in zip(trace.sizes, trace.values, self._first.values) if n == first]
       for size, n in same: trace.holds(ix.eq(size.node, n))   # a number that forgot it would not have shown
-      if same: sized = Sized(trace, mine, recorder.launches, recorder.sizes, outputs)
+      if same: sized = SizedRecording(trace, mine, recorder.launches, recorder.sizes, outputs)
       self._first = None
-      report.note(f"captured {self.name} for all values of {', '.join([s.name for s in trace.sizes])}")
+      report.note_line(f"captured {self.name} for all values of {', '.join([s.name for s in trace.sizes])}")
       return sized
     self._tries -= 1
     self._first = First(mine, trace.values, sized)
     if trace.lost: self._tries = 0
-    if not self._tries: report.note(f"{self.name} is captured for each shape ({names}): {why}")
+    if not self._tries: report.note_line(f"{self.name} is captured for each shape ({names}): {why}")
     return None
 
-  def _plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces, values: Values) -> Any:
+  def _plainly(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces, values: VariableValues) -> Any:
     """Run the function itself, and see what it writes."""
     self.replay = self._result = self._first = None
     watch = Watch()
@@ -313,7 +313,7 @@ class Capture:
       else:
         self._given.append(Given("read"))
         given = next(reads)
-        shape = tuple([int(n) if (size := open_.get((number, d))) is None else Bound.of(n, size.node)
+        shape = tuple([int(n) if (size := open_.get((number, d))) is None else BoundInt.of(n, size.node)
                        for d, n in enumerate(t.shape)])
         b = Buffer(given.device, shape, given.dtype)   # what is computed from a copy is new
         b.take(given)
@@ -324,7 +324,7 @@ class Capture:
       out.append(x)
     return out, read, written
 
-  def _capture(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces, values: Values = ()) -> Any:
+  def _capture(self, args: tuple[Any, ...], kwargs: dict[str, Any], pieces: Pieces, values: VariableValues = ()) -> Any:
     """Run the function and record what it launches. Raises CaptureError for what a replay could not repeat."""
     name = self.name
     engine.compute(waiting())   # written before the call: not the function's to repeat
@@ -364,7 +364,7 @@ class Capture:
     except Exception as e:
       if trace is not None and not isinstance(e, CaptureError):
         self._tries = 0   # it may be sizes that are no plain ints: later calls are captured for each shape
-        report.note(f"{name} is captured for each shape: recording it for all sizes failed ({e})")
+        report.note_line(f"{name} is captured for each shape: recording it for all sizes failed ({e})")
       raise
     finally:
       if recorder in being_recorded: being_recorded.remove(recorder)
@@ -384,7 +384,7 @@ class Capture:
     other_data = len(recorder.data) == len(self._host) and recorder.data != self._host
     if other_data and self.sizes and values != self._host_values:   # it may be the same at each call of these sizes
       self._tries, self._first = 0, None
-      report.note(f"{name} is captured for each shape: it makes a tensor from host data that is not the same at each size")
+      report.note_line(f"{name} is captured for each shape: it makes a tensor from host data that is not the same at each size")
       write_back(written, name)
       return put(result, _giver([o.first() for o in outputs]))
     if other_data:

@@ -26,10 +26,10 @@ from ntgrad.codegen.ir.errors import ArgumentError, shown
 from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.ir.uop import Ops
 from ntgrad.engine.replay import Replay
-from ntgrad.engine.tracing import Values
+from ntgrad.engine.traced_sizes import VariableValues
 from ntgrad.graph.checks import checked
-from ntgrad.graph.lock import alone, enter, holds, lock
-from ntgrad.graph.variable import Bound
+from ntgrad.graph.lock import enter, holds_lock, lock, synchronized
+from ntgrad.graph.variable import BoundInt
 from ntgrad.reads import wrappers
 from ntgrad.tensor import Tensor
 
@@ -94,7 +94,7 @@ class TinyJit(Generic[P, R]):
     self._last: Capture | None = None                    # of the last call
     self._of: dict[int, tuple[ref[Any], TinyJit[..., Any]]] = {}   # methods: one jit an object
     self._last_key: Any = None
-    self._values: Values = ()                            # of its sizes
+    self._values: VariableValues = ()                            # of its sizes
     self._routes: Recent[Any, tuple[Any, Sizes]] = Recent(ROUTES)   # signatures → those without sizes, and the sizes
     self._earlier: Recent[Any, _Earlier] = Recent(RECORDINGS)    # by the signature without sizes
 
@@ -135,7 +135,7 @@ class TinyJit(Generic[P, R]):
   @property
   def _replay(self) -> Replay | None: return self._last.used.replay if self._last is not None else None
 
-  @alone
+  @synchronized
   def reset(self) -> None:
     """Forget all captures: the next call runs plainly, the one after it captures."""
     self._captures.clear()
@@ -144,7 +144,7 @@ class TinyJit(Generic[P, R]):
     self._last, self._of = None, {}
 
   # ---- calling
-  @holds
+  @holds_lock
   def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
     if not config.jit: return self.fn(*args, **kwargs)
     enter()
@@ -162,7 +162,7 @@ class TinyJit(Generic[P, R]):
       self._last, self._last_key = found, key
     return found.call(args, kwargs, pieces, self._values)
 
-  def _find(self, key: tuple[Any, ...], pieces: Pieces) -> tuple[Capture, Values]:
+  def _find(self, key: tuple[Any, ...], pieces: Pieces) -> tuple[Capture, VariableValues]:
     """The capture for calls of a signature, and the values of its sizes in them."""
     found = self._captures[key]
     if found is not None and found.replay is not None: return found, ()
@@ -209,7 +209,7 @@ def sizes_in(pieces: Pieces, dims: Collection[tuple[int, int]]) -> Sizes:
   places: dict[ix.Size, int] = {}
   twice: set[ix.Size] = set()
   for i, o in enumerate(pieces.others):
-    if type(o) is not Bound or o.node.op is not Ops.SIZE or o < 2: continue
+    if type(o) is not BoundInt or o.node.op is not Ops.SIZE or o < 2: continue
     if found.setdefault(o.node.arg, int(o)) != o: twice.add(o.node.arg)
     places.setdefault(o.node.arg, i)
   for size in twice: del found[size], places[size]
@@ -227,7 +227,7 @@ def _without(key: tuple[Any, ...], sizes: Sizes) -> tuple[Any, ...]:
   shapes = [list(shape) for shape, *_ in tensors]
   for i, d in sizes.dims: shapes[i][d] = None
   names = {sizes.sizes[len(sizes.dims) + k]: i for k, i in enumerate(sizes.others)}
-  left = [(Bound, o[1].node) if o[0] is Bound and o[1].node.arg in names else o for o in others]
+  left = [(BoundInt, o[1].node) if o[0] is BoundInt and o[1].node.arg in names else o for o in others]
   return marks, tuple([(tuple(shape), *more) for shape, (_, *more) in zip(shapes, tensors)]), tuple(left), *rest
 
 

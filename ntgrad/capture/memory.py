@@ -11,8 +11,8 @@ from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.core import Base
 from ntgrad.engine import realize as engine
 from ntgrad.engine.buffer import Buffer
-from ntgrad.engine.capture import base_of
-from ntgrad.graph.alias import Alias, View, live_aliases, repeats
+from ntgrad.engine.recording import base_of
+from ntgrad.graph.alias import Alias, AliasView, live_aliases, repeats
 
 from .arguments import Pieces
 
@@ -26,7 +26,7 @@ class Given:
   every call.
   """
   kind: str
-  view: View = ()
+  view: AliasView = ()
   shape: tuple[int, ...] = ()      # of the memory
   group: int = 0
   alias: ref[Alias] | None = None
@@ -86,7 +86,7 @@ def keeper(storage: Any) -> str:
     if base.op is Ops.BUFFER:
       if base.arg.storage is not storage: continue
       what = "as"
-    elif any([u.op is Ops.BUFFER and u.arg.storage is storage for u in engine.walk((a.node,))]): what = "by"
+    elif any([u.op is Ops.BUFFER and u.arg.storage is storage for u in engine.walk_nodes((a.node,))]): what = "by"
     else: continue
     where = _held_by(tensors)
     shape = tensors[0].shape

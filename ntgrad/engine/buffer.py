@@ -17,11 +17,11 @@ from ntgrad.graph.origins import blame_caller
 
 from .device import LATE, get_device, waited
 
-LARGE = 1 << 20   # bytes of an allocation of which it is known where it was made
+LARGE_BYTES = 1 << 20   # bytes of an allocation of which it is known where it was made
 _serials = count()
 # told (``wrote``, ``read``) of everything that passes between host and buffers: ntgrad.jit while it records
-watchers: list[Any] = []
-LARGEST = 10      # allocations that are named where memory has run out
+transfer_watchers: list[Any] = []
+_LARGEST = 10                              # allocations that are named where memory has run out
 overwritten: WeakSet[Buffer] = WeakSet()   # versions that something still refers to though they are gone
 
 
@@ -92,9 +92,9 @@ def largest(device: str) -> str:
            and s.device == device]
   found.sort(key=lambda s: -s.nbytes)
   lines = [f"  {s.nbytes:14,}  {held.get(s, 'what is computed at the moment, or kept for gradients or a jit')}" +
-           (f", made by {s.place}" if s.place else "") for s in found[:LARGEST]]
-  rest = sum(s.nbytes for s in found[LARGEST:])
-  if rest: lines.append(f"  {rest:14,}  in {len(found) - LARGEST} more")
+           (f", made by {s.place}" if s.place else "") for s in found[:_LARGEST]]
+  rest = sum(s.nbytes for s in found[_LARGEST:])
+  if rest: lines.append(f"  {rest:14,}  in {len(found) - _LARGEST} more")
   return "\n".join(lines)
 
 
@@ -208,14 +208,14 @@ class Buffer:
   def from_numpy(device: str, array: np.ndarray) -> Buffer:
     """A buffer with the values of ``array`` (any layout), of its shape and dtype."""
     b = Buffer(device, tuple(array.shape), dtypes.of(array.dtype))
-    if b.storage.nbytes >= LARGE: b.storage.place = f"the host's data at {caller()}"
+    if b.storage.nbytes >= LARGE_BYTES: b.storage.place = f"the host's data at {caller()}"
     b.write(array)
-    if array.dtype.kind in "iu" and 0 < array.size <= LARGE: b.between = b.version, int(array.min()), int(array.max())
+    if array.dtype.kind in "iu" and 0 < array.size <= LARGE_BYTES: b.between = b.version, int(array.min()), int(array.max())
     return b
 
   def write(self, array: np.ndarray) -> None:
     """Replace the contents; the array's bytes must be as many as the buffer's."""
-    for w in watchers: w.wrote(self, array)
+    for w in transfer_watchers: w.wrote(self, array)
     self.put(array)
 
   def put(self, array: np.ndarray) -> None:
@@ -236,7 +236,7 @@ class Buffer:
 
   def numpy(self) -> np.ndarray:
     """The contents as a fresh array of the buffer's shape, after everything launched."""
-    for w in watchers: w.read(self)
+    for w in transfer_watchers: w.read(self)
     return self.get()
 
   def get(self) -> np.ndarray:

@@ -19,7 +19,7 @@ from ntgrad.codegen.choose import candidates
 from ntgrad.codegen.choose.bound import work_of
 from ntgrad.codegen.explain.printing import kernel_name as kernel_name
 from ntgrad.codegen.index import Dim, count, product, records
-from ntgrad.codegen.index.records import CONDITION, RecordError, Several
+from ntgrad.codegen.index.records import CONDITION, RecordError, TupleForm
 from ntgrad.codegen.index.sizes import arguments, evaluator, sizes_of
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.dtype import dtypes
@@ -32,16 +32,16 @@ from ntgrad.codegen.passes.parts import Parts
 
 from . import overrides, report
 from .counters import phase
-from .exported import Exported
+from .override_files import Exported
 from .report import labelled, new_label
-from .variants import SizedProgram
+from .size_variants import SizedProgram
 
-TABLE = "kernel"   # of the disk cache
-FORM = Several(SPEC, records.Sequence(CONDITION))
+KERNEL_TABLE = "kernel"   # of the disk cache
+PROGRAM_FORM = TupleForm(SPEC, records.Sequence(CONDITION))
 # new kernels of a plan from which on workers make source of some, where so many processes compile: a single worker only compiles
-MANY, PROCESSES = 48, 4
+MANY_KERNELS, PROCESSES = 48, 4
 
-_making = pool.Queue(MANY)
+_making = pool.Queue(MANY_KERNELS)
 _programs: Recent[tuple[Any, ...], Program] = Recent(4096)
 _by_spec: WeakValueDictionary[tuple[Any, ...], Program] = WeakValueDictionary()   # whoever launches them keeps them
 
@@ -54,7 +54,7 @@ class Elsewhere:
   identity: str = ""   # the device's; "": nothing of it is kept on disk
 
 
-class Made(NamedTuple):
+class _Made(NamedTuple):
   """A kernel as source."""
   spec: ProgramSpec
   needs: tuple[UOp, ...]   # the conditions on run-time sizes under which it may be launched
@@ -64,38 +64,38 @@ class Made(NamedTuple):
 
 def program_spec(
   kernel: Kernel, device: Device | Elsewhere, name: str = "", notes: Sequence[str] = (), label: str = ""
-) -> Made:
+) -> _Made:
   """The kernel rendered for a device, from the disk where it lies there, with its parts after their Opts: the model's, or with
   ``BEAM`` those found by measuring. ``notes`` are lines of comment in its source; messages call it ``label``, by default its
   name."""
   name = name or kernel_name(kernel)
   with phase("choosing"):
-    key = key_of(kernel, device, name, notes)
-    if key is not None and (found := load(key, name, label)) is not None: return found
+    key = program_key(kernel, device, name, notes)
+    if key is not None and (found := _load(key, name, label)) is not None: return found
   return fresh(kernel, device, name, notes, label, key)
 
 
-def fresh(kernel: Kernel, device: Device | Elsewhere, name: str, notes: Sequence[str], label: str, key: str | None) -> Made:
+def fresh(kernel: Kernel, device: Device | Elsewhere, name: str, notes: Sequence[str], label: str, key: str | None) -> _Made:
   """``program_spec`` without a look at the disk, where it lies from now on under a ``key``."""
   with phase("choosing"): parts, chosen = chosen_for(kernel, device, name, label)
   with phase("rendering"): spec, needs = rendered(parts.kernel, chosen, device, name, notes, label)
   chosen = replace(chosen, kernel=chosen.kernel.with_(needs=needs))
-  if key is not None: store(key, spec, chosen.needs)
-  return Made(spec, chosen.needs, chosen)
+  if key is not None: _store(key, spec, chosen.needs)
+  return _Made(spec, chosen.needs, chosen)
 
 
-def kept(new: Made, kernel: Kernel, device: Device, notes: Sequence[str] = ()) -> ProgramSpec:
+def kept(new: _Made, kernel: Kernel, device: Device, notes: Sequence[str] = ()) -> ProgramSpec:
   """The spec of a kernel; of one that was read from the disk such that it is made anew if it does not compile."""
   if new.parts is not None: return new.spec
   spec, settings = new.spec, config.keyed()
 
   def again() -> ProgramSpec:
     with config(**settings):
-      return fresh(kernel, device, spec.name, notes, spec.label, key_of(kernel, device, spec.name, notes)).spec
+      return fresh(kernel, device, spec.name, notes, spec.label, program_key(kernel, device, spec.name, notes)).spec
   return replace(spec, again=again)
 
 
-def key_of(kernel: Kernel, device: Device | Elsewhere, name: str, notes: Sequence[str]) -> str | None:
+def program_key(kernel: Kernel, device: Device | Elsewhere, name: str, notes: Sequence[str]) -> str | None:
   """What a rendered kernel is kept under: all that its source and launch are made of. None where it is not kept: cache off, Opts
   that are measured, passes that are shown or verified, somebody who is told of its parts, or a device that runs UOps."""
   identity = getattr(device, "identity", "")
@@ -104,17 +104,17 @@ def key_of(kernel: Kernel, device: Device | Elsewhere, name: str, notes: Sequenc
   try: text = structure_text(kernel)
   except TypeError: return None
   renderer = type(device.renderer).__qualname__, device.renderer.settings, repr(device.renderer.target)
-  return cache.key(TABLE, cache.sources(), identity, renderer, config.key(), name, tuple(notes), text)
+  return cache.key(KERNEL_TABLE, cache.sources(), identity, renderer, config.key(), name, tuple(notes), text)
 
 
 def needs_parts() -> bool:
   """Whether somebody is told of the parts of each new kernel: what is printed, or a tool."""
-  return config.debug >= 3 or bool(overrides.noted)
+  return config.debug >= 3 or bool(overrides.kernel_listeners)
 
 
-def load(key: str, name: str, label: str) -> Made | None:
+def _load(key: str, name: str, label: str) -> _Made | None:
   """The rendered kernel under a key. None where there is none; a damaged one, and one that makes no sense, is removed."""
-  found = cache.get(TABLE, key, FORM)
+  found = cache.get(KERNEL_TABLE, key, PROGRAM_FORM)
   if found is None: return None
   spec, needs = found
   try:
@@ -122,14 +122,14 @@ def load(key: str, name: str, label: str) -> Made | None:
     if spec.name != name: raise RecordError(f"{spec.name} is not {name}")
     evaluator(needs, sizes_of(needs))
   except Exception:   # whatever is in there, it is no kernel
-    cache.remove(TABLE, key)
+    cache.remove(KERNEL_TABLE, key)
     return None
-  return Made(replace(spec, given=label or name), needs, None)
+  return _Made(replace(spec, given=label or name), needs, None)
 
 
-def store(key: str, spec: ProgramSpec, needs: tuple[UOp, ...]) -> None:
+def _store(key: str, spec: ProgramSpec, needs: tuple[UOp, ...]) -> None:
   """Keep a rendered kernel."""
-  cache.put(TABLE, key, FORM, (spec, needs))
+  cache.put(KERNEL_TABLE, key, PROGRAM_FORM, (spec, needs))
 
 
 def chosen_for(kernel: Kernel, device: Device | Elsewhere, name: str, label: str = "") -> tuple[Parts, Parts]:
@@ -139,7 +139,7 @@ def chosen_for(kernel: Kernel, device: Device | Elsewhere, name: str, label: str
   if not isinstance(device, Elsewhere) and config.beam and not config.noopt and not kernel.sizes:   # measured on numbers
     from .search import best, measurable
     if measurable(parts, target): return parts, best(parts, device, name, rendered, label)
-  return parts, pipeline.run(parts, target, "opts", "opts", label)
+  return parts, pipeline.run_passes(parts, target, "opts", "opts", label)
 
 
 def rendered(kernel: Kernel, chosen: Parts, device: Device | Elsewhere, name: str,
@@ -147,8 +147,8 @@ def rendered(kernel: Kernel, chosen: Parts, device: Device | Elsewhere, name: st
   """A kernel, after the Opts that led to ``chosen``, as source, and what it needs of run-time sizes. Raises CompileError
   for what the device cannot express."""
   target, label = device.renderer.target, label or name
-  limited = pipeline.run(chosen, target, "additions", "additions", label)
-  uops = pipeline.run(limited, target, "expand", "widths", label)
+  limited = pipeline.run_passes(chosen, target, "additions", "additions", label)
+  uops = pipeline.run_passes(limited, target, "expand", "widths", label)
   if missing := [u.dtype for u in uops if u.dtype.scalar() not in target.dtypes and u.dtype.scalar() in dtypes.all]:
     raise CompileError(
       f"kernel {label}: {device.name} has no {missing[0].scalar().name}; cast to another dtype before, or use another device"
@@ -179,7 +179,7 @@ def programs(
 ) -> list[Program]:
   """A program for each kernel; new ones are handed to the device's compiler in this order. ``refused`` is told of the error that
   the kernel with this number raises."""
-  there_are = bool(overrides.given or config.override)
+  there_are = bool(overrides.given_overrides or config.override)
   settings = (*config.key(), overrides.state()) if there_are else config.key()
   keys = [(device.name, settings, k.params, k.axes, k.body, k.needs) for k in kernels]
   new = {key: k for key, k in zip(keys, kernels) if key not in _programs and not k.sizes}
@@ -189,8 +189,8 @@ def programs(
     program = _programs.get(key)
     if program is None:
       try:   # one by one: the device may compile while the next is rendered
-        program = _programs[key] = SizedProgram(kernel, device, partial(compiled, device=device)) if kernel.sizes else \
-          compiled(kernel, device, making.pop(key, None))[0]
+        program = _programs[key] = SizedProgram(kernel, device, partial(compiled_program, device=device)) if kernel.sizes else \
+          compiled_program(kernel, device, making.pop(key, None))[0]
       except NtgradError as e:
         if refused is not None: refused(i, e)
         raise
@@ -214,10 +214,10 @@ class Making(pool.Job):
     """None: it is counted when it is compiled."""
     return 0
 
-  def work(self) -> pool.Work: return made, (self.kernel, self.label, Elsewhere(self.name, self.renderer, self.identity))
+  def work(self) -> pool.Work: return _made, (self.kernel, self.label, Elsewhere(self.name, self.renderer, self.identity))
 
 
-def made(kernel: Kernel, label: str, device: Elsewhere) -> Made:
+def _made(kernel: Kernel, label: str, device: Elsewhere) -> _Made:
   """A kernel as source, in a worker."""
   candidates.refusals.clear()
   return program_spec(kernel, device, label=label)._replace(refusals=tuple(candidates.refusals))
@@ -225,7 +225,7 @@ def made(kernel: Kernel, label: str, device: Elsewhere) -> Made:
 
 def made_by_workers(new: dict[Any, Kernel], device: Device) -> dict[Any, Making]:
   """Jobs for kernels that will be needed, in this order, where they are many; those that are measured are not among them."""
-  if len(new) < MANY or pool.size() < PROCESSES or config.beam: return {}
+  if len(new) < MANY_KERNELS or pool.size() < PROCESSES or config.beam: return {}
   settings = {**cache.settings(), **config.keyed(), "verify": config.verify}
   identity = "" if needs_parts() else device.identity
   jobs = {
@@ -238,7 +238,7 @@ def made_by_workers(new: dict[Any, Kernel], device: Device) -> dict[Any, Making]
   return jobs
 
 
-def compiled(kernel: Kernel, device: Device, making: Making | None = None) -> tuple[Program, tuple[UOp, ...]]:
+def compiled_program(kernel: Kernel, device: Device, making: Making | None = None) -> tuple[Program, tuple[UOp, ...]]:
   """A new program, and what it needs of run-time sizes. ``making``: a worker may have its source."""
   started = perf_counter()
   if making is None: new = program_spec(kernel, device, label=new_label(kernel_name(kernel)))
@@ -248,27 +248,27 @@ def compiled(kernel: Kernel, device: Device, making: Making | None = None) -> tu
       if making.refused: raise CompileError(making.refused)
       new = making.answer or program_spec(kernel, device, label=making.label)
       candidates.tell(new.refusals)
-  spec = named(kept(new, kernel, device), device)
+  spec = with_label(kept(new, kernel, device), device)
   report.made_in(spec.label, perf_counter() - started)
   if new.parts is not None:
-    report.compiled(spec, new.parts, device, kernel)
-    for note in overrides.noted: note(kernel, spec, new.parts, device)
+    report.note_compiled(spec, new.parts, device, kernel)
+    for note in overrides.kernel_listeners: note(kernel, spec, new.parts, device)
   return from_specs([spec], device)[0], new.needs
 
 
-def identity(spec: ProgramSpec, device: Device) -> tuple[Any, ...]:
+def _identity(spec: ProgramSpec, device: Device) -> tuple[Any, ...]:
   """What equal programs have alike."""
   return device.name, spec.name, spec.source, spec.grid, spec.local, spec.nparams, spec.options, spec.sizes
 
 
-def named(spec: ProgramSpec, device: Device) -> ProgramSpec:
+def with_label(spec: ProgramSpec, device: Device) -> ProgramSpec:
   """A rendered kernel with its label: equal ones have the same."""
-  return labelled(spec, identity(spec, device))
+  return labelled(spec, _identity(spec, device))
 
 
 def from_specs(specs: Sequence[ProgramSpec], device: Device) -> list[Program]:
   """A program for each rendered kernel; those that are not there yet are compiled together."""
-  keys = [identity(s, device) for s in specs]
+  keys = [_identity(s, device) for s in specs]
   found = {k: _by_spec.get(k) for k in keys}
   again: dict[Any, list[Callable[[], ProgramSpec | None]]] = {}
   for k, s in zip(keys, specs):
@@ -276,11 +276,11 @@ def from_specs(specs: Sequence[ProgramSpec], device: Device) -> list[Program]:
   for k, made_anew in again.items():   # a program that has them serves all of these
     if (p := found[k]) is None: continue
     spec: ProgramSpec = p.spec   # type: ignore[attr-defined]
-    if identity(spec, device) != k: found[k] = None   # it is another one by now
-    elif spec.again is not None: p.spec = replace(spec, again=alike([spec.again, *made_anew]))   # type: ignore[attr-defined]
-  new = {k: named(s, device) for k, s in zip(keys, specs) if found[k] is None}
+    if _identity(spec, device) != k: found[k] = None   # it is another one by now
+    elif spec.again is not None: p.spec = replace(spec, again=_alike([spec.again, *made_anew]))   # type: ignore[attr-defined]
+  new = {k: with_label(s, device) for k, s in zip(keys, specs) if found[k] is None}
   for k, s in new.items():
-    if k in again: new[k] = replace(s, again=alike(again[k]))
+    if k in again: new[k] = replace(s, again=_alike(again[k]))
   if new:
     started = perf_counter()
     with phase("compiling"): found.update(zip(new, device.compile(list(new.values()))))
@@ -289,7 +289,7 @@ def from_specs(specs: Sequence[ProgramSpec], device: Device) -> list[Program]:
   return [p for k in keys if (p := found[k]) is not None]
 
 
-def alike(made_anew: Sequence[Callable[[], ProgramSpec | None]]) -> Callable[[], ProgramSpec | None]:
+def _alike(made_anew: Sequence[Callable[[], ProgramSpec | None]]) -> Callable[[], ProgramSpec | None]:
   """Makes what was one kernel on the disk anew for each that is to have it; None where that gives several."""
   def again() -> ProgramSpec | None:
     first, *rest = [make() for make in made_anew]
@@ -313,9 +313,9 @@ def overriding(mine: Exported, kernel: Kernel, device: Device) -> Program:
         raise OverrideError(f"{mine.file}: its OPTS do not apply to the kernel as it is ({e}); OPTS = None chooses anew") from e
       spec, needs = rendered(parts.kernel, chosen, device, name, label=label)
       chosen = replace(chosen, kernel=chosen.kernel.with_(needs=needs))
-      new = Made(spec, chosen.needs, chosen)
-    spec = named(kept(new, k, device), device)
-    if new.parts is not None: report.compiled(spec, new.parts, device)
+      new = _Made(spec, chosen.needs, chosen)
+    spec = with_label(kept(new, k, device), device)
+    if new.parts is not None: report.note_compiled(spec, new.parts, device)
     return from_specs([spec], device)[0], new.needs
   if form.sizes: return SizedProgram(form, device, compiled)
   return compiled(form if mine.opts is not None else mine.tiled())[0]

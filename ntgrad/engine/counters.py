@@ -1,4 +1,4 @@
-"""Counts of what was launched since the last ``reset``: kernels, their operations and bytes.
+"""Counts of what was launched since the last ``reset_counters``: kernels, their operations and bytes.
 
 A launch of many steps (a schedule, a replay) costs one count. Its steps are added up when somebody asks.
 
@@ -17,7 +17,7 @@ from ntgrad.codegen.index import count
 
 from . import report
 
-_MOST = 256   # launches of different steps that are kept apart
+_MOST = 256                        # launches of different steps that are kept apart
 _runs: dict[int, list[Any]] = {}   # by the identity of the steps: the steps, how often
 
 
@@ -32,7 +32,7 @@ class Totals(NamedTuple):
 _sum = [Totals()]
 
 
-def launched(steps: Sequence[Any]) -> None:
+def count_launches(steps: Sequence[Any]) -> None:
   """Steps were launched, once each."""
   found = _runs.get(id(steps))
   if found is not None: found[1] += 1
@@ -42,14 +42,14 @@ def launched(steps: Sequence[Any]) -> None:
 
 
 def totals() -> Totals:
-  """What has been launched since the last ``reset``."""
+  """What has been launched since the last ``reset_counters``."""
   for steps, times in list(_runs.values()):
     kernels = operations = nbytes = 0
     for s in steps:
       spec = getattr(s.program, "spec", None)
       if spec is None: continue   # a copy between devices
       kernels += 1
-      work = report.launched(spec, s.sizes).work
+      work = report.launched_spec(spec, s.sizes).work
       operations += times * count(work.flops)
       nbytes += times * count(work.bytes)
     before = _sum[0]
@@ -58,7 +58,7 @@ def totals() -> Totals:
   return _sum[0]._replace(seconds=report.seconds[0])
 
 
-def reset() -> None:
+def reset_counters() -> None:
   """Count from 0 again."""
   _runs.clear()
   _sum[0], report.seconds[0] = Totals(), 0.0
@@ -90,7 +90,7 @@ def phase(name: str) -> Iterator[None]:
     _open.pop()
 
 
-def taken() -> dict[str, float]:
+def take_phase_seconds() -> dict[str, float]:
   """Seconds of each phase since the last call."""
   _turn()
   found = dict(_spent)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import DeviceError, NtgradError, shown
 from ntgrad.codegen.ir.handlers import in_handler
-from ntgrad.graph.lock import alone
+from ntgrad.graph.lock import synchronized
 from ntgrad.graph.origins import blame_caller
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 waited: list[Callable[[str], None]] = []   # called with a device's name when the host has waited for what was launched there
 LATE = "found when the device was waited for"   # an error of something that was launched before
-KINDS = ("CPU", "CL", "CUDA", "NUMPY", "TRITON")
+DEVICE_NAMES = ("CPU", "CL", "CUDA", "NUMPY", "TRITON")
 _ALIASES = {"OPENCL": "CL", "NP": "NUMPY", "POCL": "CPU"}
 
 
@@ -33,10 +33,10 @@ def _canonical(name: str) -> str:
   m = re.fullmatch(r"([A-Za-z]+)(?::(\d+))?", name)
   kind = m.group(1).upper() if m else ""
   kind = _ALIASES.get(kind, kind)
-  if m is None or kind not in KINDS:
+  if m is None or kind not in DEVICE_NAMES:
     which = "an NVIDIA GPU is CUDA, any other OpenCL device CL" if kind == "GPU" else (
-      f"devices are {', '.join(KINDS)}, with a number for all but the first (CL:1)")
-    raise DeviceError(f"device {name!r}: no such device; {which}; this machine has {', '.join(found())}")
+      f"devices are {', '.join(DEVICE_NAMES)}, with a number for all but the first (CL:1)")
+    raise DeviceError(f"device {name!r}: no such device; {which}; this machine has {', '.join(_found())}")
   return kind if m.group(2) is None or int(m.group(2)) == 0 else f"{kind}:{int(m.group(2))}"
 
 
@@ -48,7 +48,7 @@ def there(name: str) -> str:
   """A canonical name of a device that the machine has; looks for it the first time, and opens nothing. Raises DeviceError."""
   if name in _there or name in _open: return name
   have, why = _available(name)
-  if not have: raise DeviceError(f"device {name!r} is not there: {why}; this machine has {', '.join(found())}")
+  if not have: raise DeviceError(f"device {name!r} is not there: {why}; this machine has {', '.join(_found())}")
   _there.add(name)
   return name
 
@@ -67,9 +67,9 @@ def _available(name: str) -> tuple[bool, str]:
   return device.available(name)
 
 
-def found() -> list[str]:
+def _found() -> list[str]:
   """The devices that the machine has."""
-  out = [name for name in KINDS if _available(name)[0]]
+  out = [name for name in DEVICE_NAMES if _available(name)[0]]
   for kind in ("CL", "CUDA"):
     n = 1
     while kind in out and _available(f"{kind}:{n}")[0]:
@@ -102,7 +102,7 @@ def get_device(name: str) -> Opened:
   return _opened(name) if found is None else found
 
 
-@alone
+@synchronized
 def _opened(name: str) -> Opened:
   found = _open.get(name)   # another thread may have opened it
   if found is None: found = _open[name] = _make(name)
@@ -137,7 +137,7 @@ def _make(name: str) -> Opened:
   raise DeviceError(f"no device {name!r}; devices: CPU, CL, CL:1, .., CUDA, CUDA:1, .., NUMPY, TRITON (interpreted)")
 
 
-def best() -> str:
+def _best_device() -> str:
   """The best device that the machine has."""
   from ntgrad.backends.cuda.driver import available as cuda, present
   if present():
@@ -184,7 +184,7 @@ class _Device:
 
   def get_available_devices(self) -> list[str]:
     """The names of the devices that the machine has. Opens none."""
-    return found()
+    return _found()
 
   def memory(self, name: str | None = None) -> Memory:
     """How much memory tensors use on a device (None: the default one), in bytes. Memory of other libraries is not counted.
@@ -224,5 +224,5 @@ def default_device() -> str:
   if Device.assigned is not None: return Device.assigned
   if config.dev: return there(canonical(config.dev))
   if not _best:
-    _best.append(best())
+    _best.append(_best_device())
   return _best[0]

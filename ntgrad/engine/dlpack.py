@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import Any, Callable, Hashable
 
 CPU, CUDA, PINNED, MANAGED = 1, 2, 3, 13   # types of devices
-VERSION = (1, 1)
-READ_ONLY, COPIED = 1, 2                   # flags
+DLPACK_VERSION = (1, 1)                    # major and minor version of the protocol
+READ_ONLY, COPIED_FLAG = 1, 2                   # flags
 
 
 class DLTensor(ctypes.Structure):
@@ -56,10 +56,10 @@ class Exchange(ctypes.Structure):
 # capsules keep the address of their name, so the names are kept here
 NAMES: dict[type[ctypes.Structure], tuple[bytes, bytes]] = {Managed: (b"dltensor", b"used_dltensor"),
                                                             Versioned: (b"dltensor_versioned", b"used_dltensor_versioned")}
-Function = Callable[..., Any]
+_Function = Callable[..., Any]
 
 
-def _function(name: str, result: Any, *args: Any) -> Function: return ctypes.PYFUNCTYPE(result, *args)((name, ctypes.pythonapi))
+def _function(name: str, result: Any, *args: Any) -> _Function: return ctypes.PYFUNCTYPE(result, *args)((name, ctypes.pythonapi))
 
 
 new_capsule = _function("PyCapsule_New", ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
@@ -78,12 +78,12 @@ class Owner:
 
 
 @lru_cache(maxsize=64)
-def exchange(kind: Hashable) -> tuple[Function, Function] | None:
+def exchange(kind: Hashable) -> tuple[_Function, _Function] | None:
   """A library's functions that look at a tensor, and that give the stream it works in; None where it has none."""
   found = getattr(kind, "__dlpack_c_exchange_api__", None)
   if found is None or not is_valid(found, b"dlpack_exchange_api"): return None
   api = Exchange.from_address(pointer_of(found, b"dlpack_exchange_api"))
-  if api.major != VERSION[0] or not api.look or not api.stream: return None
+  if api.major != DLPACK_VERSION[0] or not api.look or not api.stream: return None
   look = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(api.look)
   stream = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int32, ctypes.c_void_p)(api.stream)
   return look, stream

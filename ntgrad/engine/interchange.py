@@ -26,20 +26,19 @@ from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.errors import CaptureError, DTypeError, InterchangeError, NoInterfaceError
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, prod
 from ntgrad.graph import nodes as graph
-from ntgrad.graph.lock import alone, lock
+from ntgrad.graph.lock import lock, synchronized
 
-from .buffer import Adopted, Buffer, Storage, watchers
-from .capture import Recorder
+from .buffer import Adopted, Buffer, Storage, transfer_watchers
 from .device import Device, canonical, get_device
 from .dlpack import (
-  COPIED,
+  COPIED_FLAG,
   CPU,
   CUDA,
+  DLPACK_VERSION,
   MANAGED,
   NAMES,
   PINNED,
   READ_ONLY,
-  VERSION,
   Managed,
   Owner,
   Versioned,
@@ -49,8 +48,9 @@ from .dlpack import (
   rename,
 )
 from .realize import before_writing, rebased
+from .recording import Recorder
 
-ALIGN = {CPU: 64, CUDA: 16}                      # what compiled kernels rely on: memory that lies otherwise is copied
+_ALIGN = {CPU: 64, CUDA: 16}                      # what compiled kernels rely on: memory that lies otherwise is copied
 # dtypes that numpy itself has not
 _OWN = {dtypes.bfloat16: 4, dtypes.float8_e4m3: 10, dtypes.float8_e5m2: 12, dtypes.float8_e8m0: 14}
 _CODES = {**{d: {"i": 0, "u": 1, "f": 2, "b": 6}[d.kind] for d in dtypes.all if d not in _OWN}, **_OWN}
@@ -82,7 +82,7 @@ class Foreign:
   @property
   def aligned(self) -> bool:
     """Whether kernels can take its memory as it is."""
-    return self.address % ALIGN[self.kind] == 0
+    return self.address % _ALIGN[self.kind] == 0
 
   def array(self) -> np.ndarray[Any, Any]:
     """An array over memory of the host, of the same strides. It keeps the owner."""
@@ -103,12 +103,12 @@ def speaks(x: Any) -> bool:
   return hasattr(type(x), "__dlpack__") or hasattr(type(x), "__cuda_array_interface__") or type(x).__name__ == "PyCapsule"
 
 
-def place_of(x: Any) -> tuple[int, int]:
+def dlpack_device(x: Any) -> tuple[int, int]:
   """DLPack's type and number of the device that a tensor of another library is on; pinned memory is the host's. Raises
   InterchangeError."""
   if hasattr(type(x), "__dlpack_device__"):
     try: kind, number = x.__dlpack_device__()
-    except Exception as e: raise refused(x, e) from None
+    except Exception as e: raise interchange_error(x, e) from None
     return _kind(int(kind), x), int(number)
   if hasattr(type(x), "__dlpack__"): return CPU, 0
   from ntgrad.backends.cuda.driver import device_of
@@ -125,16 +125,16 @@ def take(x: Any) -> Foreign:
   if type(x).__name__ == "PyCapsule": return _read(x, x)
   if not hasattr(type(x), "__dlpack__"): return _take_interface(x)
   if getattr(x, "requires_grad", False) and hasattr(x, "detach"): x = x.detach()   # gradients do not pass between libraries
-  kind, number = place_of(x)
+  kind, number = dlpack_device(x)
   order: dict[str, Any] = {}
   if kind == CUDA:
     device = get_device(canonical(f"CUDA:{number}"))
     device.enter()   # torch gives tensors of the thread's device only
     order = {"stream": device.stream_handle()}
   try:
-    try: given = x.__dlpack__(**order, max_version=VERSION)
+    try: given = x.__dlpack__(**order, max_version=DLPACK_VERSION)
     except TypeError: given = x.__dlpack__(**order)   # before DLPack 1.0
-  except Exception as e: raise refused(x, e) from None
+  except Exception as e: raise interchange_error(x, e) from None
   return _read(given, x)
 
 
@@ -145,19 +145,19 @@ def _read(given: Any, x: Any) -> Foreign:
   name, used = NAMES[kind]
   pointer = pointer_of(given, name)
   managed: Any = kind.from_address(pointer)
-  if kind is Versioned and managed.major != VERSION[0]:
+  if kind is Versioned and managed.major != DLPACK_VERSION[0]:
     raise InterchangeError(
-      f"{_name(x)}: a capsule of DLPack {managed.major}.{managed.minor}; ntgrad reads versions {VERSION[0]}.*"
+      f"{_name(x)}: a capsule of DLPack {managed.major}.{managed.minor}; ntgrad reads versions {DLPACK_VERSION[0]}.*"
     )
   rename(given, used)
   owner = Owner(pointer, managed.deleter)
   # a capsule without a version cannot say that memory must not be written (JAX's must not), so it is taken for such, as numpy
   # does
   read_only = bool(managed.flags & READ_ONLY) if kind is Versioned else not _writable(x)
-  return described(managed.tensor, owner, read_only, x)
+  return read_dltensor(managed.tensor, owner, read_only, x)
 
 
-def described(t: Any, owner: Any, read_only: bool, x: Any) -> Foreign:
+def read_dltensor(t: Any, owner: Any, read_only: bool, x: Any) -> Foreign:
   """A DLTensor in Python. Raises DTypeError, InterchangeError."""
   dtype = _DTYPES.get((t.code, t.bits)) if t.lanes == 1 else None
   if dtype is None:
@@ -173,7 +173,7 @@ def described(t: Any, owner: Any, read_only: bool, x: Any) -> Foreign:
 def _kind(device_type: int, x: Any) -> int:
   """CPU or CUDA: who can read the memory. Raises InterchangeError for other devices."""
   kind = {PINNED: CPU, MANAGED: CUDA}.get(device_type, device_type)
-  if kind in ALIGN: return kind
+  if kind in _ALIGN: return kind
   raise InterchangeError(
     f"{_name(x)} is on a device of DLPack's type {kind}; ntgrad takes memory of the host (1) and of CUDA (2)"
   )
@@ -189,7 +189,7 @@ def _take_interface(x: Any) -> Foreign:
   if steps is not None and any(s % dtype.itemsize for s in steps):
     raise InterchangeError(f"{_name(x)}: strides of {steps} bytes are not whole elements of {dtype.name}")
   strides = None if steps is None else tuple([int(s) // dtype.itemsize for s in steps])
-  kind, number = place_of(x) if address else (CUDA, 0)
+  kind, number = dlpack_device(x) if address else (CUDA, 0)
   f = Foreign(address or 0, shape, _plain(shape, strides), dtype, kind, number, bool(read_only), x)
   stream = about.get("stream")
   if stream is not None: get_device(f.device).follow(int(stream))
@@ -198,7 +198,7 @@ def _take_interface(x: Any) -> Foreign:
 
 def _interface(x: Any) -> dict[str, Any]:
   try: return dict(x.__cuda_array_interface__)
-  except Exception as e: raise refused(x, e) from None
+  except Exception as e: raise interchange_error(x, e) from None
 
 
 def _writable(x: Any) -> bool:
@@ -210,7 +210,7 @@ def _writable(x: Any) -> bool:
 def _name(x: Any) -> str: return f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
 
 
-def refused(x: Any, e: Exception) -> InterchangeError:
+def interchange_error(x: Any, e: Exception) -> InterchangeError:
   """What to raise where a library does not give a tensor's memory."""
   said = str(e).partition("\n")[0]   # PyTorch's have a trace of C++ behind
   return InterchangeError(f"{_name(x)} does not give its memory: {type(e).__name__}: {said}")
@@ -268,7 +268,7 @@ def adopt(f: Foreign, device: str | None = None, copy: bool | None = None) -> UO
   if copy is False:
     raise InterchangeError(
       f"memory of shape {f.shape}, strides {f.strides}, at {f.address:#x} on {f.device} cannot be used on {name} without "
-      f"a copy (it must lie at a multiple of {ALIGN[f.kind]} bytes, with the strides of a view); leave out copy=False"
+      f"a copy (it must lie at a multiple of {_ALIGN[f.kind]} bytes, with the strides of a view); leave out copy=False"
     )
   if f.kind == CPU: return Buffer.from_numpy(name, f.array()).node
   not_while_captured(f"a tensor of shape {f.shape} is taken from another library")
@@ -278,10 +278,10 @@ def adopt(f: Foreign, device: str | None = None, copy: bool | None = None) -> UO
   opened.copy_from(to.raw, opened, f.address - behind * f.dtype.itemsize, to.nbytes)
   opened.let_go(f.owner)
   node = _over(to.node, f) if seen else None
-  return gathered(to.node, f.shape, steps, behind) if node is None else node
+  return gather_strided(to.node, f.shape, steps, behind) if node is None else node
 
 
-def gathered(flat: UOp, shape: tuple[int, ...], strides: Sequence[int], first: int) -> UOp:
+def gather_strided(flat: UOp, shape: tuple[int, ...], strides: Sequence[int], first: int) -> UOp:
   """The elements of a flat node that any strides reach from its ``first`` one on, those that several places share too."""
   kind = dtypes.int64 if flat.shape[0] >= 1 << 31 else dtypes.int32
   at = graph.const(first, kind, shape)
@@ -295,8 +295,8 @@ def _over(node: UOp, f: Foreign) -> UOp | None: return node if f.strides is None
 
 def not_while_captured(what: str) -> None:
   """Raises CaptureError where this thread records a jit: a replay would not do it again."""
-  if not watchers: return
-  for w in watchers:
+  if not transfer_watchers: return
+  for w in transfer_watchers:
     if isinstance(w, Recorder) and w.thread == threading.get_ident():
       raise CaptureError(
         f"jit {w.name}: {what} while the function is captured, which a replay cannot repeat; do it before the call, and pass "
@@ -351,7 +351,7 @@ atexit.register(lambda: ctypes.pythonapi.Py_IncRef(ctypes.py_object(_exports)))
 
 
 @dataclass(slots=True)
-class View:
+class _View:
   """A realised tensor in memory: the storage, where its first element lies, shape and strides in elements; or an array with a
   copy of it."""
   keep: Any
@@ -360,8 +360,8 @@ class View:
   strides: tuple[int, ...]
 
 
-@alone
-def view_of(t: Any, copy: bool | None, what: str) -> View:
+@synchronized
+def view_of(t: Any, copy: bool | None, what: str) -> _View:
   """Where the value of a Tensor lies, computed if need be, for others to see.
 
   Reshapes, permutations and slices of memory are shown as they are, other views as contiguous copies of their own, and memory
@@ -391,15 +391,15 @@ def view_of(t: Any, copy: bool | None, what: str) -> View:
   device = get_device(buffer.device)
   address = device.address(buffer.raw, buffer.nbytes) if buffer.nbytes else 0
   buffer.storage.foreign |= bool(address)
-  if address or not buffer.nbytes: return View(buffer.storage, device, address + start * t.dtype.itemsize, strides)
+  if address or not buffer.nbytes: return _View(buffer.storage, device, address + start * t.dtype.itemsize, strides)
   if copy is False:
     raise InterchangeError(f"{what}: memory of {buffer.device} has no address that others could use; leave out copy=False")
   return _on_host(t)
 
 
-def _on_host(t: Any) -> View:
+def _on_host(t: Any) -> _View:
   array = np.ascontiguousarray(t.numpy())
-  return View(array, None, int(array.ctypes.data), _contiguous(t.shape))
+  return _View(array, None, int(array.ctypes.data), _contiguous(t.shape))
 
 
 def _layout(u: UOp) -> tuple[int, tuple[int, ...]] | None:
@@ -460,8 +460,8 @@ def capsule(t: Any, stream: Any = None, max_version: tuple[int, int] | None = No
     raise InterchangeError(f"__dlpack__: a tensor on {t.device} for a device of DLPack's type {to[0]}, number {to[1]}"
                            f"{' with copy=False' if copy is False else ''}; move it with .to() first")
   if v.device is not None: _hand_over(v.device, stream)
-  versioned = max_version is not None and max_version[0] >= VERSION[0]
-  managed: Any = Versioned(*VERSION, None, None, COPIED if copy else 0) if versioned else Managed()
+  versioned = max_version is not None and max_version[0] >= DLPACK_VERSION[0]
+  managed: Any = Versioned(*DLPACK_VERSION, None, None, COPIED_FLAG if copy else 0) if versioned else Managed()
   tensor = managed.tensor
   tensor.data, tensor.device_type, tensor.device_id, tensor.ndim = v.address or None, *to, t.ndim
   tensor.code, tensor.bits, tensor.lanes, tensor.byte_offset = _CODES[t.dtype], t.dtype.itemsize * 8, 1, 0

@@ -1,9 +1,8 @@
 """Kernels that a person puts in the place of scheduled ones: which there are, and whether they give the same values.
 
 They are those of ``ntgrad.override`` and the files of the folder that ``OVERRIDE`` names. They are found by the contents of the
-scheduled kernel (``key_of``), not by its name. The first launch of each runs the scheduler's kernel too, and compares what the
-two wrote.
-"""
+scheduled kernel (``kernel_key``), not by its name. The first launch of each runs the scheduler's kernel too, and compares what
+the two wrote. """
 from __future__ import annotations
 
 import math
@@ -14,7 +13,7 @@ import numpy as np
 
 from ntgrad.backends.base import Device, Program, ProgramSpec, Raw
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.explain.tile_source import key_of
+from ntgrad.codegen.explain.tile_source import kernel_key
 from ntgrad.codegen.index.size_text import shape_text
 from ntgrad.codegen.index.sizes import evaluator
 from ntgrad.codegen.ir.config import config
@@ -25,8 +24,8 @@ from ntgrad.codegen.kernel import Kernel, Param
 from ntgrad.codegen.passes.parts import Parts
 
 from . import report
-from .exported import Exported, read_file
-from .variants import SizedProgram
+from .override_files import Exported, read_file
+from .size_variants import SizedProgram
 
 TOLERANCE = {8: 1e-9, 4: 1e-4, 2: 2e-2, 1: 0.3}   # by the bytes of a float: of the greatest value and of each one
 
@@ -43,22 +42,22 @@ class Given(dict[str, Exported]):
     return super().pop(key, *default)
 
   def said(self, what: str) -> None:
-    report.note(f"override: {what} in what is compiled from now on; what ntgrad.jit has captured is captured again")
+    report.note_line(f"override: {what} in what is compiled from now on; what ntgrad.jit has captured is captured again")
 
 
-given = Given()                                            # by ``ntgrad.override``
+given_overrides = Given()                                            # by ``ntgrad.override``
 _folders: dict[str, tuple[Hashable, dict[str, Exported]]] = {}   # what lies in a folder, as it was read last
-noted: list[Callable[[Kernel, ProgramSpec, Parts, Device], None]] = []   # called for each new kernel of the scheduler
+kernel_listeners: list[Callable[[Kernel, ProgramSpec, Parts, Device], None]] = []   # called for each new kernel of the scheduler
 
 
-def found() -> dict[str, Exported]:
+def _found() -> dict[str, Exported]:
   """The kernels that are in force, by what they stand for. Raises OverrideError for a file that says nothing."""
-  return {**(in_folder(config.override) if config.override else {}), **given}
+  return {**(in_folder(config.override) if config.override else {}), **given_overrides}
 
 
 def state() -> Hashable:
   """What stands for the overrides in force in keys of caches."""
-  return tuple(sorted((key, mine.number) for key, mine in found().items()))
+  return tuple(sorted((key, mine.number) for key, mine in _found().items()))
 
 
 def in_folder(folder: str) -> dict[str, Exported]:
@@ -83,7 +82,7 @@ def in_folder(folder: str) -> dict[str, Exported]:
 
 def standing_for(kernel: Kernel) -> Exported | None:
   """A person's own kernel that stands for one of the scheduler's, if there is one."""
-  return found().get(key_of(kernel))
+  return _found().get(kernel_key(kernel))
 
 
 def check_parameters(mine: Exported, kernel: Kernel) -> Kernel:
@@ -106,7 +105,7 @@ def _said(p: Param) -> str: return f"data{p.slot} {shape_text(p.shape)} {p.dtype
 class Checked(Program):
   """A person's program, which is compared with the scheduler's before its first launch; ``asked`` are its run-time sizes."""
 
-  def __init__(self, pair: Pair, program: Program, asked: tuple[int, ...]):
+  def __init__(self, pair: ComparedPrograms, program: Program, asked: tuple[int, ...]):
     self.pair, self.program, self.asked = pair, program, asked
 
   @property
@@ -126,7 +125,7 @@ class Checked(Program):
 class CheckedSizes(SizedProgram):
   """The same of a kernel with run-time sizes: the variant for each of these is a program that is compared first."""
 
-  def __init__(self, pair: Pair): self.pair = pair   # all else is the person's own
+  def __init__(self, pair: ComparedPrograms): self.pair = pair   # all else is the person's own
 
   @property
   def spec(self) -> ProgramSpec:
@@ -147,11 +146,11 @@ class CheckedSizes(SizedProgram):
 
 def Overridden(kernel: Kernel, theirs: Program, mine: Program, file: str, device: Device) -> Program:
   """A person's program in the place of the scheduler's, whose results it is compared with once."""
-  pair = Pair(kernel, theirs, mine, file, device)
+  pair = ComparedPrograms(kernel, theirs, mine, file, device)
   return CheckedSizes(pair) if isinstance(mine, SizedProgram) else Checked(pair, mine, ())
 
 
-class Pair:
+class ComparedPrograms:
   """The scheduler's program and a person's, and whether they have been compared."""
 
   def __init__(self, kernel: Kernel, theirs: Program, mine: Program, file: str, device: Device):

@@ -13,10 +13,10 @@ from ntgrad.codegen.index.size_text import shape_text
 from ntgrad.codegen.index.sizes import evaluator
 from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.uop import UOp
-from ntgrad.graph.variable import Bound
+from ntgrad.graph.variable import BoundInt
 
 from . import report
-from .variants import SizedProgram
+from .size_variants import SizedProgram
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class SizedPlan:
     """With numbers for the sizes; what they need is compiled. With a ``table`` of what the sizes are made of, the numbers
     remember that."""
     numbers = self.numbers(values)
-    if table is not None: numbers = tuple([Bound.of(n, of) for n, of in zip(numbers, made_of(self.exprs, table))])
+    if table is not None: numbers = tuple([BoundInt.of(n, of) for n, of in zip(numbers, made_of(self.exprs, table))])
     todo = iter(numbers)
     made = tuple([(device, tuple([next(todo) for _ in shape]), dtype) for device, shape, dtype in self.plan.made])
     steps = []

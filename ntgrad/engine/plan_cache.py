@@ -14,7 +14,7 @@ from typing import Callable, Collection, Hashable, Iterable
 from ntgrad.backends import cache
 from ntgrad.backends.base import Program, ProgramSpec
 from ntgrad.backends.specs import SPEC, check as check_spec
-from ntgrad.codegen.index.records import COUNT, COUNTS, DTYPE, STR, Maybe, RecordError, Sequence, Several
+from ntgrad.codegen.index.records import COUNT, COUNTS, DTYPE, STR, Maybe, RecordError, Sequence, TupleForm
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.dtype import DType
 
@@ -23,21 +23,21 @@ from .compile import from_specs
 from .device import get_device
 from .plan import Plan, Step
 
-TABLE, MOST = "plan", 1 << 48   # bytes that a slot has at most
-Made = tuple[str, tuple[int, ...], DType]
+PLAN_TABLE, MOST_SLOT_BYTES = "plan", 1 << 48   # bytes that a slot has at most
+_Made = tuple[str, tuple[int, ...], DType]
 # the kernel, None for a copy; and fields of a Step
 Entry = tuple[ProgramSpec | None, tuple[int, ...], tuple[int, ...], tuple[int, ...], str, tuple[int, ...], tuple[int, ...]]
-FORM = Several(   # inputs, made, outputs, steps
-  COUNT, Sequence(Several(STR, COUNTS, DTYPE)), COUNTS,
-  Sequence(Several(Maybe(SPEC), COUNTS, COUNTS, COUNTS, STR, COUNTS, COUNTS)))
+PLAN_FORM = TupleForm(   # inputs, made, outputs, steps
+  COUNT, Sequence(TupleForm(STR, COUNTS, DTYPE)), COUNTS,
+  Sequence(TupleForm(Maybe(SPEC), COUNTS, COUNTS, COUNTS, STR, COUNTS, COUNTS)))
 _open: list[Again] = []   # of plans that were read and have not run yet
 
 
-def key_of(structure: Hashable, devices: Iterable[str]) -> str | None:
+def plan_key(structure: Hashable, devices: Iterable[str]) -> str | None:
   """The entry that a structure on some devices has. None where plans are not kept: cache off, a debug level that shows how
   kernels come about, passes to verify, kernels of a person's own, or a device that runs UOps.
   """
-  if overrides.given or config.override or overrides.noted: return None
+  if overrides.given_overrides or config.override or overrides.kernel_listeners: return None
   if not config.cache or config.debug >= 3 or config.verify: return None
   targets = [(d, get_device(d).identity, get_device(d).renderer.target) for d in sorted(set(devices))]
   if any([t.name == "numpy" for *_, t in targets]): return None
@@ -45,32 +45,32 @@ def key_of(structure: Hashable, devices: Iterable[str]) -> str | None:
   return None if cache.sources() is None or " at 0x" in text else hashlib.sha256(text.encode()).hexdigest()
 
 
-def load(key: str) -> Plan | None:
+def load_plan(key: str) -> Plan | None:
   """The plan kept under a key, its programs ready. None where there is none; a damaged one, and one that makes no sense, is
   removed."""
-  kept = cache.get(TABLE, key, FORM)
+  kept = cache.get(PLAN_TABLE, key, PLAN_FORM)
   if kept is None: return None
   try:
-    check(*kept)
+    _check(*kept)
     inputs, made, outputs, steps = kept
     again = Again(key)
-    programs = ready([(spec and replace(spec, again=partial(again, i)), *rest) for i, (spec, *rest) in enumerate(steps)])
+    programs = _ready([(spec and replace(spec, again=partial(again, i)), *rest) for i, (spec, *rest) in enumerate(steps)])
     return Plan(inputs, made, tuple([
       Step(program, slots, writes, last_use, device, offsets, nodes=nodes)
       for program, (_, slots, writes, last_use, device, offsets, nodes) in zip(programs, steps)
     ]), outputs, again)
   except Exception:   # whatever is in there, it is no plan
-    cache.remove(TABLE, key)
+    cache.remove(PLAN_TABLE, key)
     return None
 
 
 def found(key: str, graph: Graph, make: Callable[[], Plan]) -> Plan | None:
   """The plan kept under a key for a graph. None where there is none; one of another graph is removed. Until ``forget`` is called,
   ``make`` makes it anew where a kernel of it does not compile."""
-  plan = load(key)
+  plan = load_plan(key)
   if plan is None: return None
   if not graph.takes(plan):
-    cache.remove(TABLE, key)
+    cache.remove(PLAN_TABLE, key)
     return None
   if plan.again is not None:
     plan.again.make = make
@@ -78,7 +78,7 @@ def found(key: str, graph: Graph, make: Callable[[], Plan]) -> Plan | None:
   return plan
 
 
-def ready(steps: Collection[Entry]) -> list[Program | None]:
+def _ready(steps: Collection[Entry]) -> list[Program | None]:
   """The program of each step; those of a device are compiled together."""
   out: list[Program | None] = [None] * len(steps)
   for device in dict.fromkeys([s[4] for s in steps if s[0] is not None]):
@@ -87,11 +87,11 @@ def ready(steps: Collection[Entry]) -> list[Program | None]:
   return out
 
 
-def check(inputs: int, made: Collection[Made], outputs: Collection[int], steps: Collection[Entry]) -> None:
+def _check(inputs: int, made: Collection[_Made], outputs: Collection[int], steps: Collection[Entry]) -> None:
   """Raises RecordError, or what its kernels raise, for a plan that makes no sense."""
   nothing = {slot for slot, (_, shape, _) in enumerate(made, inputs) if not prod(shape)}
   there, slots = {*range(inputs), *nothing}, inputs + len(made)
-  if any([prod(shape) * dtype.itemsize > MOST for _, shape, dtype in made]): raise RecordError("more memory than there is")
+  if any([prod(shape) * dtype.itemsize > MOST_SLOT_BYTES for _, shape, dtype in made]): raise RecordError("more memory than there is")
   for spec, taken, writes, last_use, _, offsets, _ in steps:
     if max(taken, default=0) >= slots or max(writes, default=0) >= len(taken) or offsets and len(offsets) != len(taken):
       raise RecordError("a step on what is not there")
@@ -134,10 +134,10 @@ class Again:
   def __call__(self, step: int) -> ProgramSpec | None:
     """The kernel of a step; None where it is not known any more what the plan is made of."""
     if self.make is not None:
-      cache.remove(TABLE, self.key)
+      cache.remove(PLAN_TABLE, self.key)
       with config(cache=0): plan = self.make()   # its kernels may lie there likewise
       self.specs, self.make = [None if s.program is None else s.program.spec for s in plan.steps], None   # type: ignore[attr-defined]
-      store(self.key, plan)
+      store_plan(self.key, plan)
     return self.specs[step] if step < len(self.specs) else None
 
 
@@ -147,10 +147,10 @@ def forget() -> None:
   _open.clear()
 
 
-def store(key: str, plan: Plan) -> None:
+def store_plan(key: str, plan: Plan) -> None:
   """Keep a plan."""
   steps: list[Entry] = [
     (None if s.program is None else s.program.spec, s.slots, s.writes, s.last_use, s.device, s.offsets, s.nodes)   # type: ignore[attr-defined]
     for s in plan.steps
   ]
-  cache.put(TABLE, key, FORM, (plan.inputs, plan.made, plan.outputs, tuple(steps)))
+  cache.put(PLAN_TABLE, key, PLAN_FORM, (plan.inputs, plan.made, plan.outputs, tuple(steps)))

@@ -21,19 +21,22 @@ from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.ir.uop import Ops, UOp, live_nodes
 from ntgrad.codegen.verify.graph import verify_graph
 from ntgrad.graph import origins
-from ntgrad.graph.variable import Bound, Derived
+from ntgrad.graph.variable import BoundInt, Derived
 from ntgrad.schedule import ScheduleItem, schedule_graph
-from ntgrad.schedule.parts import ALIGN, alignment, consecutive
-from ntgrad.schedule.writes import at_index, offset_of, storage
+from ntgrad.schedule.buffer_pieces import PART_ALIGN_BYTES, alignment, consecutive
+from ntgrad.schedule.placement import at_index, offset_of, storage
 
-from . import memory, overrides, plan_cache, report, templates
+from . import memory_plan as memory, overrides, plan_cache, report, size_templates as templates
 from .buffer import Buffer, Storage, resolved
 from .compile import programs
 from .counters import phase
 from .device import Device, get_device
 from .plan import Plan, SizedPlan, Step, made_of
-from .tracing import traces
-from .variants import with_common_names
+from .size_variants import with_common_names
+from .traced_sizes import traces
+
+_COMMON = (0.0, 0.5, 1.0, 2.0)   # floats that stay part of a kernel
+MANY_WRITES = 8                  # writes at numbers in one graph, from which on they share their kernels at once
 
 
 @dataclass
@@ -71,7 +74,7 @@ def plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: floa
   full = (
     tuple(key),
     tuple([(number[resolved(s)], -1 if target is None else number[target]) for s, target in sinks]),
-    config.key() if not overrides.given and not config.override else (*config.key(), overrides.state()),
+    config.key() if not overrides.given_overrides and not config.override else (*config.key(), overrides.state()),
     Device.DEFAULT,
   )
   traced = bool(traces) and config.dynamic != "never" and _declared(order)   # what is known of numbers alone says less
@@ -91,7 +94,7 @@ def plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: floa
   if sized is not None and (found := sized.known()) is not None: plan, hit, inputs = found, True, sized.given
   elif sized is not None and not hit and (made := sized.new()) is not None: plan, inputs = made, sized.given
   elif general is not None and (hit or general in _general or sum([order[i].op is Ops.UPDATE for i in numbers]) >= MANY_WRITES):
-    device = device_of(order)
+    device = _device_of(order)
     stand_ins = {
       order[i]: value.node if isinstance(value, Buffer)
       else number_buffer(device, dtype, value, (1,) if order[i].op is Ops.UPDATE else ()).node
@@ -104,26 +107,26 @@ def plan_of(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], started: floa
     _plans[full] = plan
   if plan is None:
     devices = [Device.DEFAULT, *(u.arg.device for u in inputs), *(u.arg for u in order if u.op is Ops.COPY)]
-    name = plan_cache.key_of(full, devices)
+    name = plan_cache.plan_key(full, devices)
     make = partial(make_plan, sinks, order, inputs)
-    plan = plan_cache.found(name, about(sinks, order, inputs, devices), make) if name is not None else None
+    plan = plan_cache.found(name, _about(sinks, order, inputs, devices), make) if name is not None else None
     if plan is None:
       plan = make()
-      if name is not None: plan_cache.store(name, plan)
+      if name is not None: plan_cache.store_plan(name, plan)
     _plans[full] = plan
   report.scheduled(plan.steps, hit, time.perf_counter() - started, order, inputs)
   return plan, [u.arg for u in inputs]
 
 
-def about(sinks: Iterable[tuple[UOp, UOp | None]], order: Sequence[UOp], inputs: Iterable[UOp],
+def _about(sinks: Iterable[tuple[UOp, UOp | None]], order: Sequence[UOp], inputs: Iterable[UOp],
           devices: Iterable[str]) -> plan_cache.Graph:
   """What a kept plan of a graph must be like."""
-  def memory(u: UOp) -> tuple[str, int, DType]: return u.device or device_of(order), math.prod(u.shape), u.dtype
+  def memory(u: UOp) -> tuple[str, int, DType]: return u.device or _device_of(order), math.prod(u.shape), u.dtype
   return plan_cache.Graph(len(order), frozenset(devices), [memory(u) for u in inputs],
                           [memory(resolved(u) if target is None else target) for u, target in sinks])
 
 
-def device_of(order: Iterable[UOp]) -> str:
+def _device_of(order: Iterable[UOp]) -> str:
   """Where a graph is computed."""
   return next((u.device for u in order if u.device is not None), None) or Device.DEFAULT
 
@@ -132,7 +135,7 @@ class _Sized:
   """A graph as one of its skeleton: with the template and plan of graphs like it but for sizes and numbers."""
 
   def __init__(self, sinks: list[tuple[UOp, UOp | None]], order: list[UOp], inputs: list[UOp], number: dict[UOp, int],
-               numbers: dict[int, templates.Number], rest: tuple[Any, ...]):
+               numbers: dict[int, templates.NumberNode], rest: tuple[Any, ...]):
     self.sinks, self.order, self.inputs, self.buffers = sinks, order, inputs, len(inputs)
     # a write at a number is one at a size; whole numbers may come of sizes
     self.numbers = {i: n for i, n in numbers.items() if order[i].op is not Ops.UPDATE}
@@ -143,7 +146,7 @@ class _Sized:
     # also where all that Variables made is 0 or 1: what is compiled gets plain numbers
     self.declared = self.skeleton.declared or _declared(order)
     key = (self.skeleton.key, *rest)
-    if self.skeleton.declared: key += tuple([n.node if type(n) is Bound else None for n in self.skeleton.sizes])
+    if self.skeleton.declared: key += tuple([n.node if type(n) is BoundInt else None for n in self.skeleton.sizes])
     found = _sized.get(key)
     if found is None: found = _sized[key] = _Seen([])
     self.seen: _Seen = found
@@ -168,17 +171,17 @@ class _Sized:
       if config.verify: raise
       seen.refused = str(e) or type(e).__name__
       if traces: traces[-1].lost = seen.refused
-      report.note(f"a structure with other sizes is compiled again for each: {seen.refused}")
+      report.note_line(f"a structure with other sizes is compiled again for each: {seen.refused}")
       return None
     assert seen.template is not None
     values = seen.template.values(s)
-    assert values is not None, f"{templates.about(seen.template)} does not have the sizes that it was made from"
+    assert values is not None, f"{templates.template_text(seen.template)} does not have the sizes that it was made from"
     return self.plan(values)
 
   def guess(self) -> None:
     """A new template, and its plan."""
     t = templates.template(self.order, resolved, self.numbers, self.seen.samples, self.skeleton.dims, self.declared)
-    report.note(f"run-time sizes from now on: {templates.about(t)}")
+    report.note_line(f"run-time sizes from now on: {templates.template_text(t)}")
     buffers = {i: n for i, n in self.parameters(t)}
     stand_ins = {(u := t.new[self.order[i]]): u if u.op is Ops.BUFFER else n for i, n in buffers.items()}
     asked = [(t.new[resolved(x)], None if target is None else t.new[target]) for x, target in self.sinks]
@@ -198,7 +201,7 @@ class _Sized:
   def parameters(self, t: templates.Template) -> list[tuple[int, UOp]]:
     """The numbers that are parameters of a template's plan, by their place in the order, and the BUFFERs that are given for
     them."""
-    device = device_of(self.order)
+    device = _device_of(self.order)
     return [
       (i, value.node if isinstance(value, Buffer) else number_buffer(device, dtype, value).node)
       for (i, (_, dtype, value)), stays in zip(sorted(self.numbers.items(), key=lambda n: n[0]), t.numbers) if stays is None
@@ -226,17 +229,11 @@ def _made_of(t: templates.Template, s: templates.Skeleton) -> dict[UOp, UOp]:
 def _declared(order: Sequence[UOp]) -> bool:
   """Whether sizes, places or numbers in a graph are made of Variables."""
   for u in order:
-    if any([type(n) is Bound for n in u.shape]): return True
-    if u.op is Ops.SHRINK and any([type(b) is Bound or type(e) is Bound for b, e in u.arg]): return True
-    if u.op is Ops.UPDATE and any([type(b) is Bound for op, arg in u.arg if op is Ops.SHRINK for b, _ in arg]): return True
+    if any([type(n) is BoundInt for n in u.shape]): return True
+    if u.op is Ops.SHRINK and any([type(b) is BoundInt or type(e) is BoundInt for b, e in u.arg]): return True
+    if u.op is Ops.UPDATE and any([type(b) is BoundInt for op, arg in u.arg if op is Ops.SHRINK for b, _ in arg]): return True
     if u.op is Ops.CONST and type(u.arg) is Derived: return True
   return False
-
-
-_COMMON = (0.0, 0.5, 1.0, 2.0)
-
-
-MANY_WRITES = 8   # so many writes at numbers in one graph share their kernels at once
 
 
 def _parameters(sinks: list[tuple[UOp, UOp | None]], order: list[UOp]) -> dict[int, tuple[Hashable, DType, Any]]:
@@ -274,8 +271,9 @@ def slice_of(u: UOp) -> Buffer | None:
   out = Buffer(n.arg.device, chain[0].shape, n.dtype, n.arg.storage)
   out.version = n.arg.version   # stale where the memory is
   out.offset = n.arg.offset + first * n.dtype.itemsize
-  if type(out.offset) is not Bound: out.align = alignment(out.offset, n.dtype.itemsize)
-  else: out.align = ALIGN if ix.mod(out.offset.node, ALIGN) is ix.ZERO else n.dtype.itemsize   # wherever it is
+  if type(out.offset) is not BoundInt: out.align = alignment(out.offset, n.dtype.itemsize)
+  else:   # wherever it is
+    out.align = PART_ALIGN_BYTES if ix.mod(out.offset.node, PART_ALIGN_BYTES) is ix.ZERO else n.dtype.itemsize
   return out if out.size else None
 
 
@@ -385,7 +383,7 @@ def make_plan(
 def frugal(items: list[ScheduleItem], kept: set[UOp]) -> list[ScheduleItem]:
   """The items in an order that needs little memory; what is in ``kept`` stays allocated whatever the order."""
   if len(items) == 1: return items
-  steps = [memory.Access(item.nodes, tuple([item.nodes[i] for i in item.written])) for item in items]
+  steps = [memory.MemoryUse(item.nodes, tuple([item.nodes[i] for i in item.written])) for item in items]
   sizes: dict[Any, int] = {
     n: memory.rounded(ix.elements(n.shape) * n.dtype.itemsize) for item in items for n in item.nodes if n not in kept
   }

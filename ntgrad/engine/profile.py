@@ -16,11 +16,11 @@ from ntgrad.codegen.choose.bound import Bound, Unit
 from ntgrad.graph.lock import lock
 
 from . import report
-from .report import scaled
+from .report import unit_text
 
-ROWS = 20             # that a table has
-KERNELS = 4096        # that have a row of their own; what comes after shares one
-_NAME, _SIZES, _DEVICE = 28, 22, 6   # columns of a table, in characters
+ROWS = 20                           # that a table has
+KERNELS = 4096                      # that have a row of their own; what comes after shares one
+_NAME, _SIZES, _DEVICE = 28, 22, 6  # columns of a table, in characters
 
 
 @dataclass
@@ -86,13 +86,13 @@ class Profile:
   def __enter__(self) -> Profile:
     with lock:
       self._entered += 1
-      if self._entered == 1: report.watchers.append(self)
+      if self._entered == 1: report.launch_watchers.append(self)
     return self
 
   def __exit__(self, *_: object) -> None:
     with lock:
       self._entered -= 1
-      if self._entered == 0: report.watchers.remove(self)
+      if self._entered == 0: report.launch_watchers.remove(self)
 
   def launched(self, spec: ProgramSpec, device: Device, seconds: float, least: Bound) -> None:
     """See :class:`ntgrad.engine.report.Watcher`; whoever launches holds the lock."""
@@ -146,7 +146,7 @@ def _fit(text: str, width: int) -> str:
 
 
 def _numbers(count: int, seconds: float, least: float, lost: float, all_lost: float) -> str:
-  times = "".join([f"{scaled(t, 's'):>10}" for t in (seconds, least, lost)])
+  times = "".join([f"{unit_text(t, 's'):>10}" for t in (seconds, least, lost)])
   share, reached = lost / all_lost if all_lost else 0.0, least / seconds if seconds else 0.0
   return f"{count:7d}{times}{share:9.1%}{reached:10.1%}"
 
@@ -157,7 +157,7 @@ def profile() -> Profile:
   return Profile()
 
 
-def run(script: str, args: Sequence[str]) -> None:
+def profile_script(script: str, args: Sequence[str]) -> None:
   """Run a script as ``python script args...`` does, and print the table of what its launches lost when it ends. Raises
   SystemExit as ``run_script`` does, and where there is no such file."""
   there_is(script, "profile")
@@ -166,7 +166,7 @@ def run(script: str, args: Sequence[str]) -> None:
     with p: run_script(script, args)
   finally:
     sys.stderr.flush()
-    report.show(str(p))
+    report.print_now(str(p))
 
 
 def run_script(script: str, args: Sequence[str]) -> None:

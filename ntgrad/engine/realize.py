@@ -22,36 +22,38 @@ from ntgrad.graph.alias import (
   pending,
   unplaced,
   values,
+  view_covers,
   waiting,
-  whole,
 )
-from ntgrad.graph.lock import alone
+from ntgrad.graph.lock import synchronized
 
-from . import asserts, counters, plan_cache, report
-from .bounds import look_through
-from .buffer import LARGE, Buffer, Storage, resolved
-from .counters import phase, taken
+from . import counters, device_asserts as asserts, plan_cache, report
+from .buffer import LARGE_BYTES, Buffer, Storage, resolved
+from .counters import phase, take_phase_seconds
 from .device import get_device
+from .index_checks import look_through
 from .plan import Plan, Step
 from .planner import plan_of
+
+_NEAR = 256   # nodes that are looked at for it
 
 captures: list[Any] = []     # functions that are told of every step run (ntgrad.jit while it records)
 checks: list[Any] = []       # functions that may refuse a step, asked for all steps of a plan before the first one runs
 # while ntgrad.jit runs a function: values from before the call that are not computed, by the node that each has for itself
-outside: dict[UOp, ref[Alias]] = {}
+values_before_call: dict[UOp, ref[Alias]] = {}
 
 
 def rebased(u: UOp) -> UOp:
   """A node upon the memory that holds what it is a view of, where that has been computed."""
-  return onto(base_of(u), moved(u))
+  return apply_moves(base_of(u), moves_from_base(u))
 
 
-Move = tuple[Ops, DType, Any]
+_Move = tuple[Ops, DType, Any]
 
 
-def moved(u: UOp) -> tuple[Move, ...]:
+def moves_from_base(u: UOp) -> tuple[_Move, ...]:
   """The movement between a node and what it is a view of, innermost first (not its nodes: they would hold the memory)."""
-  out: list[Move] = []
+  out: list[_Move] = []
   u = resolved(u)
   while u.op in MOVEMENT or u.op is Ops.DETACH:
     if u.op in MOVEMENT: out.append((u.op, u.dtype, u.arg))
@@ -59,7 +61,7 @@ def moved(u: UOp) -> tuple[Move, ...]:
   return tuple(out[::-1])
 
 
-def onto(node: UOp, movement: Iterable[Move]) -> UOp:
+def apply_moves(node: UOp, movement: Iterable[_Move]) -> UOp:
   """The same view of another node."""
   for op, dtype, arg in movement: node = UOp(op, dtype, (node,), arg)
   return node
@@ -70,7 +72,7 @@ def is_view(u: UOp) -> bool:
   return base_of(u).op is Ops.BUFFER
 
 
-def walk(sinks: Iterable[UOp], known: dict[UOp, None] | None = None) -> list[UOp]:
+def walk_nodes(sinks: Iterable[UOp], known: dict[UOp, None] | None = None) -> list[UOp]:
   """The nodes beneath ``sinks``, sources first, values that exist already as their BUFFERs. Those in ``known`` are left out, the
   rest added."""
   done: dict[UOp, None] = {} if known is None else known
@@ -130,7 +132,7 @@ class _Wanted:
   def tensor(self, t: Any) -> None:
     """A tensor's value: that of its Alias, or only the part that it shows where nothing else needs more."""
     a: Alias = t._alias
-    if not whole(t._view) and not a.pending and not is_view(a.node):
+    if not view_covers(t._view) and not a.pending and not is_view(a.node):
       if len(a.tensors) > 1 or a.beneath or ref(a) in followers:
         part = _to_compute(t.lazydata)
         if part.device is None: self.add(a)
@@ -153,7 +155,7 @@ def _mine(a: Alias, buffer: Buffer) -> bool:
   return owner is not None and owner() is a
 
 
-@alone
+@synchronized
 def realize(tensors: Sequence[Any]) -> None:
   """Compute everything that ``tensors`` need, in one schedule.
 
@@ -166,7 +168,7 @@ def realize(tensors: Sequence[Any]) -> None:
   _compute(wanted, started)
 
 
-@alone
+@synchronized
 def compute(aliases: Iterable[Alias]) -> None:
   """Compute the newest values of Aliases, in one schedule."""
   wanted = _Wanted()
@@ -174,7 +176,7 @@ def compute(aliases: Iterable[Alias]) -> None:
   _compute(wanted, time.perf_counter())
 
 
-@alone
+@synchronized
 def before_writing(storages: Collection[Storage], but: Iterable[Alias] = ()) -> None:
   """Give every Alias (``but`` those) that shows memory which is about to be written a copy, and compute what is made of it."""
   buffers = {b.node for a in live_aliases if (b := a.memory) is not None and b.storage in storages}
@@ -189,13 +191,13 @@ def before_writing(storages: Collection[Storage], but: Iterable[Alias] = ()) -> 
 
 def _compute(wanted: _Wanted, started: float) -> None:
   if not (sinks := wanted.sinks): return
-  if config.debug >= 1: taken()
+  if config.debug >= 1: take_phase_seconds()
   checked: dict[UOp, asserts.Checks] = {}   # indices that are looked through, too
   order: list[UOp] = []
   there: dict[UOp, None] = {}   # all of order
   count = 0
   while True:
-    order += walk([n for s in list(sinks)[count:] for n in s if n is not None], there)   # of what has come
+    order += walk_nodes([n for s in list(sinks)[count:] for n in s if n is not None], there)   # of what has come
     count = len(sinks)
     if marked := [u for u in order if u.op is Ops.DETACH and u.arg is not None and u not in checked]:
       for a in look_through(marked, checked): wanted.add(a)
@@ -210,9 +212,10 @@ def _compute(wanted: _Wanted, started: float) -> None:
     if unplaced:
       for a in homeless():
         if a not in wanted.aliases and not is_view(a.node) and _made_of_sums(a.node, there): wanted.add(a)
-    if outside:
+    if values_before_call:
       for u in order:
-        if u in outside and (found := outside[u]()) is not None and found.node is u and found not in wanted.aliases:
+        found = values_before_call[u]() if u in values_before_call else None
+        if found is not None and found.node is u and found not in wanted.aliases:
           wanted.all_of(found)
     written = {t for _, t in sinks if t is not None and not asserts.checks_in((t.arg.storage,))}   # nobody reads notes
     if written:
@@ -229,7 +232,7 @@ def _compute(wanted: _Wanted, started: float) -> None:
       with phase("compiling"):
         for step in plan.steps:
           try:
-            if step.program is not None: report.ready(step.program)   # what takes long, or is refused, comes before
+            if step.program is not None: report.wait_until_compiled(step.program)   # what takes long, or is refused, comes before
           except NtgradError as e:
             origins.blame(e, [order[i] for i in step.nodes], order)
             raise
@@ -241,7 +244,7 @@ def _compute(wanted: _Wanted, started: float) -> None:
   with phase("running"):
     if shown:
       for name in {s.device for s in plan.steps}: get_device(name).synchronize()
-  if shown: report.first_run(time.perf_counter() - started, taken())
+  if shown: report.first_run(time.perf_counter() - started, take_phase_seconds())
   for c in checked.values(): asserts.watch(c)
 
 
@@ -269,7 +272,7 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
     if target is None or slot not in late: continue
     if slot in begun:
       target.arg.overwritten(f"a part of a write that failed ({aliases[0].place if aliases else 'in several parts'})")
-    elif any([u.op is Ops.BUFFER and u.arg.stale for a in aliases for u in walk((a.node,))]):
+    elif any([u.op is Ops.BUFFER and u.arg.stale for a in aliases for u in walk_nodes((a.node,))]):
       # what it is computed from is gone: the old value is what there is
       for a in aliases: a.write(target, "a write that failed")
   try: raise error
@@ -295,7 +298,7 @@ def _settle(a: Alias, sink: UOp, memory: Buffer | None) -> None:
 def _is_moved(a: Alias) -> bool:
   """Whether more than a reshape stands between an Alias's value and what it is of. Others are settled before: they may take the
   memory in their shape, and nobody may know it in an older one then."""
-  found = moved(a.node)
+  found = moves_from_base(a.node)
   return len(found) > 1 or any([op is not Ops.RESHAPE for op, _, _ in found])
 
 
@@ -326,7 +329,6 @@ def _made_by_call(u: UOp) -> UOp | None:
 
 
 _CHANGES = (Ops.UPDATE, Ops.CALL)
-_NEAR = 256
 
 
 def _made_of_sums(u: UOp, there: Collection[UOp]) -> bool:
@@ -359,7 +361,7 @@ def _readers(written: set[UOp], done: set[UOp], have: Collection[Alias]) -> list
     u = a.node
     if a in have or u.op is Ops.CONST or (u.op is Ops.BUFFER and u not in written) or (u in written and a.memory is u.arg):
       continue
-    for n in walk((u,), known):
+    for n in walk_nodes((u,), known):
       touches[n] = n in written or (n not in done and any([touches[s] if s in touches else touches[resolved(s)] for s in n.src]))
     if touches[resolved(u)]: found.append(a)
   return found
@@ -371,10 +373,10 @@ def run_plan(plan: Plan, buffers: Sequence[Buffer], left: list[Step]) -> None:
   wait = report.timing()
   place = ""
   for b in buffers[plan.inputs:]:
-    if b.storage.nbytes >= LARGE: b.storage.place = place = place or caller()
+    if b.storage.nbytes >= LARGE_BYTES: b.storage.place = place = place or caller()
   for check in checks:
     for step in plan.steps: check(step, [buffers[s] for s in step.slots])
-  counters.launched(plan.steps)
+  counters.count_launches(plan.steps)
   try:
     for step in plan.steps:
       run_step(step, [buffers[s] for s in step.slots], wait)
@@ -383,12 +385,12 @@ def run_plan(plan: Plan, buffers: Sequence[Buffer], left: list[Step]) -> None:
   except OutOfMemoryError as e:
     kept = sum({b.storage: b.storage.nbytes for b in buffers[: plan.inputs]}.values())
     raise OutOfMemoryError(
-      f"{e}\nthe schedule that ran (of {len(plan.steps)} kernels) takes {peak(plan):,} bytes at most, beside the {kept:,} "
+      f"{e}\nthe schedule that ran (of {len(plan.steps)} kernels) takes {_peak(plan):,} bytes at most, beside the {kept:,} "
       "that it reads; smaller batches, or fewer tensors that are kept, take less"
     ) from None
 
 
-def peak(plan: Plan) -> int:
+def _peak(plan: Plan) -> int:
   """The bytes that a plan makes and holds at most."""
   living = most = 0
   seen: set[int] = set()
@@ -417,7 +419,7 @@ def run_step(step: Step, buffers: Sequence[Buffer], wait: bool = False) -> None:
     at = get_device(step.device).at
     raws = [at(b.raw, n) if (n := b.offset + offset) else b.raw for b, offset in zip(buffers, step.offsets)]
   else: raws = [b.raw for b in buffers]
-  if wait: report.ready(step.program)
+  if wait: report.wait_until_compiled(step.program)
   seconds = step.program(raws, wait, step.sizes) if step.sizes else step.program(raws, wait)
   if seconds is not None: report.ran(step.program.spec, seconds, step.sizes, get_device(step.device))  # type: ignore[attr-defined]
 

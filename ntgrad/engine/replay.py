@@ -13,26 +13,34 @@ from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.ir.uop import Ops
 from ntgrad.graph.alias import Alias, live_aliases
 
-from . import asserts, counters, graphs, memory, planner as plans, realize as engine, report
-from .buffer import LARGE, Buffer, Storage
-from .capture import Copy, Output, Recorder, onto, storage_of
+from . import (
+  counters,
+  device_asserts as asserts,
+  launch_graphs as graphs,
+  memory_plan as memory,
+  planner as plans,
+  realize as engine,
+  report,
+)
+from .buffer import LARGE_BYTES, Buffer, Storage
 from .device import get_device
-from .sized_capture import At, Sized
+from .recording import Copy, Output, Recorder, onto, storage_of
+from .sized_recording import At, SizedRecording
 
 AT_ONCE = 16 << 20   # bytes of inner buffers that are allocated for the greatest sizes at once
-FORMS = 16   # sets of programs that a replay for all sizes keeps ready
+FORMS = 16           # sets of programs that a replay for all sizes keeps ready
 
 
-class Form:
+class _Form:
   """The launches of a Replay with certain programs: a replay for other sizes may need others."""
 
-  def __init__(self, steps: list[graphs.Launched], slots: dict[int, graphs.Slot], places: dict[tuple[int, int], Place]):
+  def __init__(self, steps: list[graphs.Launched], slots: dict[int, graphs.Slot], places: dict[tuple[int, int], _Place]):
     self.steps, self.slots, self.places = steps, slots, places
     self.calls: list[Callable[[], None]] | None = None           # all steps, from the first replay on
     self.resize: dict[int, Callable[[tuple[int, ...]], None]] = {}   # those in graphs
 
 
-class Place:
+class _Place:
   """Where an argument begins in its memory, for sizes at which that is not always the same byte."""
   __slots__ = ("at", "offset")
 
@@ -46,7 +54,7 @@ class Replay:
 
   def __init__(
     self, recorder: Recorder, inputs: Sequence[int], outputs: Sequence[Output], rng: Sequence[Buffer], host: Sequence[Buffer],
-    sized: Sized | None = None
+    sized: SizedRecording | None = None
   ):
     self.name, self.start, self.outputs, self.rng = recorder.name, recorder.start, list(outputs), list(rng)
     self.launches, self.sizes = recorder.launches, recorder.sizes
@@ -79,7 +87,7 @@ class Replay:
     self._alive = alive
     self.foreign = any([type(s) is not Storage for s in self.written])
     self._room: dict[int, int] = {}
-    self._forms: Recent[tuple[Any, ...], Form] = Recent(FORMS)
+    self._forms: Recent[tuple[Any, ...], _Form] = Recent(FORMS)
     self._find_lifetimes({*self._fixed_raws, *inputs, *made})
     self._arrange(self._at)
     self._devices = [None if x.program is None else get_device(recorder.sizes[x.serials[0]][0]) for x in recorder.launches]
@@ -95,27 +103,27 @@ class Replay:
     """What launches all steps; None before the first replay."""
     return self.form.calls
 
-  def _form(self, at: At) -> Form:
+  def _form(self, at: At) -> _Form:
     """The launches with the programs that some sizes need."""
     sizes, varying = self.sizes, {} if self.sized is None else self.sized.places
     raws = {**self._fixed_raws}
     for k, (arena, start, end) in self._places.items(): raws[k] = get_device(arena.device).part(arena.raw, start, end - start)
     slots = {k: graphs.Slot() for k in self._moving}
     steps: list[graphs.Launched] = []
-    found: dict[tuple[int, int], Place] = {}
+    found: dict[tuple[int, int], _Place] = {}
     for i, x in enumerate(self.launches):
       device, source = get_device(sizes[x.serials[0]][0]), get_device(sizes[x.serials[-1]][0])
       args = [raws.get(k) for k in x.serials]
       offsets = at.offsets[i]
       for j, k in enumerate(x.serials):
         to: Any = None
-        if (i, j) in varying: to = found[i, j] = Place(device.at, offsets[j])
+        if (i, j) in varying: to = found[i, j] = _Place(device.at, offsets[j])
         elif offsets and offsets[j]: to = partial(device.at, offset=offsets[j])
         if k in slots: slots[k].args.append((args, j, to))
         elif to is not None: args[j] = to(args[j])
       program = at.programs[i]
       steps.append(graphs.Launched(Copy(device, source, at.copies[i]) if program is None else program.clone(), args, at.sizes[i]))
-    return Form(steps, slots, found)
+    return _Form(steps, slots, found)
 
   def _use(self, at: At) -> None:
     """Go over to the launches, sizes, places and shapes of some sizes."""
@@ -176,7 +184,7 @@ class Replay:
       elif s.serial < self.start and s not in plans.constants: self.readers[s] = []
     if self.readers:
       for a in live_aliases:
-        for s in {u.arg.storage for u in engine.walk((a.node,)) if u.op is Ops.BUFFER}:
+        for s in {u.arg.storage for u in engine.walk_nodes((a.node,)) if u.op is Ops.BUFFER}:
           if s in self.readers: self.readers[s].append(ref(a))
     for s, r in self.readers.items():
       if not r: raise self._gone(s, "is no tensor's any more when the call ends")
@@ -215,8 +223,8 @@ class Replay:
 
   def _arrange(self, at: At) -> None:
     """Give the inner buffers their places: the arena, the first byte in it and the one past the last (both multiples of
-    ``memory.ALIGN``). Of sizes that vary there is room for the greatest that Variables have, where that is little; else for the
-    greatest so far and, from the second time on, for half as much again."""
+    ``memory.PIECE_ALIGN_BYTES``). Of sizes that vary there is room for the greatest that Variables have, where that
+    is little; else for the greatest so far and, from the second time on, for half as much again."""
     sizes, again = self.sizes, bool(self._room)
     greatest = {} if again or self.sized is None else self.sized.greatest()
     if sum([greatest[k] for k in self._life if k in greatest]) > AT_ONCE: greatest = {}
@@ -244,7 +252,7 @@ class Replay:
     def touched(serials: Iterable[int]) -> tuple[Hashable, ...]:
       return tuple(dict.fromkeys([p for k in serials for p in shared.get(k, (k,))]))
 
-    self._accesses = [memory.Access(touched(x.serials), touched(x.writes)) for x in self.launches]
+    self._accesses = [memory.MemoryUse(touched(x.serials), touched(x.writes)) for x in self.launches]
 
   # ---- at every run
   def check(self) -> bool:
@@ -286,7 +294,7 @@ class Replay:
     made: dict[int, Buffer] = {}
     for k, slot, m in self.made:
       made[k] = b = Buffer(*m)
-      if b.storage.nbytes >= LARGE: b.storage.place = f"jit {self.name}"
+      if b.storage.nbytes >= LARGE_BYTES: b.storage.place = f"jit {self.name}"
       slot.fill(b.raw)
     form = self.form
     if form.calls is None and not report.timing():
@@ -301,7 +309,7 @@ class Replay:
     return [o.kind._from_node(onto(made[o.serial].node, m)) for o, m in zip(self.outputs, self._at.movements)]
 
   def _launch(self, draw: Callable[[int, Any], np.ndarray]) -> None:
-    counters.launched(self.steps)
+    counters.count_launches(self.steps)
     for b, count in zip(self.rng, self._at.counts): b.put(draw(count, b.rng_from))
     for b, array in self.refill: b.put(array)
     if self.form.calls is None or report.timing(): self._launch_and_tell()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Callable, Hashable, Protocol
 
 from ntgrad.backends.base import Device, KernelSource, ProgramSpec
 from ntgrad.codegen.choose.bound import Bound, Work, bound
-from ntgrad.codegen.explain.arrangements import accesses
+from ntgrad.codegen.explain.arrangements import arranged_accesses
 from ntgrad.codegen.explain.printing import body_lines, dtype_name, form_text
 from ntgrad.codegen.explain.tile_source import tile_source
 from ntgrad.codegen.index import Dim, conjuncts, count
@@ -40,9 +40,9 @@ from ntgrad.graph.lock import lock
 if TYPE_CHECKING:
   from .plan import Step
 
-WIDTH = 120
-LABELS = 8192   # names, and kernels, that are remembered
-_INT_MOST = 2 ** 31 - 1   # what fits an int says nothing of a kernel
+WIDTH = 120              # columns of what is printed
+LABELS = 8192            # names, and kernels, that are remembered
+_INT_MOST = 2 ** 31 - 1  # what fits an int says nothing of a kernel
 _COLORS = {"green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36, "gray": 90}
 # new kernels that no schedule has shown yet, by label
 _waiting: dict[str, tuple[ProgramSpec, Parts, Device, Kernel | None]] = {}
@@ -51,17 +51,17 @@ _unseen: Recent[str, Device] = Recent(1024)
 _helpers: Recent[str, bool] = Recent(1024)   # parts of sources that have been shown
 _NAMED = re.compile(r"(\w+)(?=\s*\(|;\s*$)", re.MULTILINE)   # what a function or a typedef defines
 _making: Recent[str, float] = Recent(1024)   # kernels that have not been launched yet: seconds that it took to make them
-seconds = [0.0]   # of all launches that were timed (``counters``)
-_count = [0, 0]                                                             # schedules, launches
+seconds = [0.0]                              # of all launches that were timed (``counters``)
+_count = [0, 0]                              # schedules, launches
 
 
-def color(text: str, name: str) -> str:
+def _color(text: str, name: str) -> str:
   """Coloured text on a terminal (or as ``config.color`` says), plain elsewhere."""
   on = sys.stdout.isatty() if config.color < 0 else bool(config.color)
   return f"\x1b[{_COLORS[name]}m{text}\x1b[0m" if on else text
 
 
-def scaled(value: float, unit: str) -> str:
+def unit_text(value: float, unit: str) -> str:
   """A number with a prefix, in 8 columns and the unit: ``  12.3 µs``, `` 203 kFLOP``."""
   if not value: return f"{0:5d}  {unit}"
   for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""), (1e-3, "m"), (1e-6, "µ")):
@@ -69,7 +69,7 @@ def scaled(value: float, unit: str) -> str:
   return f"{value * 1e9:5.1f} n{unit}"
 
 
-def launched(spec: ProgramSpec, sizes: Sequence[int] = ()) -> ProgramSpec:
+def launched_spec(spec: ProgramSpec, sizes: Sequence[int] = ()) -> ProgramSpec:
   """What is said of a launch: a spec with numbers for its sizes. Without ``sizes`` work and traffic are about what they may
   be."""
   if not spec.sizes: return spec
@@ -78,7 +78,7 @@ def launched(spec: ProgramSpec, sizes: Sequence[int] = ()) -> ProgramSpec:
   return replace(spec, grid=found[:n], work=spec.work.with_numbers(found[n:]))
 
 
-def sizes_text(spec: ProgramSpec, sizes: Sequence[int]) -> str:
+def _sizes_text(spec: ProgramSpec, sizes: Sequence[int]) -> str:
   """The run-time sizes of a launch, after two blanks: ``  N=48, M=3``."""
   return "  " + ", ".join([f"{s.name}={n * s.unit}" for s, n in zip(spec.sizes, sizes)]) if sizes else ""
 
@@ -110,7 +110,7 @@ def stays_static(kernel: str, names: Sequence[str], why: Exception) -> None:
 
 def heading(text: str, name: str) -> str:
   """``── text ─────``"""
-  return color(f"── {text} " + "─" * max(3, WIDTH - len(text) - 4), name)
+  return _color(f"── {text} " + "─" * max(3, WIDTH - len(text) - 4), name)
 
 
 def indented(text: str, by: str = "  ") -> str:
@@ -121,13 +121,13 @@ def indented(text: str, by: str = "  ") -> str:
 def tuned(name: str, values: dict[str, int], lines: Sequence[str]) -> None:
   """Level 2: what a search for block sizes chose, and what it tried."""
   if config.debug < 2 or not config.speaks_of(name): return
-  show(color(f"tuned {name}: {', '.join(f'{n}={v}' for n, v in values.items())}", "cyan"))
-  for line in lines: show(f"  {line}")
+  print_now(_color(f"tuned {name}: {', '.join(f'{n}={v}' for n, v in values.items())}", "cyan"))
+  for line in lines: print_now(f"  {line}")
 
 
-def note(text: str) -> None:
+def note_line(text: str) -> None:
   """Level 1: a line about what is done from now on."""
-  if config.debug >= 1: show(color(text, "cyan"))
+  if config.debug >= 1: print_now(_color(text, "cyan"))
 
 
 def scheduled(
@@ -140,27 +140,28 @@ def scheduled(
   kernels = sum(s.program is not None for s in steps)
   copies = f", {len(steps) - kernels} copies" if len(steps) > kernels else ""
   found = "found again" if found_again else "new"
-  head = f"schedule {_count[0]}: {kernels} kernel{'s' if kernels != 1 else ''}{copies}, {found}, {scaled(seconds, 's').strip()}"
-  show(color(head, "cyan") if config.debug < 3 else ("\n" + heading(head, "cyan")))
+  many = "s" if kernels != 1 else ""
+  head = f"schedule {_count[0]}: {kernels} kernel{many}{copies}, {found}, {unit_text(seconds, 's').strip()}"
+  print_now(_color(head, "cyan") if config.debug < 3 else ("\n" + heading(head, "cyan")))
   if config.debug >= 3 and not found_again:
     lines = origins.lines_of([[order[i] for i in s.nodes] for s in steps], order)
     names = BufferNames()
-    for line in table(steps, lines, [names.of(u) for u in inputs]): show(line)
+    for line in table(steps, lines, [names.of(u) for u in inputs]): print_now(line)
     made = {s.program.spec.label: text for s, text in zip(steps, lines) if s.program is not None}  # type: ignore[attr-defined]
     for spec, parts, device, before in list(_waiting.values()):
       section(spec, parts, device, made.get(spec.label, ""), before)
     _waiting.clear()
-    if kernels: show("\n" + heading("runs", "gray"))
+    if kernels: print_now("\n" + heading("runs", "gray"))
 
 
 def first_run(seconds: float, phases: Mapping[str, float]) -> None:
   """Level 1: where the time of a schedule went for which kernels were made."""
   if config.debug < 1 or not phases["choosing"]: return
-  parts = ", ".join([f"{name} {scaled(spent, 's').strip()}" for name, spent in phases.items()])
-  show(color(f"first run in {scaled(seconds, 's').strip()}: {parts}", "cyan"))
+  parts = ", ".join([f"{name} {unit_text(spent, 's').strip()}" for name, spent in phases.items()])
+  print_now(_color(f"first run in {unit_text(seconds, 's').strip()}: {parts}", "cyan"))
 
 
-def spec_of(program: Any) -> ProgramSpec | None:
+def _spec_of(program: Any) -> ProgramSpec | None:
   """What a program was compiled from; None for one with run-time sizes that has seen none yet."""
   return None if getattr(program, "variants", True) == [] else program.spec
 
@@ -175,20 +176,20 @@ def table(steps: Sequence[Step], lines: Sequence[str], names: Sequence[str] = ()
     reads = ", ".join(said(b) for n, b in enumerate(s.slots) if n not in s.writes)
     flow = f"{', '.join(said(s.slots[n]) for n in s.writes)} <- {reads or 'nothing'}"
     if s.program is None: rows.append((f"{i:4d}", f"copy to {s.device}", "", "", "", flow, made))
-    elif (known := spec_of(s.program)) is None: rows.append((f"{i:4d}", "not made yet", "", "", "", flow, made))
+    elif (known := _spec_of(s.program)) is None: rows.append((f"{i:4d}", "not made yet", "", "", "", flow, made))
     elif config.speaks_of(known.label):
-      spec = launched(known, s.sizes)
-      flow += sizes_text(spec, s.sizes)
+      spec = launched_spec(known, s.sizes)
+      flow += _sizes_text(spec, s.sizes)
       mark = "*" if spec.label in _waiting else " "
       rows.append(
-        (f"{i:4d}{mark}", spec.label, f"grid {grid_text(spec)}", scaled(count(spec.work.flops), "FLOP"),
-         scaled(count(spec.work.bytes), "B"), flow, made)
+        (f"{i:4d}{mark}", spec.label, f"grid {grid_text(spec)}", unit_text(count(spec.work.flops), "FLOP"),
+         unit_text(count(spec.work.bytes), "B"), flow, made)
       )
   widths = [max((len(r[c]) for r in rows), default=0) for c in range(6)]
   return ["  ".join([x.ljust(w) for x, w in zip(r, widths)] + [r[6]]).rstrip() for r in rows]
 
 
-def compiled(spec: ProgramSpec, parts: Parts, device: Device, before: Kernel | None = None) -> None:
+def note_compiled(spec: ProgramSpec, parts: Parts, device: Device, before: Kernel | None = None) -> None:
   """A new kernel, after its Opts: kept until its schedule is shown; ``before``: as the scheduler made it."""
   if config.debug < 3: return
   _waiting[spec.label] = (spec, parts, device, before)
@@ -200,7 +201,7 @@ def made_in(label: str, seconds: float) -> None:
   if config.debug >= 2: _making[label] = _making.get(label, 0.0) + seconds
 
 
-def ready(program: Any) -> None:
+def wait_until_compiled(program: Any) -> None:
   """Wait until a program is compiled, and note how long that took."""
   started = perf_counter()
   program.ready()
@@ -212,35 +213,35 @@ def made(spec: ProgramSpec, parts: Parts, device: Device, arrangements: str, dis
   """Level 3: a kernel that a person wrote, with its own arrangements, and which of its tiles are ``dissolved``."""
   if config.debug < 3 or not config.speaks_of(spec.label): return
   section(spec, parts, device)
-  show(color("arranged", "magenta"))
-  show(indented(arrangements))
-  if dissolved: show(indented(dissolved))
+  print_now(_color("arranged", "magenta"))
+  print_now(indented(arrangements))
+  if dissolved: print_now(indented(dissolved))
 
 
 def section(spec: ProgramSpec, parts: Parts, device: Device, made: str = "", before: Kernel | None = None) -> None:
   """Levels 3 to 5: what a kernel is, and the user's lines that it comes from; ``before``, as the scheduler made it, as a file of
   the tile language."""
   if not config.speaks_of(spec.label): return
-  show("\n" + heading(f"{spec.label} on {device.name}", "yellow"))
-  if made: show(f"from   {made}")
-  show(describe(parts.kernel))
+  print_now("\n" + heading(f"{spec.label} on {device.name}", "yellow"))
+  if made: print_now(f"from   {made}")
+  print_now(describe(parts.kernel))
   if before is not None:
     try: text = tile_source(before, spec.name, parts.opts)
     except ExportError as e: text = f"none: {e}"
-    show(color("as a file of the tile language", "magenta"))
-    show(indented(text))
+    print_now(_color("as a file of the tile language", "magenta"))
+    print_now(indented(text))
   if not parts.kernel.plain:
-    show(color("statements, after their Opts", "magenta"))
-    show(indented(form_text(parts)))
+    print_now(_color("statements, after their Opts", "magenta"))
+    print_now(indented(form_text(parts)))
   if config.debug >= 4:
-    show(color("source", "magenta"))
-    show(indented(source_text(spec)))
+    print_now(_color("source", "magenta"))
+    print_now(indented(_source_text(spec)))
   if config.debug >= 5 and spec.uops:
-    show(color("linear UOps", "magenta"))
-    show("\n".join(UOpList(spec.uops).lines(block_shapes(spec.uops))))
+    print_now(_color("linear UOps", "magenta"))
+    print_now("\n".join(UOpList(spec.uops).lines(block_shapes(spec.uops))))
 
 
-def source_text(spec: ProgramSpec) -> str:
+def _source_text(spec: ProgramSpec) -> str:
   """A kernel's source; of the functions and declarations that many kernels share those that no earlier kernel has shown, and the
   names of the others."""
   text, names = spec.text, []
@@ -261,7 +262,7 @@ def describe(kernel: Kernel) -> str:
   lines = ["axes   " + (", ".join(map(str, kernel.axes)) or "none")]
   if kernel.applied: lines.append("opts   " + ", ".join(map(str, kernel.applied)))
   if kernel.needs: lines.append("needs  " + conditions_text(kernel.needs))
-  found = accesses(kernel)
+  found = arranged_accesses(kernel)
   for p in kernel.params:
     mine: dict[tuple[tuple[str, ...], str], list[str]] = {}
     for a in found:
@@ -286,30 +287,30 @@ class Watcher(Protocol):
     launched."""
 
 
-watchers: list[Watcher] = []
+launch_watchers: list[Watcher] = []
 
 
 def timing() -> bool:
   """Whether launches are made one by one and timed: for lines at level 2, and for watchers."""
-  return bool(watchers) or config.debug >= 2
+  return bool(launch_watchers) or config.debug >= 2
 
 
 def ran(spec: ProgramSpec, took: float, sizes: Sequence[int], device: Device) -> None:
   """A launch with ``sizes`` was timed. Level 2: a line for it. Level 6: its machine code, after the first time."""
   seconds[0] += took
-  least = _tell(spec := launched(spec, sizes), device, took := max(took, 1e-9))
+  least = _tell(spec := launched_spec(spec, sizes), device, took := max(took, 1e-9))
   if config.debug < 2: return
   _count[1] += 1
   making = _making.pop(spec.label, 0.0)
   if not config.speaks_of(spec.label): return
-  name, work = color(f"{spec.label:26s}", "green"), spec.work
+  name, work = _color(f"{spec.label:26s}", "green"), spec.work
   speed = f"{count(work.flops) / took * 1e-9:8.2f} GFLOP/s {count(work.bytes) / took * 1e-9:7.2f} GB/s"
   reached = f"{least.seconds / took * 100:3.0f} % of bound ({least.unit.value})"
-  line = f"*** {_count[1]:5d}  {name}  grid {grid_text(spec):10s} {scaled(took, 's')} {speed}  {reached}"
-  show(line + sizes_text(spec, sizes) + (f"  made in {scaled(making, 's').strip()}" if making else ""))
+  line = f"*** {_count[1]:5d}  {name}  grid {grid_text(spec):10s} {unit_text(took, 's')} {speed}  {reached}"
+  print_now(line + _sizes_text(spec, sizes) + (f"  made in {unit_text(making, 's').strip()}" if making else ""))
   if config.debug >= 6 and _unseen.pop(spec.label, None) is not None:
-    show(color(f"machine code of {spec.label}", "magenta"))
-    show(indented(getattr(device, "disassemble", _no_machine_code)(spec)))
+    print_now(_color(f"machine code of {spec.label}", "magenta"))
+    print_now(indented(getattr(device, "disassemble", _no_machine_code)(spec)))
 
 
 def copied(copy: Callable[[], object], nbytes: int, to: Device, source: Device) -> None:
@@ -325,14 +326,14 @@ def copied(copy: Callable[[], object], nbytes: int, to: Device, source: Device) 
 
 def _tell(spec: ProgramSpec, device: Device, seconds: float) -> Bound:
   least = bound(spec.work, device.renderer.target)
-  for w in tuple(watchers): w.launched(spec, device, seconds, least)
+  for w in tuple(launch_watchers): w.launched(spec, device, seconds, least)
   return least
 
 
 def _no_machine_code(spec: ProgramSpec) -> str: return f"# no assembly of {spec.label}: this device runs its UOps as they are"
 
 
-def show(text: str) -> None:
+def print_now(text: str) -> None:
   """Print now: what goes to standard error (progress bars, warnings) stays in place when both go to one file."""
   print(text, flush=True)
 
@@ -385,7 +386,7 @@ def reset_labels() -> None:
   _counts.least = 0
 
 
-def reset() -> None:
+def reset_numbering() -> None:
   """Count schedules, launches and kernels of a name from 1 again, as if nothing had been shown."""
   _count[:] = [0, 0]
   _waiting.clear()

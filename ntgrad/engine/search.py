@@ -18,24 +18,24 @@ from ntgrad.backends import cache
 from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.backends.progress import bar
 from ntgrad.codegen.choose.chooser import choose
-from ntgrad.codegen.choose.estimate import estimate
+from ntgrad.codegen.choose.gpu_cost import estimate
 from ntgrad.codegen.index import records
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import NtgradError
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops, prod
 from ntgrad.codegen.kernel import Kernel
-from ntgrad.codegen.opts import OPTS, PLAIN, Opts, Sized, read
+from ntgrad.codegen.opts import OPTS, PLAIN_KINDS, Opts, SizedOpt, read_opt
 from ntgrad.codegen.passes.parts import Mark, Parts
 from ntgrad.codegen.passes.statements import chooses
 
 from .buffer import Buffer
-from .trials import Bench, Memory, ready
+from .measuring import Bench, CandidateMemory, compiled_in_time
 
 BUDGET = 30.0                 # seconds for one kernel
-ROUNDS = 8
-STEP = 32                     # candidates of a round at most
-GAIN = 0.02                   # less than this is noise
+_ROUNDS = 8   # rounds of a search, each from the best so far
+_STEP = 32                     # candidates of a round at most
+_GAIN = 0.02                   # less than this is noise
 LISTS = records.Sequence(records.Sequence(records.PLAIN))   # of Opts, as the disk cache has them
 Render = Callable[[Kernel, Parts, Device, str], tuple[ProgramSpec, Any]]   # what ``compile.rendered`` does
 
@@ -51,28 +51,28 @@ def best(parts: Parts, device: Device, name: str, render: Render, label: str = "
   to. ``render`` makes source of a candidate."""
   target = device.renderer.target
   start = choose(parts, target)
-  key = cache.key("beam", cache.version(), text(parts.kernel), device.identity, str(target), config.key())
+  key = cache.key("beam", cache.version(), _text(parts.kernel), device.identity, str(target), config.key())
   kept = cache.get("beam", key, LISTS)
   if kept is not None:
-    try: return parts.after([[read(o) for o in opts] for opts in kept])
+    try: return parts.after([[read_opt(o) for o in opts] for opts in kept])
     except Exception: cache.remove("beam", key)   # whatever they are, they are not this kernel's
-  found = search(parts, start, device, name, render, label)
+  found = search_opts(parts, start, device, name, render, label)
   cache.put("beam", key, LISTS, tuple([tuple([o.json() for o in opts]) for opts in found.opts]))
   return found
 
 
-def text(kernel: Kernel) -> str:
+def _text(kernel: Kernel) -> str:
   """All that a kernel is, the same in every process."""
   number = {u: i for i, u in enumerate(kernel.nodes)}
   nodes = [(u.op.name, str(u.dtype), [number[s] for s in u.src], str(u.arg)) for u in kernel.nodes]
   return repr((kernel.params, [str(a) for a in kernel.axes], nodes, [number[b] for b in kernel.body]))
 
 
-def search(parts: Parts, start: Parts, device: Device, name: str, render: Render, label: str = "") -> Parts:
+def search_opts(parts: Parts, start: Parts, device: Device, name: str, render: Render, label: str = "") -> Parts:
   """The parts after the fastest Opts that were found within the budget."""
   kernel, label = parts.kernel, label or name
   buffers = [contents(device.name, p) for p in kernel.params]
-  bench = Bench(device, [Memory(b.nbytes, b.dtype, b.raw, p.written) for b, p in zip(buffers, kernel.params)])
+  bench = Bench(device, [CandidateMemory(b.nbytes, b.dtype, b.raw, p.written) for b, p in zip(buffers, kernel.params)])
   target = device.renderer.target
   known: dict[Any, float] = {}
   started = time.perf_counter()
@@ -87,7 +87,7 @@ def search(parts: Parts, start: Parts, device: Device, name: str, render: Render
       key = (s.source, s.grid, s.local, s.options)
       if key not in known: new.setdefault(key, (k, s))
     programs = device.compile([s for _, s in new.values()])
-    ready(programs, left() / 2)
+    compiled_in_time(programs, left() / 2)
     out = []
     for (key, (k, _)), p in zip(new.items(), programs):
       known[key] = float("inf")
@@ -99,10 +99,10 @@ def search(parts: Parts, start: Parts, device: Device, name: str, render: Render
       except NtgradError: continue
       shown.update(1)
     return out
-  with bar(f"searching {label}", STEP, config.debug >= 2) as shown:
+  with bar(f"searching {label}", _STEP, config.debug >= 2) as shown:
     front = measured([start])
     first = front[0][0] if front else 0.0
-    for _ in range(ROUNDS):
+    for _ in range(_ROUNDS):
       if not front or left() < 0: break
       steps: dict[tuple[Opts, ...], Parts] = {}
       for opts in (o for _, k in front for o in neighbours(k, target)):
@@ -112,8 +112,8 @@ def search(parts: Parts, start: Parts, device: Device, name: str, render: Render
       likely = list(steps.values())
       if target.blocks: likely.sort(key=lambda k: estimate(k.kernel, target))
       before = front[0][0]
-      front = sorted([*front, *measured(likely[:STEP * len(front)])], key=lambda f: f[0])[:max(config.beam, 1)]
-      if front[0][0] > before * (1 - GAIN): break
+      front = sorted([*front, *measured(likely[:_STEP * len(front)])], key=lambda f: f[0])[:max(config.beam, 1)]
+      if front[0][0] > before * (1 - _GAIN): break
   if not front: return start
   if config.debug >= 2 and config.speaks_of(label):
     print(
@@ -152,6 +152,6 @@ def changed(kernel: Kernel, target: Target) -> Iterator[Opts]:
   late = next((i for i, o in enumerate(opts) if o.late), len(opts))
   known = [c for c in OPTS.values() if c.suits(target)]
   for c in known: yield from c.more(kernel, target)
-  for a, s in itertools.product(kernel.of_kind(*PLAIN), [c for c in known if issubclass(c, Sized)]):
+  for a, s in itertools.product(kernel.of_kind(*PLAIN_KINDS), [c for c in known if issubclass(c, SizedOpt)]):
     at = len(opts) if s.late else late
     for n in s.tried if a.kind in s.along else (): yield (*opts[:at], s(a.id, n), *opts[at:])

@@ -17,11 +17,11 @@ from ntgrad.codegen.ir.errors import AssignError
 from ntgrad.codegen.ir.uop import NodeTable, Ops, UOp
 
 from . import nodes as graph, origins
-from .lock import alone, lock
+from .lock import lock, synchronized
 
 Move = tuple[Ops, Any]
 # from an Alias's value to what a tensor shows of it: movement without PAD, and DETACH; of Bits also BITCAST with a dtype
-View = tuple[Move, ...]
+AliasView = tuple[Move, ...]
 
 _ONTO = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP})     # movement that every element takes part in once
 
@@ -40,7 +40,7 @@ class Alias:
   tensors: dict[ref[Any], None]
   place: str   # where the last write stands, in the user's code
   packed: Any
-  beneath: View = ()   # what the value shows of another Alias's
+  beneath: AliasView = ()   # what the value shows of another Alias's
 
   def __init__(self, node: UOp) -> None:
     self.node, self.memory, self.tensors, self.place, self.packed = node, None, {}, "", None
@@ -68,20 +68,20 @@ class Alias:
       t = r()
       if t is not None: yield t
 
-  @alone
+  @synchronized
   def write(self, node: UOp, what: str) -> None:
     """``node`` is the value from now on."""
-    for note in watchers: note(self)
+    for note in write_watchers: note(self)
     if self.memory is None and self.node.op is Ops.BUFFER: self.claim()
     self.place = f"{what} at {caller()}"
-    origins.note(node)
+    origins.note_origin(node)
     if self.memory is not None: pending[ref(self, _forget)] = None
     else: unplaced[ref(self, _found)] = None
     for t in self.seen(): t._node = None
     self.node = node   # last: an interrupt before it leaves the old value
     if followers: self.followed()
 
-  def put(self, view: View, value: UOp, index: UOp | None, what: str) -> None:
+  def put(self, view: AliasView, value: UOp, index: UOp | None, what: str) -> None:
     """Write what a view shows, or rows of that."""
     self.write(written(self.history, view, value, index), what)
 
@@ -104,7 +104,7 @@ class Alias:
         history = UOp.unique(Ops.CONTIGUOUS, history.dtype, (history,))
         memory.is_value_of(history)
     for t in self.seen(): t._node = None
-    for t in attached: t._node = onto(history, t._view)
+    for t in attached: t._node = apply_view(history, t._view)
     self.node = node
     self.memory = memory
     pending.pop(ref(self), None)
@@ -151,7 +151,7 @@ class Bits(Alias):
   source: ref[Alias]
   beside: dict[ref[Bits], None]   # those that show bits of the same Alias, this one too
 
-  def __init__(self, node: UOp, source: Alias, beneath: View) -> None:
+  def __init__(self, node: UOp, source: Alias, beneath: AliasView) -> None:
     super().__init__(node)
     if isinstance(source, Bits) and (root := source.source()) is not None:
       source, beneath = root, (*source.beneath, *beneath)
@@ -162,17 +162,17 @@ class Bits(Alias):
 
   def follow(self, source: Alias) -> None:
     """Show the newest version of the other Alias, to be computed again."""
-    self.node, self.memory = onto(source.node, self.beneath), None
+    self.node, self.memory = apply_view(source.node, self.beneath), None
     pending.pop(ref(self), None)
     for t in self.seen(): t._node = None
 
-  def put(self, view: View, value: UOp, index: UOp | None, what: str) -> None:
+  def put(self, view: AliasView, value: UOp, index: UOp | None, what: str) -> None:
     """Write to the other Alias, where some tensor sees it. Raises AssignError where none does and others may show the same."""
     source = self.source()
-    for note in watchers: note(self)
+    for note in write_watchers: note(self)
     if source is not None: return source.put((*self.beneath, *view), value, index, what)
     for r in self.beside:
-      if (b := r()) is not None and b is not self and not apart(b.beneath, self.beneath):
+      if (b := r()) is not None and b is not self and not _apart(b.beneath, self.beneath):
         raise AssignError(f"{what}: bits of a tensor that is gone, which another bitcast shows too; keep the tensor and write to "
                           "it, or write to a .clone()")
     super().put(view, value, index, what)
@@ -189,9 +189,9 @@ def follows(a: Alias, storages: Collection[Any]) -> bool:
   return source is not None and source.memory is not None and source.memory.storage in storages
 
 
-def shown_of(source: Alias, beneath: View) -> Bits:
+def shown_of(source: Alias, beneath: AliasView) -> Bits:
   """The bits that a view with BITCAST shows."""
-  return Bits(onto(source.node, beneath), source, beneath)
+  return Bits(apply_view(source.node, beneath), source, beneath)
 
 
 class LiveAliases:
@@ -215,7 +215,7 @@ pending: dict[ref[Alias], None] = {}                   # those written since the
 unplaced: dict[ref[Alias], None] = {}                  # those written before they had memory
 # where the value of a node lies that has been computed: a BUFFER, or a view of one
 values: NodeTable[UOp] = NodeTable()
-watchers: list[Callable[[Alias], None]] = []           # told before every write: ntgrad.jit while a function runs
+write_watchers: list[Callable[[Alias], None]] = []           # told before every write: ntgrad.jit while a function runs
 
 
 def waiting() -> list[Alias]:
@@ -242,7 +242,7 @@ def _forget(r: ref[Alias]) -> None: pending.pop(r, None)
 def _found(r: ref[Alias]) -> None: unplaced.pop(r, None)
 
 
-def onto(node: UOp, view: View) -> UOp:
+def apply_view(node: UOp, view: AliasView) -> UOp:
   """What a view shows of a node."""
   for op, arg in view:
     if op is Ops.DETACH: node = graph.detach(node)
@@ -250,12 +250,12 @@ def onto(node: UOp, view: View) -> UOp:
   return node
 
 
-def through(view: View) -> View:
+def through(view: AliasView) -> AliasView:
   """A view without its DETACHs."""
   return tuple([m for m in view if m[0] is not Ops.DETACH])
 
 
-def beyond(view: View, base: View) -> View | None:
+def beyond(view: AliasView, base: AliasView) -> AliasView | None:
   """What a view shows of what another view of the same Alias shows; None where it is no part of that. A DETACH of it stays."""
   rest, stops = list(view), False
   for m in through(base):
@@ -264,18 +264,18 @@ def beyond(view: View, base: View) -> View | None:
   return (*([(Ops.DETACH, None)] if stops else ()), *rest)
 
 
-def repeats(view: View) -> bool:
+def repeats(view: AliasView) -> bool:
   """Whether a view may show an element several times: then it cannot be written."""
   return any([op is Ops.EXPAND or op is Ops.TILE and any([0 < step < (n - 1) * gap + 1 for n, step, gap in arg])
               for op, arg in view])
 
 
-def whole(view: View) -> bool:
+def view_covers(view: AliasView) -> bool:
   """Whether a view shows every element once."""
   return all([op in _ONTO or op is Ops.DETACH for op, _ in view])
 
 
-def written(base: UOp, view: View, value: UOp, index: UOp | None = None) -> UOp:
+def written(base: UOp, view: AliasView, value: UOp, index: UOp | None = None) -> UOp:
   """``base`` with the part that a view shows (of that the rows ``index``) replaced by ``value``: a pure node.
 
   Where the view shows everything, ``value`` seen from the other side; else UPDATE(base, value[, index]). Bits that are seen as a
@@ -284,11 +284,11 @@ def written(base: UOp, view: View, value: UOp, index: UOp | None = None) -> UOp:
   view = through(view)
   for i in range(len(view) - 1, -1, -1):
     if view[i][0] is not Ops.BITCAST: continue
-    below = onto(base, view[:i])
+    below = apply_view(base, view[:i])
     if below.dtype.itemsize == view[i][1].itemsize: view = (*view[:i], *view[i + 1:])   # movement after it may be before it
     else: value, index, view = written(graph.bits(below, view[i][1]), view[i + 1:], value, index), None, view[:i]
     value = graph.bits(value, below.dtype)
-  if index is not None or not whole(view): return graph.update(base, value, view, index)
+  if index is not None or not view_covers(view): return graph.update(base, value, view, index)
   shapes = [base.shape]
   for op, arg in view:
     shapes.append(arg if op is Ops.RESHAPE else tuple([shapes[-1][i] for i in arg]) if op is Ops.PERMUTE else shapes[-1])
@@ -299,7 +299,7 @@ def written(base: UOp, view: View, value: UOp, index: UOp | None = None) -> UOp:
   return value
 
 
-def apart(a: View, b: View) -> bool:
+def _apart(a: AliasView, b: AliasView) -> bool:
   """Whether two views are known to share no element: both begin with parts that share none."""
   if not a or not b or not a[0][0] is b[0][0] is Ops.SHRINK: return False
   return any([p[1] <= q[0] or q[1] <= p[0] for p, q in zip(a[0][1], b[0][1])])

@@ -1,8 +1,7 @@
 """Names of tensors (``layers.0.weight``), for what is printed of the buffers that hold their values.
 
-``nn.state.get_state_dict``, ``safe_save`` and the like note the names that they see (``remember``). The table holds no tensor,
-and is looked at only when something is printed.
-"""
+``nn.state.get_state_dict``, ``safe_save`` and the like note the names that they see (``remember_names``). The table holds no
+tensor, and is looked at only when something is printed. """
 from __future__ import annotations
 
 import math
@@ -15,20 +14,20 @@ from ntgrad.codegen.ir.uop import Ops, UOp
 
 from .alias import values
 
-MOST = 4096   # names that are remembered, those told last
-SHOWN = 4     # of one buffer
-_known: dict[int, tuple[ref[Any], str]] = {}   # by the identity of a Tensor
+_MOST = 4096                                  # names that are remembered, those told last
+SHOWN = 4                                     # of one buffer
+_known: dict[int, tuple[ref[Any], str]] = {}  # by the identity of a Tensor
 
 
 def _forget(key: int, _: Any) -> None: _known.pop(key, None)
 
 
-def remember(tensors: Mapping[str, Any]) -> None:
+def remember_names(tensors: Mapping[str, Any]) -> None:
   """These Tensors have these names."""
   for name, t in tensors.items():
     _known.pop(id(t), None)
     _known[id(t)] = ref(t, partial(_forget, id(t))), name
-  for key in list(_known)[:max(len(_known) - MOST, 0)]: _known.pop(key, None)
+  for key in list(_known)[:max(len(_known) - _MOST, 0)]: _known.pop(key, None)
 
 
 class BufferNames:

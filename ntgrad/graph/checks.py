@@ -22,8 +22,11 @@ import numpy as np
 from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, shown
 
-from .several import Several
-from .variable import Bound
+from .pairs import Several
+from .variable import BoundInt
+
+# whole numbers; longer ones are a mistake wherever they are given, and Python cannot even print all of them
+_LEAST, _MOST = -2 ** 63, 2 ** 64 - 1
 
 
 class Valued:
@@ -32,14 +35,12 @@ class Valued:
   _state: int   # -1: never requires a gradient, 0: does not, 1: made from tensors that do, 2: a leaf that does
 
 
-F = TypeVar("F", bound=Callable[..., Any])
+_F = TypeVar("_F", bound=Callable[..., Any])
 Operand = Annotated[Any, "operand"]   # a tensor, or what one is made of
 Ints = int | Sequence[int]
 
 _NO: Any = object()
 _ARRAYS: Any = (np.ndarray, Valued)
-# whole numbers; longer ones are a mistake wherever they are given, and Python cannot even print all of them
-_LEAST, _MOST = -2 ** 63, 2 ** 64 - 1
 # what reads these refuses by itself
 _ELSEWHERE = frozenset("axis dim dim0 dim1 start_dim end_dim keepdim dtype device requires_grad".split())
 _NUMBERS = (int, float, np.integer, np.floating, np.bool_)
@@ -59,7 +60,7 @@ class Kind(NamedTuple):
 # ---- kinds: (value, first argument of the call) -> the value as it comes in
 
 def _whole(x: Any, me: Any) -> Any:
-  if type(x) is Bound: return x
+  if type(x) is BoundInt: return x
   return int(x) if isinstance(x, (int, np.integer)) and not isinstance(x, bool) and _LEAST <= x <= _MOST else _NO
 
 
@@ -186,14 +187,14 @@ def _either(kinds: list[Kind]) -> Kind:
 
 # ---- the decorator
 
-def paired(fn: F) -> F:
+def paired(fn: _F) -> _F:
   """A method that gives ``(values, indices)`` for a dim, which PyTorch's word ``dim=`` or its place names: for numpy's word,
   ``axis=``, it gives the values alone. To be checked after this."""
   fn.__paired__ = True   # type: ignore[attr-defined]
   return fn
 
 
-def checked(x: F) -> F:
+def checked(x: _F) -> _F:
   """The function, or the class with its public methods, ``__init__`` and ``__call__``, with arguments checked by their
   annotations."""
   if not isinstance(x, type): return _checked(x, "", {})  # type: ignore[return-value]

@@ -23,6 +23,7 @@ _ATAN_P = (
   -8.750608600031904122785e-1, -1.615753718733365076637e1, -7.500855792314704667340e1, -1.228866684490136173410e2,
   -6.485021904942025371773e1,
 )
+# Q
 _ATAN_Q = (
   1.0, 2.485846490142306297962e1, 1.650270098316988542046e2, 4.328810604912902668951e2, 4.853903996359136964868e2,
   1.945506571482613964425e2,
@@ -32,6 +33,7 @@ _TAIL32 = (
   -9.82689253e-5, 0.0005687179264, -0.001661838199, 0.003361589721, -0.004877584693, 0.00352424777, 0.006082139254,
   -0.03149854771, 0.08019027614, -0.1556289674, 0.6642278216,
 )
+# the same for float64
 _TAIL64 = (
   -9.4156168073725865e-10, 1.05162168856749622e-9, 1.18966720444578051e-8, -2.48509599996551683e-8, -7.8792802635840337e-8,
   3.63478011405075899e-7, -6.3311090406403658e-9, -3.51934492083049956e-6, 0.0000102218806329267361, 3.02560355089829094e-6,
@@ -44,6 +46,7 @@ _INVERSE32_0 = (
   -3.333980931e-5, 3.553137895e-5, 0.0002840751529, -0.0008455459389, -0.0004843499507, 0.008529176355, -0.01957419401,
   -0.02610868599, 0.6166007235, 1.50140936,
 )
+# for sqrt(w)
 _INVERSE32_1 = (
   9.884805816e-5, -0.0001164245013, -0.0003563006351, 0.001160339698, -0.001995057762, 0.002923275685, -0.004293655201,
   0.005976483175, 1.004692412, 3.03363651,
@@ -56,12 +59,14 @@ _INVERSE64_0 = (
   -0.000264393588748606108, 0.00123248545290627439, -0.00127169227670248039, -0.00413731436776640608, 0.0178083618187385104,
   -0.022604447453820885, -0.0589225671037871351, 0.750494320079967787, 1.65365456268310274,
 )
+# for sqrt(w) up to 4
 _INVERSE64_1 = (
   3.86459753087586161e-12, 6.81730914523847177e-10, -2.71929304887425528e-9, 2.45736766791233972e-10, 2.67034508932148615e-8,
   -9.5361903318473319e-8, 9.26769727099358362e-8, 5.2689924532186129e-7, -2.66469862813637508e-6, 5.12714507532046679e-6,
   2.40583930203115689e-6, -0.00004739178769056888, 0.00016966502589887311, -0.000400635703306786668, 0.00078830785100019651,
   -0.00158254108912587787, 0.00302113943638399315, 0.753944225770619347, 3.08388561049222063,
 )
+# for sqrt(w) from 4 on
 _INVERSE64_2 = (
   1.08513952611009405e-10, 1.32894537075685209e-10, -1.78830364311963129e-9, 4.42778752671164422e-9, -7.80326891923640192e-9,
   1.43483416544588195e-8, -2.57184865925229773e-8, 4.7406423327978698e-8, -1.19855295714673299e-7, 4.34391551880391364e-7,
@@ -73,6 +78,7 @@ _GAMMA32 = (
   -3.873420964e-5, 7.817562828e-5, -5.241944203e-5, 0.0001306324413, -0.0004255713697, 0.0009442966221, -0.002102061579,
   0.004991560908, -0.01238497512, 0.0329656257, -0.1003172731, 0.4227843262,
 )
+# the same for float64
 _GAMMA64 = (
   1.58181263373710856e-9, -3.05885174055927964e-9, -4.35886240907251515e-9, 7.63280367498138879e-9, 1.63272874328450055e-8,
   -2.99246932704989022e-8, 5.68873795385757931e-9, -1.8782633004145103e-8, 1.04442854432796892e-7, -2.11980588760685147e-7,
@@ -83,9 +89,11 @@ _GAMMA64 = (
 )
 # what is added to Stirling's formula, 1 / x times a polynomial of 1 / (x*x): Bernoulli numbers, B(2n) / (2n * (2n - 1))
 _STIRLING = (1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
-# the same for its derivative, 1 / (x*x) times a polynomial of it: B(2n) / 2n; and for the second one: B(2n)
+# the same for its derivative, 1 / (x*x) times a polynomial of it: B(2n) / 2n; for the second one B(2n)
 _STIRLING_1 = (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
+# for the second derivative
 _STIRLING_2 = (7 / 6, -691 / 2730, 5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6)
+_BIG = 2.0 ** 60   # its square is finite in float32, and 1 beside it nothing in float64
 
 
 def _double(x: Any) -> bool: return bool(x.dtype is dtypes.float64)
@@ -98,25 +106,25 @@ def polynomial(x: Any, coefficients: Sequence[float]) -> Any:
   return out
 
 
-def bits(x: Any) -> Any:
+def _bits(x: Any) -> Any:
   """The bits of floats as unsigned ints."""
   return x.bitcast(graph.UINTS[x.dtype.itemsize])
 
 
 def signbit(x: Any) -> Any:
   """Whether floats have a minus, zeros and NaN too."""
-  return bits(x) >= 1 << 8 * x.dtype.itemsize - 1
+  return _bits(x) >= 1 << 8 * x.dtype.itemsize - 1
 
 
 def signed(size: Any, sign: Any) -> Any:
   """``size`` with the signs of ``sign``, of zeros and NaN too; one dtype."""
   top = 1 << 8 * size.dtype.itemsize - 1
-  return ((bits(size) & (top - 1)) | (bits(sign) & top)).bitcast(size.dtype)
+  return ((_bits(size) & (top - 1)) | (_bits(sign) & top)).bitcast(size.dtype)
 
 
 def nextafter(x: Any, y: Any) -> Any:
   """The float beside x on y's side: their bits, as numbers, grow with the size. y where they are equal."""
-  b = bits(x)
+  b = _bits(x)
   farther = (x < y) == (b >> 8 * x.dtype.itemsize - 1).eq(0)
   beside = farther.where(b + 1, b - 1).bitcast(x.dtype)
   beside = x.eq(0).where(signed((b * 0 + 1).bitcast(x.dtype), y), beside)
@@ -195,9 +203,6 @@ def hypot(a: Any, b: Any) -> Any:
   return (p.eq(math.inf) | q.eq(math.inf)).where(math.inf, out)
 
 
-_BIG = 2.0 ** 60   # its square is finite in float32, and 1 beside it nothing in float64
-
-
 def asinh(x: Any) -> Any:
   """log(|x| + sqrt(x*x + 1)) with the sign of x."""
   a = x.abs()
@@ -226,7 +231,7 @@ def erfc(x: Any) -> Any:
   near = x < 0.5
   z = near.where(1.0, x).minimum(30.0)
   keep = 0xFFFFFFFFF8000000 if _double(x) else 0xFFFFF000   # bits of a number whose square is exact
-  high = (bits(z) & keep).bitcast(z.dtype)
+  high = (_bits(z) & keep).bitcast(z.dtype)
   power = (high * high).neg().exp() * ((high - z) * (high + z)).exp()
   tail = polynomial((z - 5) / (z + 4), _TAIL64 if _double(x) else _TAIL32) / (z + 1) * power
   return near.where(1 - x.erf(), tail)

@@ -14,7 +14,7 @@ from typing import Any, Callable, TypeVar
 
 from ntgrad.codegen.ir.handlers import in_handler, interrupted
 
-F = TypeVar("F", bound=Callable[..., Any])
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 lock = threading.RLock()
 os.register_at_fork(after_in_child=lock._at_fork_reinit)  # type: ignore[attr-defined]   # its holder may be no thread of the fork
@@ -23,7 +23,7 @@ os.register_at_fork(after_in_child=lock._at_fork_reinit)  # type: ignore[attr-de
 _holders: set[CodeType] = set()   # functions that hold the lock while they call others
 
 
-def holds(fn: F) -> F:
+def holds_lock(fn: _F) -> _F:
   """A function that holds the lock, which it has entered by ``enter``, while others are called that take it too."""
   _holders.add(fn.__code__)
   return fn
@@ -35,7 +35,7 @@ def enter() -> None:
   if lock._is_owned() and in_handler(_holders, 3): raise interrupted()  # type: ignore[attr-defined]
 
 
-def alone(fn: F) -> F:
+def synchronized(fn: _F) -> _F:
   """A function that one thread at a time is in, or in any other that is so marked."""
   @wraps(fn)
   def call(*args: Any, **kwargs: Any) -> Any:

@@ -10,7 +10,7 @@ from ntgrad.codegen.ir.errors import ArgumentError, shown
 
 from .checks import checked
 
-F = TypeVar("F", bound=Callable[..., Any])
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 _grad: ContextVar[bool] = ContextVar("gradients", default=True)
 _training: ContextVar[bool | None] = ContextVar("training", default=None)   # None: nobody has said it
@@ -63,7 +63,7 @@ class _Gradients:
     return self
   def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
     mode.grad = self.before.pop()
-  def __call__(self, fn: F) -> F:
+  def __call__(self, fn: _F) -> _F:
     name = type(self).__name__
     if not callable(fn): raise ArgumentError(f"{name}: {shown(fn)} is no function; decorate one, or use it in a with statement")
     @functools.wraps(fn)

@@ -87,7 +87,7 @@ def say_once(key: Any, text: str, where: tuple[str, int] | None = None) -> None:
   warnings.warn_explicit(text, UserWarning, *where)
 
 
-def note(node: UOp) -> UOp:
+def note_origin(node: UOp) -> UOp:
   """The user's line makes ``node`` now, which is given back."""
   if config.origins:
     f: Any = sys._getframe(2)

@@ -13,14 +13,16 @@ from numbers import Integral
 from typing import Any, Callable, Mapping, Sequence, Union
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.assume import assumes, holds, negated
+from ntgrad.codegen.index.assume import assumes, condition_holds, negated
 from ntgrad.codegen.index.rewrite import rewrite
-from ntgrad.codegen.index.size_text import sizes_of, sources_first, text_of, without_options
+from ntgrad.codegen.index.size_text import size_nodes, sources_first, text_of, without_options
 from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.errors import ArgumentError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
 
 from .symbol_sympy import as_comparison, from_sympy, is_sympy, never_negative, to_sympy
+
+_UNKNOWN = 1 << 62   # a bound as far out says nothing
 
 Expr = Union[int, "Symbol"]
 Bounds = tuple[int | None, int | None]
@@ -95,7 +97,7 @@ class Symbol:
   @property
   def constexpr(self) -> bool:
     """Whether its value is part of the kernel; of an expression, whether all of its names are so."""
-    return all(s.arg.constexpr for s in sizes_of(self.node))
+    return all(s.arg.constexpr for s in size_nodes(self.node))
 
   @property
   def meta(self) -> bool:
@@ -115,7 +117,7 @@ class Symbol:
 
   def names(self) -> frozenset[Symbol]:
     """The names that it is made of."""
-    return frozenset(map(_symbol, sizes_of(self.node)))
+    return frozenset(map(_symbol, size_nodes(self.node)))
 
   def refusal(self, value: int) -> str:
     """A sentence about a value that is out of bounds, or no power of two where it must be; empty for one that fits."""
@@ -128,10 +130,10 @@ class Symbol:
   def subs(self, mapping: Mapping[Any, Any]) -> int | Symbol:
     """With ``mapping``'s ints or Symbols for names (given as text or as Symbols); an int where nothing is left open."""
     values = {(k.name if isinstance(k, Symbol) else k): v for k, v in mapping.items()}
-    if not any(s.arg.name in values for s in sizes_of(self.node)): return self
-    replaced = {s: _node(values.get(s.arg.name, _symbol(s))) for s in sizes_of(self.node)}
+    if not any(s.arg.name in values for s in size_nodes(self.node)): return self
+    replaced = {s: _node(values.get(s.arg.name, _symbol(s))) for s in size_nodes(self.node)}
     new, = rewrite((self.node,), {Ops.SIZE: lambda old, _: replaced[old]})
-    _check_options(sizes_of(new))
+    _check_options(size_nodes(new))
     return Symbol._of(new)
 
   def __repr__(self) -> str: return text_of(self.node)
@@ -159,7 +161,7 @@ class Symbol:
     """While a kernel is made for sizes with hints: the number that it is then, which the kernel is for from there on."""
     if not has_hints(self): raise TypeError(f"{self}: a Symbol has no value yet")
     n = ix.hint(self.node)
-    if not holds(ix.eq(self.node, n)): raise TypeError(f"{self}: several values are assumed of it")
+    if not condition_holds(ix.eq(self.node, n)): raise TypeError(f"{self}: several values are assumed of it")
     return n
 
   def _sympy_(self) -> Any: return to_sympy(self.node)
@@ -208,9 +210,9 @@ class Condition:
     return compared(self.op, _node(self.a), _node(self.b))
 
   def __bool__(self) -> bool:
-    if has_hints(self.a) and has_hints(self.b): return holds(self.node)
+    if has_hints(self.a) and has_hints(self.b): return condition_holds(self.node)
     if self.op in ("==", "!="): return self.op == "!="
-    raise ArgumentError(f"{self}: not known before {_listed([s.name for s in names_of(self)])} has a value")
+    raise ArgumentError(f"{self}: not known before {_listed([s.name for s in symbols_of(self)])} has a value")
 
   def __repr__(self) -> str: return f"{self.a} {self.op} {self.b}"
   def __hash__(self) -> int: return hash((self.op, self.a, self.b))
@@ -241,8 +243,6 @@ def _restored(nodes: list[tuple[Ops, DType, tuple[int, ...], Any]]) -> int | Sym
 
 
 # ---- names
-
-_UNKNOWN = 1 << 62   # a bound as far out says nothing
 
 
 def _check_bounds(size: ix.Size) -> None:
@@ -288,7 +288,7 @@ def _made(fn: Callable[[UOp, UOp], UOp], a: Any, b: Any) -> Any:
   except ArgumentError: raise
   except TypeError: return NotImplemented
   out = fn(x, y)
-  if sizes_of(x) is not sizes_of(y): _check_options(sizes_of(x) | sizes_of(y))
+  if size_nodes(x) is not size_nodes(y): _check_options(size_nodes(x) | size_nodes(y))
   return Symbol._of(out)
 
 
@@ -350,9 +350,9 @@ def condition_of(e: Any) -> bool | Condition:
 def _symbol_or_int(e: Any) -> int | Symbol: return Symbol._of(_node(e))
 
 
-def names_of(e: int | Symbol | Condition) -> frozenset[Symbol]:
+def symbols_of(e: int | Symbol | Condition) -> frozenset[Symbol]:
   """The names that an expression is made of."""
-  if isinstance(e, Condition): return names_of(e.a) | names_of(e.b)
+  if isinstance(e, Condition): return symbols_of(e.a) | symbols_of(e.b)
   return e.names() if isinstance(e, Symbol) else frozenset()
 
 
@@ -361,7 +361,7 @@ def _compared(op: str, a: Any, b: Any) -> Any:
   try: x, y = _node(a), _node(b)
   except ArgumentError: raise
   except TypeError: return NotImplemented
-  if op in ("==", "!=") and _two_of_a_name(sizes_of(x) | sizes_of(y)): return op == "!="
+  if op in ("==", "!=") and _two_of_a_name(size_nodes(x) | size_nodes(y)): return op == "!="
   difference = _made(ix.sub, a, b)
   lo, hi = bounds_of(difference)
   fn = _COMPARE[op]
@@ -380,18 +380,18 @@ def _compared(op: str, a: Any, b: Any) -> Any:
 
 def has_hints(e: int | Symbol) -> bool:
   """Whether what an expression is may be assumed: a kernel is being made for sizes of which a likely value is known."""
-  return assumes() and (not isinstance(e, Symbol) or all(s.arg.hint is not None for s in sizes_of(e.node)))
+  return assumes() and (not isinstance(e, Symbol) or all(s.arg.hint is not None for s in size_nodes(e.node)))
 
 
 def _listed(names: Sequence[str]) -> str: return ", ".join(sorted(names))
 
 
-def size_of(e: Any, values: Mapping[str, Any]) -> ix.Dim:
+def evaluate_size(e: Any, values: Mapping[str, Any]) -> ix.Dim:
   """``evaluate`` where values may be expressions of run-time sizes too; an int where nothing is left open."""
   if e.__class__ is int or not isinstance(e, Symbol): return operator.index(e)
-  missing = _listed([s.arg.name for s in sizes_of(e.node) if s.arg.name not in values])
+  missing = _listed([s.arg.name for s in size_nodes(e.node) if s.arg.name not in values])
   if missing: raise ArgumentError(f"{e}: no value for {missing}")
-  table = {s: ix.node(values[s.arg.name]) for s in sizes_of(e.node)}
+  table = {s: ix.node(values[s.arg.name]) for s in size_nodes(e.node)}
   return ix.number(rewrite((e.node,), {}, table)[0])
 
 
@@ -408,10 +408,10 @@ def evaluate(e: Any, values: Mapping[str, int]) -> int:
       elif u.op is Ops.SIZE: got[u] = values[u.arg.name]
       else: got[u] = _INTS[u.arg](got[u.src[0]], got[u.src[1]])
   except KeyError:
-    missing = _listed([s.arg.name for s in sizes_of(e.node) if s.arg.name not in values])
+    missing = _listed([s.arg.name for s in size_nodes(e.node) if s.arg.name not in values])
     raise ArgumentError(f"{e}: no value for {missing}") from None
   except ZeroDivisionError:
-    known = ", ".join(f"{s.arg.name} = {values[s.arg.name]}" for s in sorted(sizes_of(e.node), key=lambda s: s.arg.name))
+    known = ", ".join(f"{s.arg.name} = {values[s.arg.name]}" for s in sorted(size_nodes(e.node), key=lambda s: s.arg.name))
     raise ArgumentError(f"{e}: division by 0 where {known}") from None
   return got[e.node]
 

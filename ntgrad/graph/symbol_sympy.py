@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any, Callable
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.size_text import sizes_of, sources_first, text_of
+from ntgrad.codegen.index.size_text import size_nodes, sources_first, text_of
 from ntgrad.codegen.ir.errors import ArgumentError
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
 
@@ -95,7 +95,7 @@ def never_negative(u: UOp) -> bool:
 def _ask(u: UOp) -> bool:
   import sympy
   e = to_sympy(u)
-  for s in sizes_of(u):   # N = 3 + n, n >= 0
+  for s in size_nodes(u):   # N = 3 + n, n >= 0
     if s.arg.lower is not None: e = e.subs(to_sympy(s), s.arg.lower + sympy.Symbol(s.arg.name, integer=True, nonnegative=True))
   return bool(sympy.expand(e).is_nonnegative or sympy.factor(e).is_nonnegative)
 

@@ -17,6 +17,8 @@ from ntgrad.codegen.ir.dtype import DType, held
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
 from ntgrad.codegen.ir.uop import Ops, UOp
 
+_LONGEST = 400   # characters of how a float is made, that it remembers
+
 
 class Looked(NamedTuple):
   """A comparison of two values, ``said`` being how it came out."""
@@ -26,9 +28,8 @@ class Looked(NamedTuple):
   said: bool
 
 
-# while ntgrad.jit records: the comparisons that Bounds took part in
+# while ntgrad.jit records: the comparisons that BoundInts took part in
 looks: list[dict[Looked, None]] = []
-LONGEST = 400   # characters of how a float is made, that it remembers
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
@@ -37,14 +38,14 @@ def _internal(depth: int, frame: Callable[[int], FrameType] = sys._getframe, her
   return frame(depth + 1).f_code.co_filename.startswith(here)
 
 
-def _hash(self: Bound, internal: Callable[[int], bool] = _internal, plain: Callable[[int], int] = int.__hash__,
+def _hash(self: BoundInt, internal: Callable[[int], bool] = _internal, plain: Callable[[int], int] = int.__hash__,
           both: Callable[[Any], int] = hash) -> int:
   if internal(1): return both((plain(self), self.node))
   if looks: looks[-1][Looked(ix.eq, self.node, ix.const(plain(self)), True)] = None   # who looks it up may not find another value
   return plain(self)
 
 
-class Bound(int):
+class BoundInt(int):
   """An int that is the value of an expression of Variables. Sums, products, quotients and remainders with ints are such ints
   again; everything else about it is an int's.
 
@@ -57,7 +58,7 @@ class Bound(int):
   def of(value: int, node: UOp) -> int:
     """The value of an expression; an int where no variable is left in it."""
     if node.op is Ops.CONST: return int(value)
-    out = Bound(value)
+    out = BoundInt(value)
     out.node = node
     return out
 
@@ -84,8 +85,8 @@ class Bound(int):
   def __deepcopy__(self, memo: Any) -> int: return self
 
 
-def _method(fn: Callable[[int, int], int], made: Callable[[UOp, UOp], UOp], swapped: bool) -> Callable[[Bound, Any], Any]:
-  def method(self: Bound, other: Any) -> Any:
+def _method(fn: Callable[[int, int], int], made: Callable[[UOp, UOp], UOp], swapped: bool) -> Callable[[BoundInt, Any], Any]:
+  def method(self: BoundInt, other: Any) -> Any:
     if isinstance(other, float) and made in (ix.add, ix.sub, ix.mul):
       mine: Any = real(self)
       return fn(other, mine) if swapped else fn(mine, other)  # type: ignore[arg-type]
@@ -94,27 +95,27 @@ def _method(fn: Callable[[int, int], int], made: Callable[[UOp, UOp], UOp], swap
     value = fn(int(a), int(b))
     if made in (ix.fdiv, ix.mod):
       if int(b) < 1: return value
-      if looks and isinstance(b, Bound): looks[-1][Looked(ix.ge, b.node, ix.ONE, True)] = None
-    return Bound.of(value, made(_node(a), _node(b)))
+      if looks and isinstance(b, BoundInt): looks[-1][Looked(ix.ge, b.node, ix.ONE, True)] = None
+    return BoundInt.of(value, made(_node(a), _node(b)))
   return method
 
 
-def _node(n: int) -> UOp: return n.node if isinstance(n, Bound) else ix.const(int(n))
+def _node(n: int) -> UOp: return n.node if isinstance(n, BoundInt) else ix.const(int(n))
 
 
 for _name, _fn, _made in (("add", operator.add, ix.add), ("sub", operator.sub, ix.sub), ("mul", operator.mul, ix.mul),
                           ("floordiv", operator.floordiv, ix.fdiv), ("mod", operator.mod, ix.mod)):
-  setattr(Bound, f"__{_name}__", _method(_fn, _made, False))
-  setattr(Bound, f"__r{_name}__", _method(_fn, _made, True))
+  setattr(BoundInt, f"__{_name}__", _method(_fn, _made, False))
+  setattr(BoundInt, f"__r{_name}__", _method(_fn, _made, True))
 
 
-def _compared(fn: Callable[[int, Any], Any], made: Callable[[UOp, UOp], UOp]) -> Callable[[Bound, Any], Any]:
-  def method(self: Bound, other: Any) -> Any:
+def _compared(fn: Callable[[int, Any], Any], made: Callable[[UOp, UOp], UOp]) -> Callable[[BoundInt, Any], Any]:
+  def method(self: BoundInt, other: Any) -> Any:
     said = fn(self, other)
     if looks and said is not NotImplemented and isinstance(other, int):
       # a number of 2 or more that it equals in ntgrad's own tables says nothing: that it is no constant shows at another value
       equal = made is ix.eq and bool(said) is not (fn is int.__ne__)
-      if not equal or isinstance(other, Bound) or other < 2 or not _internal(1):
+      if not equal or isinstance(other, BoundInt) or other < 2 or not _internal(1):
         looks[-1][Looked(made, self.node, _node(other), bool(said) is not (fn is int.__ne__))] = None
     return said
   return method
@@ -126,7 +127,7 @@ def _le(a: UOp, b: UOp) -> UOp: return ix.ge(b, a)
 
 _comparisons: tuple[tuple[str, Any], ...] = (("lt", ix.lt), ("ge", ix.ge), ("eq", ix.eq), ("ne", ix.eq), ("gt", _gt), ("le", _le))
 for _name, _made in _comparisons:
-  setattr(Bound, f"__{_name}__", _compared(getattr(int, f"__{_name}__"), _made))
+  setattr(BoundInt, f"__{_name}__", _compared(getattr(int, f"__{_name}__"), _made))
 
 
 class Derived(float):
@@ -139,7 +140,7 @@ class Derived(float):
   @staticmethod
   def of(value: float, make: Callable[[Callable[[UOp], int]], float], text: str, nodes: tuple[UOp, ...]) -> Any:
     """A float that remembers; one that has forgotten where that would be long."""
-    if len(text) > LONGEST: return value
+    if len(text) > _LONGEST: return value
     out = Derived(value)
     out.make, out.text, out.nodes = make, text, nodes
     return out
@@ -166,7 +167,7 @@ class Derived(float):
 
 def real(n: float) -> float:
   """A number as a float, which remembers what it is made of if the number does."""
-  if type(n) is not Bound: return n if type(n) is Derived else float(n)
+  if type(n) is not BoundInt: return n if type(n) is Derived else float(n)
   node = n.node
   return cast(float, Derived.of(float(int(n)), lambda value: float(value(node)), f"s{id(node):x}", (node,)))
 
@@ -213,6 +214,6 @@ class Variable:
     if isinstance(value, bool) or not isinstance(value, int): raise ArgumentError(f"{self}: an int, got {shown(value)}")
     if not self.lower <= value <= self.upper:
       raise ShapeError(f"{self.name} is from {self.lower} to {self.upper}, got {value}; give the Variable bounds that have it")
-    return Bound.of(int(value), ix.Size(self.name, self.lower, self.upper).node)
+    return BoundInt.of(int(value), ix.Size(self.name, self.lower, self.upper).node)
 
   def __repr__(self) -> str: return f"Variable({self.name!r}, {self.lower}, {self.upper})"

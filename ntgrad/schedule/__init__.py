@@ -1,5 +1,5 @@
-"""From a tensor graph to a list of kernels: ``prepare`` rewrites, ``partition`` cuts, ``lower`` makes the index form, ``order``
-puts it in order, ``layout`` and ``rows`` say how buffers between kernels lie in memory."""
+"""From a tensor graph to a list of kernels: ``prepare_graph`` rewrites, ``partition`` cuts, ``lower`` makes the index form,
+``order`` puts it in order, ``layout`` and ``padded_rows`` say how buffers between kernels lie in memory."""
 from __future__ import annotations
 
 from dataclasses import replace
@@ -11,20 +11,20 @@ from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops, UOp, toposort
 from ntgrad.graph.origins import blame, of, worth_naming
 
-from .groups import Group
+from .kernel_groups import Group
 from .layout import with_layouts
 from .lower import Lowering, ScheduleItem
 from .order import Conflict, in_order
+from .padded_rows import with_rows
 from .partition import Partition
-from .prepare import prepare
-from .rows import with_rows
-from .showing import Schedule
-from .writes import Placing, Sink, memory_of, storage
+from .placement import Placing, Sink, memory_of, storage
+from .prepare import prepare_graph
+from .schedule_text import Schedule
 
-ANY = Target("any", cores=2)   # what kernels are made for where nothing is known of a device
+_ANY = Target("any", cores=2)   # what kernels are made for where nothing is known of a device
 
 
-def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = ANY) -> tuple[tuple[UOp, ...], list[ScheduleItem]]:
+def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY) -> tuple[tuple[UOp, ...], list[ScheduleItem]]:
   """The prepared sinks (one for each given: a value, or a value with the BUFFER it is to be written to) and the kernels that
   compute them on ``target``, in an order that may run."""
   given: list[Sink] = [s if isinstance(s, tuple) else (s, None) for s in sinks]
@@ -34,17 +34,17 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = ANY) -> tuple[t
   apart: set[int] = set()
   while True:
     placing, made = Placing(given, late, apart), dict[UOp, UOp]()
-    ready = placing.owned(prepare(placing.place(), target, made))
+    ready = placing.owned(prepare_graph(placing.place(), target, made))
     part = Partition([u for u in dict.fromkeys(ready) if u.op is not Ops.BUFFER], target, alone)
     lowering = Lowering(part)
     nodes = given_nodes(placing, made, part)
-    parts = computed(part, nodes)
+    parts = _computed(part, nodes)
     items = [item for g in part.groups.all if g.stores for item in _items(lowering, g, parts.get(g, {}), placing.order)]
     items += lowering.copies.values()
     for u in part.order:
       if u.op is Ops.COPY and ix.elements(u.shape):
         items.append(ScheduleItem(None, (u, storage(u.src[0])), (u,), frozenset((u.src[0],)), given=(nodes.get(u, u),)))
-    items += calls(part, nodes)
+    items += _calls(part, nodes)
     try:
       return ready, in_order(with_rows(with_layouts(items, ready), ready) if target.blocks else items)
     except Conflict as c:
@@ -61,7 +61,7 @@ def _items(lowering: Lowering, g: Group, given: Mapping[UOp, UOp], order: Sequen
     raise
 
 
-def calls(part: Partition, nodes: dict[UOp, UOp]) -> list[ScheduleItem]:
+def _calls(part: Partition, nodes: dict[UOp, UOp]) -> list[ScheduleItem]:
   """The items of kernels that somebody wrote, each of all LAUNCHs that are one call."""
   found: dict[int, list[UOp]] = {}
   for u in part.order:
@@ -90,7 +90,7 @@ def given_nodes(placing: Placing, made: Mapping[UOp, UOp], part: Partition) -> d
   return found
 
 
-def computed(part: Partition, given: Mapping[UOp, UOp]) -> dict[Group, dict[UOp, UOp]]:
+def _computed(part: Partition, given: Mapping[UOp, UOp]) -> dict[Group, dict[UOp, UOp]]:
   """The given nodes that each group computes, sources first, with what stands for them."""
   out: dict[Group, dict[UOp, UOp]] = {}
   for u in part.order:

@@ -1,4 +1,4 @@
-"""Layouts: the order in memory of the dimensions of buffers that the scheduler makes. (``rows``: how long their rows are;
+"""Layouts: the order in memory of the dimensions of buffers that the scheduler makes. (``padded_rows``: how long their rows are;
 ``factors``: which buffers are copied.)
 
 A convolution is a product of blocks where its channels lie side by side: x[n, c, h, w] is stored as [n, h, w, c]. Buffers that
@@ -19,7 +19,7 @@ from ntgrad.codegen.index.rewrite import rewrite
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
 from ntgrad.codegen.kernel import AxisKind, Kernel
 
-from .writes import EFFECTS
+from .placement import GRAPH_EFFECTS
 
 if TYPE_CHECKING:
   from .lower import ScheduleItem
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 LEAST_DIMENSIONS = 3     # longer than one, of a buffer whose order matters
 LAST = "last"            # arg of a CONTIGUOUS: a copy, with the dimension that comes last in memory
 CHANNELS = 8             # from so many on they are worth lying side by side
-FIXED = frozenset((*EFFECTS, Ops.BUFFER, Ops.CAT, Ops.COPY, Ops.AFTER, Ops.SCATTER))
+FIXED = frozenset((*GRAPH_EFFECTS, Ops.BUFFER, Ops.CAT, Ops.COPY, Ops.AFTER, Ops.SCATTER))
 
 Body = tuple[UOp, ...]   # the statements of a kernel
 
 
-class Access(NamedTuple):
+class BufferAccess(NamedTuple):
   """A LOAD or STORE of a buffer: the buffer's node in the tensor graph, the index, the LOAD or STORE."""
   node: UOp
   at: tuple[UOp, ...]
@@ -43,7 +43,7 @@ class Access(NamedTuple):
 class Product:
   """A sum of products: the axes that it sums, and the accesses of its factors."""
   bound: frozenset[UOp]
-  factors: tuple[Access, Access]
+  factors: tuple[BufferAccess, BufferAccess]
   count: int     # of products
 
   @cached_property
@@ -51,12 +51,12 @@ class Product:
     """The indices of its factors that are windows."""
     return [i for f in self.factors for i in f.at if is_window(i)]
 
-  def summed(self, a: Access) -> UOp | None:
+  def summed(self, a: BufferAccess) -> UOp | None:
     """The axis of a factor that it sums, where it sums no other but in windows: the channels of a convolution."""
     found = [i for i in a.at if i in self.bound and all_have(i, self.factors)]
     return found[0] if len(found) == 1 and self.bound.difference(found) <= {r for i in self.windows for r in i.ranges} else None
 
-  def channels(self) -> Iterator[tuple[Access, UOp]]:
+  def channels(self) -> Iterator[tuple[BufferAccess, UOp]]:
     """Of a convolution, which has a factor with windows, the axis of the channels of each factor: where it goes over pixels and
     sums windows, what it sums besides; where it sums pixels (the gradient of the weights), what it does not, and the other factor
     does not have (as the pictures that are parts of a sum)."""
@@ -81,7 +81,7 @@ class _Channels:
   def __init__(self, items: Sequence[ScheduleItem], sinks: Collection[UOp]):
     self.fixed = set(sinks)
     self.found: dict[UOp, int] = {}
-    kernels = [(item.ast, list(accesses(item))) for item in items if item.ast is not None]
+    kernels = [(item.ast, list(buffer_accesses(item))) for item in items if item.ast is not None]
     for item in items:
       if item.ast is None: self.fixed.update(item.nodes)
       else: self.fixed.update(n for n, p in zip(item.nodes, item.ast.params) if p.shape != n.shape or p.align)
@@ -101,10 +101,10 @@ class _Channels:
     while self.new:
       for i in self.of[self.new.pop()]: self.spread(i)
 
-  def mark(self, a: Access, channel: UOp) -> None:
+  def mark(self, a: BufferAccess, channel: UOp) -> None:
     """Put the dimension that goes along an axis last, where it is one, and the buffer may be laid out anew."""
     if a.node in self.found or a.node in self.fixed or a.node.op in FIXED: return
-    if (place := place_of(channel, a)) is None: return
+    if (place := dimension_along(channel, a)) is None: return
     self.found[a.node] = place
     self.new.append(a.node)
 
@@ -131,7 +131,7 @@ def is_copy(n: UOp) -> bool:
   return n.op is Ops.CONTIGUOUS and n.arg is not None and n.arg[0] == LAST
 
 
-def count(r: UOp) -> int:
+def _count(r: UOp) -> int:
   """About how many values an axis has."""
   return ix.count(r.arg[1])
 
@@ -142,7 +142,7 @@ def is_window(index: UOp) -> bool:
   reach = 1
   for axis, step in sorted(ix.linear(index)[0], key=lambda t: abs(t[1])):
     if axis.op is not Ops.RANGE or abs(step) < reach: return True
-    reach = abs(step) * count(axis)
+    reach = abs(step) * _count(axis)
   return False
 
 
@@ -157,14 +157,15 @@ def reach(windows: Sequence[UOp], bound: frozenset[UOp]) -> tuple[int, int]:
   return summed, kept
 
 
-def all_have(i: UOp, factors: Sequence[Access]) -> bool:
+def all_have(i: UOp, factors: Sequence[BufferAccess]) -> bool:
   """Whether an axis is an index of every factor."""
   return all(i in f.at for f in factors)
 
 
-def place_of(channel: UOp, a: Access) -> int | None:
+def dimension_along(channel: UOp, a: BufferAccess) -> int | None:
   """The dimension of a buffer that goes along an axis, where its order matters and the axis is nowhere else in the index."""
-  if channel.op is not Ops.RANGE or count(channel) < CHANNELS or sum(n != 1 for n in a.node.shape) < LEAST_DIMENSIONS: return None
+  if channel.op is not Ops.RANGE or _count(channel) < CHANNELS: return None
+  if sum(n != 1 for n in a.node.shape) < LEAST_DIMENSIONS: return None
   places = [d for d, i in enumerate(a.at) if i is channel]
   return places[0] if len(places) == 1 and sum(channel in i.ranges for i in a.at) == 1 else None
 
@@ -175,12 +176,12 @@ def buffers(item: ScheduleItem) -> dict[UOp, UOp]:
   return {p.uop: item.nodes[p.slot] for p in item.ast.params}
 
 
-def accesses(item: ScheduleItem) -> Iterator[Access]:
+def buffer_accesses(item: ScheduleItem) -> Iterator[BufferAccess]:
   """Every LOAD and STORE of a kernel."""
   of = buffers(item)
   assert item.ast is not None
   for u in item.ast.nodes:
-    if u.op in (Ops.LOAD, Ops.STORE) and u.src[0] in of: yield Access(of[u.src[0]], u.src[1].src, u)
+    if u.op in (Ops.LOAD, Ops.STORE) and u.src[0] in of: yield BufferAccess(of[u.src[0]], u.src[1].src, u)
 
 
 def products(nodes: Iterable[UOp], of: Mapping[UOp, UOp]) -> Iterator[Product]:
@@ -193,7 +194,7 @@ def products(nodes: Iterable[UOp], of: Mapping[UOp, UOp]) -> Iterator[Product]:
     loads = [[u for u in toposort((s,)) if u.op is Ops.LOAD and u.src[0] in of] for s in value.src]
     if any(len(l) != 1 for l in loads): continue
     bound = frozenset([x for x in value.ranges if x.arg[0] in r.arg[1]])
-    a, b = [Access(of[u.src[0]], u.src[1].src, u) for l in loads for u in l]
+    a, b = [BufferAccess(of[u.src[0]], u.src[1].src, u) for l in loads for u in l]
     yield Product(bound, (a, b), ix.elements(x.arg[1] for x in value.ranges))
 
 

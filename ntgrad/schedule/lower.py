@@ -19,18 +19,18 @@ from ntgrad.codegen.opts import Opts
 from ntgrad.graph.buffer_names import BufferNames
 from ntgrad.graph.origins import Origin, lines, worth_naming
 
-from .chosen import read_chosen
-from .factors import copy_factors
-from .groups import Group
+from .buffer_pieces import touched_parts
+from .copied_factors import copy_factors
+from .kernel_groups import Group
+from .one_hot_sums import read_chosen
 from .padding import multiplies, pad_inputs
 from .partition import Partition, Use
-from .parts import parts_of
-from .runs import RUNS
+from .placement import Idx, load_element, param_stand_in, storage, storage_index
 from .scan import scan_value
+from .scatter_order import RUNS
 from .sort import sorted_value
-from .writes import Idx, load, stand_in, storage, storage_index
 
-LARGE = 1 << 20   # bytes of a value, from which on sums of it do not wait for sums of others
+_LARGE = 1 << 20   # bytes of a value, from which on sums of it do not wait for sums of others
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ScheduleItem:
   origins: Mapping[UOp, Origin] = field(default_factory=dict, compare=False)   # where such nodes were made, for ``print``
 
   def __str__(self) -> str:
-    called = names_of(self, BufferNames())
+    called = buffer_names_of(self, BufferNames())
     def said(u: UOp, name: str = "") -> str:
       return f"{dtype_name(u.dtype)}{shape_text(u.shape)}{f' {name}' if name else ''}{f' on {u.device}' if u.device else ''}"
     if self.ast is None and self.call is None: return f"copy {said(self.nodes[1])} to {self.nodes[0].device}"
@@ -72,14 +72,14 @@ class ScheduleItem:
     return tile_source(self.ast, name or kernel_name(self.ast), opts)
 
 
-def names_of(item: ScheduleItem, names: BufferNames) -> list[str]:
+def buffer_names_of(item: ScheduleItem, names: BufferNames) -> list[str]:
   """What each buffer of an item is called; "" where nobody knows."""
   if item.ast is None: return [names.of(n) for n in item.nodes]
   return [names.of(n, first, ix.elements(p.shape) * n.dtype.itemsize)
           for n, p, first in zip(item.nodes, item.ast.params, item.offsets or (0,) * len(item.nodes))]
 
 
-def loads_zero(u: UOp, inside: UOp) -> bool:
+def _loads_zero(u: UOp, inside: UOp) -> bool:
   """Whether a value was loaded as 0 wherever a condition is false."""
   while u.op is Ops.CAST: u = u.src[0]
   return u.op is Ops.LOAD and len(u.src) > 2 and {*ix.conjuncts(inside)} <= {*ix.conjuncts(u.src[2])}
@@ -100,7 +100,7 @@ class Lowering:
   def get(self, s: UOp, g: Group, idx: Idx, valid: UOp) -> UOp:
     if s.op is Ops.CONST: return s
     found = self.values.get((s, g, idx, valid))
-    return load(s, idx, valid) if found is None else found
+    return load_element(s, idx, valid) if found is None else found
 
   def _value(self, u: UOp, d: Use) -> UOp | None:
     g, idx, valid = d
@@ -114,7 +114,7 @@ class Lowering:
     if u.op in (Ops.CONTIGUOUS, Ops.DETACH, Ops.ASSIGN): return inner
     if u.op in MOVEMENT:
       _, own = pull(u.op, u.src[0].shape, u.arg, idx) if u.op in (Ops.PAD, Ops.UNTILE) else (at, ix.TRUE)
-      if own is ix.TRUE or loads_zero(inner, own): return inner
+      if own is ix.TRUE or _loads_zero(inner, own): return inner
       if inner.op is Ops.CONST and inner.dtype is dtypes.bool: return own if inner.arg else zero
       return UOp.alu(TernaryOps.WHERE, own, inner, zero)
     if u.op is Ops.REDUCE_AXIS:
@@ -145,7 +145,7 @@ class Lowering:
         if root.arg[0] == "add":
           value = repeated(BinaryOps.ADD, value, ix.product([i.arg[1] for i in axes if i.arg[0] not in used]))
         mode = root.arg[0], tuple([i.arg[0] for i in axes if i.arg[0] in used])
-      src = (stand_in(root), UOp(Ops.INDEX, ix.INT, where), value) + (() if gate is ix.TRUE else (gate,))
+      src = (param_stand_in(root), UOp(Ops.INDEX, ix.INT, where), value) + (() if gate is ix.TRUE else (gate,))
       body.append(UOp(Ops.STORE, value.dtype, src, mode))
     reads = set(g.reads)
     versions = {storage(r): r for r in reads}
@@ -158,7 +158,7 @@ class Lowering:
     for copy, (version, copy_body) in copies.items():
       self.copies.setdefault(copy, make_item(copy_body, (copy,), frozenset((version,)), named))
       reads.add(copy)
-    parts = apart(final)
+    parts = _apart(final)
     if len(parts) == 1: return [make_item(final, tuple(dict.fromkeys(root for root, *_ in g.stores)), frozenset(reads), named)]
     out, every = [], loaded(final)
     for part in parts:
@@ -175,13 +175,13 @@ def loaded(body: Sequence[UOp]) -> set[UOp]:
   return {u.src[0].arg for u in toposort(body) if u.op is Ops.LOAD}
 
 
-def apart(body: Sequence[UOp]) -> list[list[int]]:
+def _apart(body: Sequence[UOp]) -> list[list[int]]:
   """The statements of a kernel, by number, that are better made by kernels of their own: sums of LARGE values that no other one
   reads. Together they would be as few programs as one of them, and keep all that they read until the last of it is made."""
   if len(body) < 2 or any([s.arg is not None for s in body]): return [list(range(len(body)))]
   groups: list[tuple[list[int], set[UOp], bool]] = []   # statements, the large buffers that they read, whether all are sums
   for i, s in enumerate(body):
-    reads = {n for n in loaded([s]) if ix.elements(n.shape) * n.dtype.itemsize >= LARGE}
+    reads = {n for n in loaded([s]) if ix.elements(n.shape) * n.dtype.itemsize >= _LARGE}
     numbers, sums = [i], any([u.op is Ops.REDUCE for u in toposort((s,))])
     for other in [o for o in groups if o[1] & reads]:
       groups.remove(other)
@@ -205,7 +205,7 @@ def make_item(
   nodes = toposort(body)
   written = [s.src[0] for s in body]
   slots = list(dict.fromkeys((*written, *(u.src[0] for u in nodes if u.op is Ops.LOAD))))
-  parts = parts_of(slots, nodes)
+  parts = touched_parts(slots, nodes)
   runs = [n.arg.arg[1] if n.arg.op is Ops.CONTIGUOUS and n.arg.arg and n.arg.arg[0] == RUNS else 0 for n in slots]
   params = tuple([Param(i, p.shape, n.dtype, n in written, p.align, m) for i, (n, p, m) in enumerate(zip(slots, parts, runs))])
   part = dict(zip(slots, parts))

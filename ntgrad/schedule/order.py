@@ -4,7 +4,7 @@ from __future__ import annotations
 from ntgrad.codegen.ir.uop import Ops, UOp
 
 from .lower import ScheduleItem
-from .writes import EFFECTS, made_by, memory_of, number_of, storage
+from .placement import GRAPH_EFFECTS, made_by, memory_of, number_of, storage
 
 
 class Conflict(Exception):
@@ -30,7 +30,7 @@ def in_order(items: list[ScheduleItem]) -> list[ScheduleItem]:
     after.append(waits)
     for made in {made_by(r) for r in item.reads} & writers.keys(): waits.add(made if len(writers[made]) > 1 else writers[made][0])
     for w in item.writes:
-      if w.op not in EFFECTS: continue
+      if w.op not in GRAPH_EFFECTS: continue
       if _loads_elsewhere(item, w): clashing.add(w)
       base = memory_of(w.src[0])
       waits.update(readers.get(base, ()), writers.get(made_by(base), ()))
@@ -55,7 +55,7 @@ def in_order(items: list[ScheduleItem]) -> list[ScheduleItem]:
         stack.pop()
         continue
       if n in begun and not begun.isdisjoint(waiting):
-        raise Conflict({w for k, item in enumerate(items) if k not in done for w in item.writes if w.op in EFFECTS})
+        raise Conflict({w for k, item in enumerate(items) if k not in done for w in item.writes if w.op in GRAPH_EFFECTS})
       begun.add(n)
       stack.extend(sorted(waiting, key=place))
   return [items[i] for i in order]

@@ -9,7 +9,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.rewrite import rewrite
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
 
-from .writes import stand_in
+from .placement import param_stand_in
 
 REUSE = 4    # reads of an element from which on a padded copy pays
 
@@ -88,6 +88,6 @@ def _padded(u: UOp, versions: dict[UOp, UOp]) -> tuple[UOp, UOp, UOp, tuple[UOp,
   there = tuple(ix.sub(i, lo) for i, (lo, _) in zip(at, pads))
   gate = ix.both(*(c for i, n in zip(there, shape) for c in (ix.ge(i, 0), ix.lt(i, n))))
   value = UOp(Ops.LOAD, u.dtype, (u.src[0], UOp(Ops.INDEX, ix.INT, there), gate))
-  store = UOp(Ops.STORE, u.dtype, (stand_in(copy), UOp(Ops.INDEX, ix.INT, at), value))
+  store = UOp(Ops.STORE, u.dtype, (param_stand_in(copy), UOp(Ops.INDEX, ix.INT, at), value))
   moved = tuple(ix.add(i, lo) for i, (lo, _) in zip(index, pads))
-  return UOp(Ops.LOAD, u.dtype, (stand_in(copy), UOp(Ops.INDEX, ix.INT, moved))), copy, version, (store,)
+  return UOp(Ops.LOAD, u.dtype, (param_stand_in(copy), UOp(Ops.INDEX, ix.INT, moved))), copy, version, (store,)

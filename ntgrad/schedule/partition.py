@@ -19,29 +19,29 @@ from ntgrad.codegen.ir.functions import FUNCTIONS
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UOp, toposort
 
-from .groups import FAR, LEAVES, MAX_ALU, MAX_PARAMS, Group, Groups, nearest, whole
-from .prepare import is_contraction, size_of
+from .kernel_groups import LEAVES, MAX_ALU, MAX_PARAMS, MOST_SEARCHED_NODES, Group, Groups, index_covers, nearest
+from .placement import GRAPH_EFFECTS, Idx, load_element, memory_of, number_of, storage
+from .prepare import is_contraction, node_bytes
 from .scan import join_scan
 from .sort import join_sort
-from .writes import EFFECTS, Idx, load, memory_of, number_of, storage
 
 CHEAP = 6            # ALU cost up to which a value is computed again instead of stored
 # the same of a value that is computed from no more bytes in memory than it would take itself; for targets with blocks, which
 # compute much while they load
 AGAIN, BLOCKS_AGAIN = 6, 40
-SEVERAL = 3          # values in memory that may be looked at for that
-FEW = 8              # a value with so many times fewer elements is a statistic: it costs nothing to load
-REUSED_CHEAP = 2     # the same beneath a reduction that uses each value many times (matmul, convolution)
+_SEVERAL = 3          # values in memory that may be looked at for that
+_FEW = 8              # a value with so many times fewer elements is a statistic: it costs nothing to load
+REUSED_CHEAP = 2      # the same beneath a reduction that uses each value many times (matmul, convolution)
 # of a product that a target multiplies in blocks: how often it uses each element of a factor, and how many products it sums, from
 # which on a factor that has to be computed is stored first (its blocks are then copied past the registers)
 FACTOR_USES, FACTOR_PRODUCTS = 512, 1 << 29
 # products of a sum from which on it shares a kernel with no other sum where a target multiplies blocks
 LARGE_PRODUCT = 1 << 20
-TINY = 256           # elements up to which kernels over the same space are joined even if they share nothing,
-MUCH = 1 << 18       # and of what they sum
+TINY = 256           # elements of a space up to which kernels over it are joined even if they share nothing
+MUCH = 1 << 18       # elements that such kernels sum, at most
 INDEX_NODES = 24     # of the graph, that an index is computed with where it is used
-NEVER = 1 << 40
-ROWS = frozenset({Ops.SCAN_AXIS, Ops.SORT_AXIS})   # what needs whole rows, and keeps them
+_NEVER = 1 << 40   # operations: a cost at which nothing is computed again
+_ROWS = frozenset({Ops.SCAN_AXIS, Ops.SORT_AXIS})   # what needs whole rows, and keeps them
 _NO_AXES: frozenset[UOp] = frozenset()
 
 Use = tuple[Group, Idx, UOp]     # of a node: kernel, index, condition under which the element exists
@@ -73,10 +73,10 @@ def read_by_index(u: UOp, stored: Collection[UOp]) -> list[UOp]:
     else: found.append(x)
     cost += own_cost(x)
     if cost > CHEAP or len(found) > 2 or len(queue) > INDEX_NODES: return [u]
-  return [u] if sum(size_of(x) for x in found if x not in stored and x.op not in LEAVES) > size_of(u) else found
+  return [u] if sum(node_bytes(x) for x in found if x not in stored and x.op not in LEAVES) > node_bytes(u) else found
 
 
-def place_of(value: UOp) -> UOp:
+def _place_of(value: UOp) -> UOp:
   """An int as an index: an axis that was cast to a dtype which holds it is the axis again."""
   while value.op is Ops.CAST and value.src[0].dtype.kind in "iu":
     low, high = ix.bounds(value.src[0])
@@ -110,7 +110,7 @@ class Partition:
   def __init__(self, sinks: list[UOp], target: Target, alone: Collection[int] = ()):
     self.order = toposort(sinks)
     self.target, self.blocks = target, target.blocks
-    self.alone = {u for u in self.order if alone and u.op in EFFECTS and number_of(u) in alone}
+    self.alone = {u for u in self.order if alone and u.op in GRAPH_EFFECTS and number_of(u) in alone}
     self.cost: dict[UOp, int] = {}
     for u in self.order: self.cost[u] = self._cost(u)
     self.again: dict[UOp, tuple[int, frozenset[UOp]]] = {}   # operations, and values in memory, to compute a node once more
@@ -129,34 +129,34 @@ class Partition:
 
   def _cost(self, u: UOp) -> int:
     if u.op in LEAVES or not u.src: return 0
-    if u.op in ROWS or u.op is Ops.REDUCE_AXIS: return NEVER
-    return min(NEVER, own_cost(u) + sum(self.cost[s] for s in u.src))
+    if u.op in _ROWS or u.op is Ops.REDUCE_AXIS: return _NEVER
+    return min(_NEVER, own_cost(u) + sum(self.cost[s] for s in u.src))
 
   def _again(self, u: UOp) -> tuple[int, frozenset[UOp]]:
     """What it takes to compute ``u`` in one more kernel: operations, and the values beneath it that are in memory, or will be
     because several nodes read what is dear to compute. Too many of them count as NEVER."""
     if u.op in LEAVES or not u.src: return 0, frozenset()
-    if u.op in ROWS or u.op is Ops.REDUCE_AXIS: return NEVER, frozenset()
+    if u.op in _ROWS or u.op is Ops.REDUCE_AXIS: return _NEVER, frozenset()
     cost, beneath = own_cost(u), frozenset[UOp]()
     for s in u.src:
       more, leaves = self.again[s]
-      if more > CHEAP and ix.elements(u.shape) >= FEW * ix.elements(s.shape): continue
+      if more > CHEAP and ix.elements(u.shape) >= _FEW * ix.elements(s.shape): continue
       if self.cost[s] > CHEAP and len(self.users.get(s, ())) > 1 and not self._worth_again(s): more, leaves = 0, frozenset((s,))
       cost, beneath = cost + more, beneath | leaves
-    return (NEVER, frozenset()) if len(beneath) > SEVERAL else (min(NEVER, cost), beneath)
+    return (_NEVER, frozenset()) if len(beneath) > _SEVERAL else (min(_NEVER, cost), beneath)
 
   def _worth_again(self, u: UOp) -> bool:
     """Whether several kernels that need ``u`` had better compute it: from no more bytes than it has itself."""
     cost, leaves = self.again[u]
-    return cost <= (BLOCKS_AGAIN if self.blocks else AGAIN) and sum(map(size_of, leaves)) <= size_of(u)
+    return cost <= (BLOCKS_AGAIN if self.blocks else AGAIN) and sum(map(node_bytes, leaves)) <= node_bytes(u)
 
   def _of_product(self, u: UOp) -> bool:
     """Whether ``u`` is what a sum of products is made into, element by element: its own kernel then stores no more than this."""
     size, queue = ix.elements(u.shape), [u]
     for x in queue:
       if x.op is Ops.REDUCE_AXIS: return contraction(x) is not None
-      if len(queue) > FAR: break
-      queue += [s for s in x.src if self.cost[s] >= NEVER and len(self.users[s]) == 1 and ix.elements(s.shape) == size]
+      if len(queue) > MOST_SEARCHED_NODES: break
+      queue += [s for s in x.src if self.cost[s] >= _NEVER and len(self.users[s]) == 1 and ix.elements(s.shape) == size]
     return False
 
   def _force(self) -> None:
@@ -170,7 +170,7 @@ class Partition:
       if u.op is Ops.SCATTER:   # what is stored in order would be summed by one program
         value = u.src[-1]
         while value.op in MOVEMENT and ix.elements(value.shape) > ix.elements(value.src[0].shape): value = value.src[0]
-        if self.cost[value] >= NEVER: self.must.add(value)
+        if self.cost[value] >= _NEVER: self.must.add(value)
     self.must = {u for u in self.must if u.op is not Ops.BUFFER}
 
   # ---- one node
@@ -187,11 +187,11 @@ class Partition:
     if u.op is Ops.IOTA or u.op in MOVEMENT: return True
     if u.op is Ops.REDUCE_AXIS: return len(ds) == 1 and (self._bind(u, ds[0]) or self._merge(u, ds[0]))
     if u.op is Ops.CAST and not narrows(u): return True   # what it is made of takes no more memory
-    if u.op in ROWS: return len(ds) == 1 and (u, *ds[0]) not in self.around and self._join(u, ds[0])
+    if u.op in _ROWS: return len(ds) == 1 and (u, *ds[0]) not in self.around and self._join(u, ds[0])
     cost = self.cost[u]
     if len(ds) > 1 and cost > CHEAP and not self._worth_again(u): return False
     # reductions under another reduction get buffers: better one for the value that is made of several
-    if len(ds) == 1 and cost >= NEVER and own_cost(u) and self._beneath(u, ds[0]) and self._of_several(u): return False
+    if len(ds) == 1 and cost >= _NEVER and own_cost(u) and self._beneath(u, ds[0]) and self._of_several(u): return False
     for d in ds:
       if self._full(u, d[0]): return False
       if cost > REUSED_CHEAP and own_cost(u) and self._reused(u, d): return False
@@ -316,14 +316,14 @@ class Partition:
     if (cast := self._narrower(u)) is not None: return self._root_of_cast(cast, u)
     asking = Counter([g for g, _, _ in ds])
     readers = asking.keys() | self.groups.reading.get(u, ())   # the kernels that wait for whoever stores it
-    here = None if u.op in ROWS else next((d for d in ds if asking[d[0]] == 1 and self._can_store(u, d, readers)), None)
+    here = None if u.op in _ROWS else next((d for d in ds if asking[d[0]] == 1 and self._can_store(u, d, readers)), None)
     near = list(islice(nearest(reduction(u)[0] or u), MAX_PARAMS))
-    if here is None and u.op not in ROWS: here = self._sibling(u, readers, near)
+    if here is None and u.op not in _ROWS: here = self._sibling(u, readers, near)
     if here is None:
       g = self.groups.new(u.shape)
       here = (g, g.at, ix.TRUE)
       if u.op is Ops.REDUCE_AXIS: self._bind(u, here)
-      if u.op in ROWS: self._join(u, here)
+      if u.op in _ROWS: self._join(u, here)
     kernel, at, _ = here
     if asking == {kernel: 1} and u not in self.must: return   # computed where it is needed
     kernel.stores.append((u, u, at, at, ix.TRUE))
@@ -361,13 +361,13 @@ class Partition:
       x = x.src[0]
     for d in self.uses[u]:
       if u.op is Ops.REDUCE_AXIS: self._bind(u, d)
-      if u.op in ROWS: self._join(u, d)
+      if u.op in _ROWS: self._join(u, d)
 
   def _can_store(self, u: UOp, d: Use, readers: Collection[Group]) -> bool:
     """Whether the kernel of a use can store ``u`` too: it needs each element once, at one place, and waits for no kernel
     that reads ``u``."""
     g, idx, valid = d
-    if valid is not ix.TRUE or not whole(idx, u.shape) or not self._may_join(u, g) or self._full(u, g): return False
+    if valid is not ix.TRUE or not index_covers(idx, u.shape) or not self._may_join(u, g) or self._full(u, g): return False
     if u.op is not Ops.REDUCE_AXIS and set(g.out) != {i for i in idx if i.op is Ops.RANGE}: return False
     if g.kept is not None and self._of_product(u): return False
     if self.groups.depends(g, readers): return False
@@ -439,7 +439,7 @@ class Partition:
     """Where in its base a GATHER or SCATTER reads or writes for element ``idx``, and when that is inside."""
     indices, base = indices_of(u), u.src[0]
     n = len(indices[0].shape)
-    where = tuple([place_of(self._index_value(i, g, idx[:n], valid)) for i in indices])
+    where = tuple([_place_of(self._index_value(i, g, idx[:n], valid)) for i in indices])
     inside = [c for w, size in zip(where, base.shape) for c in (ix.ge(w, 0), ix.lt(w, size))]
     return (*where, *idx[n:]), ix.both(valid, *inside)
 
@@ -452,7 +452,7 @@ class Partition:
       if here in values: todo.pop()
       elif node in self.must or node.op is Ops.BUFFER:
         self.groups.read(g, node)
-        values[here] = load(node, at, valid)
+        values[here] = load_element(node, at, valid)
       elif node.op is Ops.CONST: values[here] = node
       elif node.op is Ops.IOTA: values[here] = UOp(Ops.CAST, node.dtype, (at[0],))
       else:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Iterator, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.choose.estimate import power_of_two, sum_parts
-from ntgrad.codegen.choose.products import Work, parts_of
+from ntgrad.codegen.choose.gpu_cost import power_of_two, sum_parts
+from ntgrad.codegen.choose.gpu_products import ProductWork, split_k_parts
 from ntgrad.codegen.index.rewrite import rewrite
 from ntgrad.codegen.index.view import pull
 from ntgrad.codegen.ir.dtype import dtypes
@@ -16,17 +16,22 @@ from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UOp
 from ntgrad.codegen.kernel.accesses import flat_index, steps_of
 from ntgrad.graph import nodes as graph
 
-from .runs import in_runs
-from .scan import moved, split_scan
-from .shifted import find_shifted, in_one_pass, stored
+from .online_statistics import find_shifted, in_one_pass, stored_along
+from .placement import own
+from .scan import movement, split_scan
+from .scatter_order import in_runs
 from .sort import split_sort
-from .writes import own
 
-LEAVES = 64           # nodes that are looked at for what a value is made of
-SPLIT_FROM = 32768    # elements a reduction must have before it is worth splitting
+_LEAVES = 64           # nodes that are looked at for what a value is made of
+_SPLIT_FROM = 32768    # elements a reduction must have before it is worth splitting
+MOST_UNEVEN = 1.15     # of the time that a sum would take if all cores had as much of it
+_LEAST_PART = 256      # elements of a part of a sum
+_BLOCK = 64            # elements of a sum of products that are read at a time
+WHOLE_BLOCK = 8192     # elements: a long part along memory is a multiple of it, or of a part of it
+LITTLE_MORE = 16       # no part gets longer for that by more than one of so many
 
 
-def prepare(sinks: tuple[UOp, ...], target: Target, made: dict[UOp, UOp] | None = None) -> tuple[UOp, ...]:
+def prepare_graph(sinks: tuple[UOp, ...], target: Target, made: dict[UOp, UOp] | None = None) -> tuple[UOp, ...]:
   """Rewrite the graph for a target; with ``blocks`` each of its programs makes many outputs. ``made`` gets what stands for each
   node."""
   shifted = find_shifted(sinks, target) if target.blocks else {}   # a CPU's row stays in a core's own cache
@@ -87,11 +92,11 @@ def split_reduce(u: UOp, target: Target) -> UOp | None:
   """sum over 64M elements -> sum over P of P partial sums, each its own program."""
   shape, axes, cores = u.src[0].shape, u.arg[1], target.cores
   count, outputs = ix.elements(shape[a] for a in axes), ix.elements(u.shape)
-  if count <= SPLIT_FROM // 2: return None
+  if count <= _SPLIT_FROM // 2: return None
   if outputs >= 4 * cores: return split_for_cache(u, count, outputs, target)
-  if count <= SPLIT_FROM: return None
+  if count <= _SPLIT_FROM: return None
   want = min(max(16 * cores // max(outputs, 1), cores), 4096)
-  axis = longest(shape, axes)
+  axis = _longest(shape, axes)
   n = shape[axis]
   if not isinstance(n, int): return in_padded_parts(u, axis, min(want, ix.count(n)))
   # whole parts of the first axis that has enough of them, which lie one after the other in memory
@@ -100,11 +105,11 @@ def split_reduce(u: UOp, target: Target) -> UOp | None:
     parts = next((p for p in range(min(want, size), 1, -1) if size % p == 0), 1)
     rounds = -(-parts * outputs // cores)
     if isinstance(shape[a], int) and parts > 1 and rounds * cores <= MOST_UNEVEN * parts * outputs:
-      return in_parts(u, u.src[0], a, parts)
+      return _in_parts(u, u.src[0], a, parts)
   return in_padded_parts(u, axis, min(want, n))
 
 
-def size_of(u: UOp) -> int:
+def node_bytes(u: UOp) -> int:
   """Bytes of a node's value in memory."""
   return ix.elements(u.shape) * u.dtype.itemsize
 
@@ -112,7 +117,7 @@ def size_of(u: UOp) -> int:
 def leaves(x: UOp) -> Iterator[UOp]:
   """What a value is made of element by element, constants left out; of much some of it."""
   left, seen = [x], {x}
-  while left and len(seen) < LEAVES:
+  while left and len(seen) < _LEAVES:
     u = left.pop()
     if u.op in MOVEMENT or u.op in (Ops.ALU, Ops.CAST):
       new = [s for s in dict.fromkeys(u.src) if s not in seen]
@@ -121,7 +126,7 @@ def leaves(x: UOp) -> Iterator[UOp]:
     elif u.op is not Ops.CONST: yield u
 
 
-def longest(shape: Sequence[ix.Dim], axes: Sequence[int]) -> int:
+def _longest(shape: Sequence[ix.Dim], axes: Sequence[int]) -> int:
   """The longest of some axes; of equal ones the first."""
   return max(axes, key=lambda a: (ix.count(shape[a]), -a))
 
@@ -129,7 +134,7 @@ def longest(shape: Sequence[ix.Dim], axes: Sequence[int]) -> int:
 def split_for_cache(u: UOp, count: int, outputs: int, target: Target) -> UOp | None:
   """A long sum that reads everything once for each of many outputs (a convolution's weight gradient) -> a sum of partial sums
   whose inputs stay in a core's own cache."""
-  size = sum(map(size_of, leaves(u.src[0])))
+  size = sum(map(node_bytes, leaves(u.src[0])))
   axis = min(u.arg[1])
   n = u.src[0].shape[axis]
   if not isinstance(n, int): return None
@@ -137,14 +142,7 @@ def split_for_cache(u: UOp, count: int, outputs: int, target: Target) -> UOp | N
   if size <= 4 * fits or outputs * count < 16 * size: return None
   parts = next((p for p in range(max(size // fits, 2 * target.cores), n + 1) if n % p == 0), 0)
   if not parts or parts * outputs * u.dtype.itemsize > size: return None
-  return in_parts(u, u.src[0], axis, parts)
-
-
-MOST_UNEVEN = 1.15    # of the time that a sum would take if all cores had as much of it
-LEAST_PART = 256      # elements of a part of a sum
-BLOCK = 64            # of a sum of products, that are read at a time
-WHOLE_BLOCK = 8192    # elements, of which a long part along memory is a multiple,
-LITTLE_MORE = 16      # or of a part of it: no part gets longer by more than one of so many
+  return _in_parts(u, u.src[0], axis, parts)
 
 
 def split_blocks(u: UOp, target: Target) -> UOp | None:
@@ -152,10 +150,10 @@ def split_blocks(u: UOp, target: Target) -> UOp | None:
   (split-k), in as many parts as take the least time."""
   x, axes = u.src[0], u.arg[1]
   count, outputs = ix.elements(x.shape[a] for a in axes), ix.elements(u.shape)
-  if count < 2 * LEAST_PART: return None
-  most = count // LEAST_PART
+  if count < 2 * _LEAST_PART: return None
+  most = count // _LEAST_PART
   whole = u.arg[0] is BinaryOps.ADD and is_contraction(of := viewed(x))
-  if whole: want = parts_of(product_work(of, count, outputs), most, target)
+  if whole: want = split_k_parts(product_work(of, count, outputs), most, target)
   else: want = sum_parts(outputs, count, bytes_of(x), are_columns(x, axes), most, target)
   if want == 1: return None
   cut = cut_blocks(one_axis(u), want)
@@ -166,14 +164,14 @@ def cut_blocks(u: UOp, want: int) -> UOp | None:
   """A reduction in about so many parts, each of whole blocks where memory goes along it."""
   x, axes = u.src[0], u.arg[1]
   product = u.arg[0] is BinaryOps.ADD and is_contraction(viewed(x))
-  axis = longest(x.shape, axes) if product else next((a for a in axes if ix.count(x.shape[a]) >= want), longest(x.shape, axes))
+  axis = _longest(x.shape, axes) if product else next((a for a in axes if ix.count(x.shape[a]) >= want), _longest(x.shape, axes))
   n = x.shape[axis]
   if not isinstance(n, int): return in_padded_parts(u, axis, min(want, ix.count(n)), True)
   # of a product that is read along what it sums, parts begin where blocks do
-  step = BLOCK if product and n >= want * LEAST_PART else 1
+  step = _BLOCK if product and n >= want * _LEAST_PART else 1
   near = [p for p in range(2, min(2 * want, n) + 1) if n % (p * step) == 0 and 2 * p >= want]
   if not product and along_memory(x) == axis: near = [p for p in near if n // p % block_of(n // p) == 0]
-  if near: return in_parts(u, x, axis, min(near, key=lambda p: max(p, want) / min(p, want)), True)
+  if near: return _in_parts(u, x, axis, min(near, key=lambda p: max(p, want) / min(p, want)), True)
   return in_padded_parts(u, axis, min(want, n), True, step)
 
 
@@ -182,14 +180,14 @@ def along_memory(x: UOp) -> int | None:
   idx = tuple([ix.rng(d, n) for d, n in enumerate(x.shape)])
   left, seen = [(x, idx)], {x}
   most, found = 0, None
-  while left and len(seen) < LEAVES:
+  while left and len(seen) < _LEAVES:
     u, at = left.pop()
     if u.op in MOVEMENT or u.op in (Ops.ALU, Ops.CAST):
       if u.op in MOVEMENT: at = pull(u.op, u.src[0].shape, u.arg, at)[0]
       new = [s for s in u.src if s not in seen]
       seen.update(new)
       left += [(s, at) for s in new]
-    elif u.op is not Ops.CONST and (size := size_of(u)) > most:
+    elif u.op is not Ops.CONST and (size := node_bytes(u)) > most:
       steps = {i: k for i, k in steps_of(flat_index(u.shape, at)).items() if x.shape[i] != 1}
       most, found = size, next((i for i, k in steps.items() if k in (1, -1)), None)
   return found
@@ -215,9 +213,9 @@ def one_axis(u: UOp) -> UOp:
       seen.update(new)
       left += new
     elif v.op is Ops.RESHAPE: left.append(v.src[0])
-    elif v.op in MOVEMENT and ix.elements(source(v).shape) > 1: return u
-    if len(seen) > LEAVES: return u
-  flat = moved(Ops.RESHAPE, x, (*x.shape[:first], ix.product(x.shape[a] for a in axes), *x.shape[last + 1:]))
+    elif v.op in MOVEMENT and ix.elements(_source(v).shape) > 1: return u
+    if len(seen) > _LEAVES: return u
+  flat = movement(Ops.RESHAPE, x, (*x.shape[:first], ix.product(x.shape[a] for a in axes), *x.shape[last + 1:]))
   return UOp(Ops.REDUCE_AXIS, u.dtype, (flat,), (fn, (first,)))
 
 
@@ -234,7 +232,7 @@ def viewed(u: UOp) -> UOp:
   return u
 
 
-def source(u: UOp) -> UOp:
+def _source(u: UOp) -> UOp:
   """What a value is a view of, or a cast."""
   while u.op in MOVEMENT or u.op is Ops.CAST: u = u.src[0]
   return u
@@ -253,26 +251,26 @@ def bytes_of(x: UOp) -> int:
   """About how many bytes are read for a value: those of the largest thing that it is made of, of which no more elements are read
   than it has."""
   elements = ix.elements(x.shape)
-  return max([min(ix.elements(u.shape), elements) * u.dtype.itemsize for u in leaves(x)], default=size_of(x))
+  return max([min(ix.elements(u.shape), elements) * u.dtype.itemsize for u in leaves(x)], default=node_bytes(x))
 
 
-def product_work(x: UOp, count: int, outputs: int) -> Work:
+def product_work(x: UOp, count: int, outputs: int) -> ProductWork:
   """A contraction as the model of products sees it. The rows are what the smaller factor does not vary with."""
-  sides = sorted(x.src, key=lambda s: ix.elements(source(s).shape))
-  few, many = map(source, sides)
+  sides = sorted(x.src, key=lambda s: ix.elements(_source(s).shape))
+  few, many = map(_source, sides)
   rows = min(max(outputs * count // ix.elements(few.shape), 1), outputs)
   columns = min(max(outputs * count // ix.elements(many.shape), 1), max(outputs // rows, 1))
   sizes = [narrowest(s) for s in sides]
   factors = sum(ix.elements(s.shape) * n for s, n in zip((few, many), sizes))
   wide = max(s.dtype.itemsize for s in x.src)
   multiplied = wide if max(sizes) > 2 else min(wide, 2)
-  return Work(rows, columns, count, max(outputs // (rows * columns), 1), max(2, *sizes), multiplied, max(4, wide), factors)
+  return ProductWork(rows, columns, count, max(outputs // (rows * columns), 1), max(2, *sizes), multiplied, max(4, wide), factors)
 
 
 def is_contraction(x: UOp) -> bool:
   """Whether summing ``x`` is a matrix product, or a convolution: a product whose factors are both repeated."""
   if x.op is not Ops.ALU or x.arg is not BinaryOps.MUL: return False
-  return all(2 * ix.elements(source(s).shape) <= ix.elements(x.shape) for s in x.src)
+  return all(2 * ix.elements(_source(s).shape) <= ix.elements(x.shape) for s in x.src)
 
 
 def in_padded_parts(u: UOp, axis: int, parts: int, apart: bool = False, step: int = 1) -> UOp | None:
@@ -288,20 +286,20 @@ def in_padded_parts(u: UOp, axis: int, parts: int, apart: bool = False, step: in
     each = -(-n // (parts * step)) * step
     size, parts = each, -(-n // each)
   padding = tuple((0, ix.minus(ix.times(size, parts), n)) if d == axis else (0, 0) for d, n in enumerate(x.shape))
-  if all(high == 0 for _, high in padding): return in_parts(u, x, axis, parts, apart)
+  if all(high == 0 for _, high in padding): return _in_parts(u, x, axis, parts, apart)
   padded = UOp(Ops.PAD, u.dtype, (x,), padding)
   if nothing != 0:
     padded = graph.where(UOp(Ops.PAD, dtypes.bool, (graph.const(True, dtypes.bool, x.shape),), padding), padded, nothing)
-  return in_parts(u, padded, axis, parts, apart)
+  return _in_parts(u, padded, axis, parts, apart)
 
 
-def in_parts(u: UOp, x: UOp, axis: int, parts: int, apart: bool = False) -> UOp:
+def _in_parts(u: UOp, x: UOp, axis: int, parts: int, apart: bool = False) -> UOp:
   """The reduction ``u`` of ``x`` in ``parts`` along ``axis``: the partial results get a buffer, then they are reduced. ``apart``:
   those of one part lie side by side, as a program of a block stores them."""
   fn, axes = u.arg
   shape = x.shape
-  x = moved(Ops.RESHAPE, x, (*shape[:axis], parts, ix.over(shape[axis], parts), *shape[axis + 1:]))
+  x = movement(Ops.RESHAPE, x, (*shape[:axis], parts, ix.over(shape[axis], parts), *shape[axis + 1:]))
   inner = tuple(sorted((*(a + (a > axis) for a in axes if a != axis), axis + 1)))
   partial = UOp(Ops.REDUCE_AXIS, x.dtype, (x,), (fn, inner))
-  partial = stored(partial, axis if apart else 0)
+  partial = stored_along(partial, axis if apart else 0)
   return graph.reshape(UOp(Ops.REDUCE_AXIS, x.dtype, (partial,), (fn, (axis,))), u.shape)

@@ -10,18 +10,18 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir.functions import identity
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops, UOp
-from ntgrad.codegen.passes.scans import NARROWEST, Scan
+from ntgrad.codegen.passes.scans import NARROWEST_COLUMNS, Scan
 from ntgrad.graph import nodes as graph
 
-from .groups import Group
-from .writes import Idx
+from .kernel_groups import Group
+from .placement import Idx
 
-SPLIT_FROM = 32768   # elements of a scan that is worth cutting for a CPU's cores,
-LEAST_PART = 8192    # and of a part of it
-PART = 256           # a multiple of which it has
-LEAST_BLOCKS = 2048  # elements of a part on targets with blocks; of columns
-LEAST_COLUMN = 64    # so many rows
-LOCKSTEP = 1024      # where all programs run in lockstep, from which on loops are short and rows many instead
+_SPLIT_FROM = 32768   # elements of a scan that is worth cutting for a CPU's cores
+_LEAST_PART = 8192    # elements of a part of it, at least
+_PART = 256           # elements: a part is a multiple of it
+LEAST_BLOCKS = 2048   # elements of a part on targets with blocks
+LEAST_COLUMN = 64     # rows of a part of columns on targets with blocks
+LOCKSTEP = 1024       # elements of a scan that is not cut where all programs run in lockstep, as numpy's do
 
 
 def join_scan(u: UOp, g: Group, idx: Idx, valid: UOp) -> bool:
@@ -52,7 +52,7 @@ def split_scan(u: UOp, target: Target) -> UOp | None:
   # what fills the last part of a run-time size is 0
   if every or not isinstance(n, int) and identity(fn, u.dtype) != 0: return None
   step = part_size(ix.count(n), ix.elements(u.shape[:axis]), ix.elements(u.shape[axis + 1:]), target)
-  return None if step >= ix.count(n) else in_parts(u, step)
+  return None if step >= ix.count(n) else _in_parts(u, step)
 
 
 def part_size(n: int, before: int, inner: int, target: Target) -> int:
@@ -60,59 +60,59 @@ def part_size(n: int, before: int, inner: int, target: Target) -> int:
   rows = before * inner
   if target.name == "numpy": return n if n <= LOCKSTEP else math.isqrt(n)
   if target.blocks:
-    columns = inner >= NARROWEST // 2
-    tasks, least = (before * -(-inner // NARROWEST), LEAST_COLUMN) if columns else (rows, LEAST_BLOCKS)
+    columns = inner >= NARROWEST_COLUMNS // 2
+    tasks, least = (before * -(-inner // NARROWEST_COLUMNS), LEAST_COLUMN) if columns else (rows, LEAST_BLOCKS)
     if tasks >= target.cores or n < 2 * least: return n
     size = max(-(-n * tasks // (2 * target.cores)), least)
     return 1 << (size - 1).bit_length()
   tasks = before * -(-inner // 64) if inner >= target.lanes > 1 else rows
-  if target.cores == 1 or tasks >= 2 * target.cores or n * rows < SPLIT_FROM: return n
-  size = max(-(-n * tasks // (8 * target.cores)), -(-LEAST_PART // inner))
+  if target.cores == 1 or tasks >= 2 * target.cores or n * rows < _SPLIT_FROM: return n
+  size = max(-(-n * tasks // (8 * target.cores)), -(-_LEAST_PART // inner))
   # parts of one size, if there are such, else of whole blocks
-  return next((s for s in range(size, 2 * size) if n % s == 0), -(-size // PART) * PART)
+  return next((s for s in range(size, 2 * size) if n % s == 0), -(-size // _PART) * _PART)
 
 
-def in_parts(u: UOp, step: int) -> UOp:
+def _in_parts(u: UOp, step: int) -> UOp:
   """The scan ``u`` in parts of ``step`` elements along its axis."""
   fn, axis, reverse = u.arg
   x, dtype, shape = u.src[0], u.dtype, u.shape
   n = shape[axis]
   parts = ix.rounds(n, step)
   def along(*size: ix.Dim) -> tuple[ix.Dim, ...]: return (*shape[:axis], *size, *shape[axis + 1:])
-  def turned(y: UOp) -> UOp: return moved(Ops.FLIP, y, (axis,)) if reverse else y
+  def turned(y: UOp) -> UOp: return movement(Ops.FLIP, y, (axis,)) if reverse else y
   # what the parts come to: of a number of elements without the last, whose sum nobody needs
   known = isinstance(n, int)
   summed = ix.minus(parts, 1) if known else parts
   full = ix.times(summed, step)
-  whole = cut(turned(x), axis, full) if known else with_zeros(turned(x), axis, 0, ix.minus(full, n))
-  sums = moved(Ops.REDUCE_AXIS, moved(Ops.RESHAPE, whole, along(summed, step)), (fn, (axis + 1,)))
-  sums = moved(Ops.SCAN_AXIS, moved(Ops.RESHAPE, sums, along(summed)), (fn, axis, False))
+  whole = take_first(turned(x), axis, full) if known else with_zeros(turned(x), axis, 0, ix.minus(full, n))
+  sums = movement(Ops.REDUCE_AXIS, movement(Ops.RESHAPE, whole, along(summed, step)), (fn, (axis + 1,)))
+  sums = movement(Ops.SCAN_AXIS, movement(Ops.RESHAPE, sums, along(summed)), (fn, axis, False))
   # what comes before each part
-  if not known: sums = cut(sums, axis, ix.minus(parts, 1))
+  if not known: sums = take_first(sums, axis, ix.minus(parts, 1))
   begin = with_zeros(sums, axis, 1, 0)
   nothing = identity(fn, dtype)
   if nothing != 0 and isinstance(parts, int): begin = graph.where(is_first(axis, begin.shape), nothing, begin)
-  begin = moved(Ops.EXPAND, moved(Ops.RESHAPE, begin, along(parts, 1)), along(parts, step))
-  begin = moved(Ops.RESHAPE, begin, along(ix.times(parts, step)))
-  if ix.times(parts, step) != n: begin = cut(begin, axis, n)
-  return UOp.alu(fn, turned(begin), moved(Ops.SCAN_AXIS, x, (fn, axis, reverse, step)))
+  begin = movement(Ops.EXPAND, movement(Ops.RESHAPE, begin, along(parts, 1)), along(parts, step))
+  begin = movement(Ops.RESHAPE, begin, along(ix.times(parts, step)))
+  if ix.times(parts, step) != n: begin = take_first(begin, axis, n)
+  return UOp.alu(fn, turned(begin), movement(Ops.SCAN_AXIS, x, (fn, axis, reverse, step)))
 
 
 # ---- nodes of rows whose sizes may be expressions
-def moved(op: Ops, x: UOp, arg: object) -> UOp: return UOp(op, x.dtype, (x,), arg)
+def movement(op: Ops, x: UOp, arg: object) -> UOp: return UOp(op, x.dtype, (x,), arg)
 
 
-def cut(x: UOp, axis: int, n: ix.Dim) -> UOp:
+def take_first(x: UOp, axis: int, n: ix.Dim) -> UOp:
   """The first ``n`` along an axis."""
-  return moved(Ops.SHRINK, x, tuple([(0, n if d == axis else size) for d, size in enumerate(x.shape)]))
+  return movement(Ops.SHRINK, x, tuple([(0, n if d == axis else size) for d, size in enumerate(x.shape)]))
 
 
 def with_zeros(x: UOp, axis: int, before: int, behind: ix.Dim) -> UOp:
   """So many zeros before and behind what stands along an axis."""
-  return moved(Ops.PAD, x, tuple([(before, behind) if d == axis else (0, 0) for d in range(len(x.shape))]))
+  return movement(Ops.PAD, x, tuple([(before, behind) if d == axis else (0, 0) for d in range(len(x.shape))]))
 
 
 def is_first(axis: int, shape: tuple[int, ...]) -> UOp:
   """Whether an element is the first along an axis."""
-  at = moved(Ops.RESHAPE, graph.iota(shape[axis]), tuple([n if d == axis else 1 for d, n in enumerate(shape)]))
-  return moved(Ops.EXPAND, graph.lt(at, 1), shape)
+  at = movement(Ops.RESHAPE, graph.iota(shape[axis]), tuple([n if d == axis else 1 for d, n in enumerate(shape)]))
+  return movement(Ops.EXPAND, graph.lt(at, 1), shape)

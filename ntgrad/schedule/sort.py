@@ -13,16 +13,16 @@ from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.passes.sorts import BLOCK, Sorted
 from ntgrad.graph import nodes as graph
 
-from .groups import Group
-from .scan import cut, is_first, moved, with_zeros
-from .writes import Idx
+from .kernel_groups import Group
+from .placement import Idx
+from .scan import is_first, movement, take_first, with_zeros
 
-SELECTED = 64        # of a row's elements, that a CPU's program keeps in order while it goes through the row
-DIGITS = range(3, 12)   # bits of a digit: a program has a counter for each of its values
-START = 20000        # elements that could be counted while a kernel starts,
-NUMPY_START = 4      # and by numpy, which goes through counters one at a time
-PART, KEPT = 2048, 32   # elements of a part whose least are asked for, at least, and how many for each of these
-STAGES = 2           # of a merge in one kernel, which reads so many times two elements for one
+SELECTED = 64          # elements of a row that a CPU's program keeps in order while it goes through the row
+DIGITS = range(3, 12)  # bits of a digit: a program has a counter for each of its values
+START_ELEMENTS = 20000          # elements that could be counted while a kernel starts
+NUMPY_START = 4        # elements that numpy could count meanwhile: it goes through counters one at a time
+PART, KEPT = 2048, 32  # elements of a part whose least are asked for, at least, and how many for each of these
+_STAGES = 2            # of a merge in one kernel, which reads so many times two elements for one
 
 
 def join_sort(u: UOp, g: Group, idx: Idx, valid: UOp) -> tuple[Idx, UOp, tuple[UOp, ...]] | None:
@@ -55,19 +55,19 @@ def split_sort(u: UOp, target: Target) -> UOp | None:
     if ix.vmax(ix.node(n)) <= BLOCK: return None
     if not isinstance(n, int):
       raise ShapeError(f"sort: a run-time size of up to {ix.vmax(n)} along axis {axis}; such a size may be up to {BLOCK} here")
-    return cut(merged_parts(x, axis, low, high), axis, keep or n)
+    return take_first(merged_parts(x, axis, low, high), axis, keep or n)
   if keep:
     if keep <= SELECTED and 4 * keep <= ix.count(n) and target.name != "numpy": return None
-    return cut(by_digits(x, u.arg, target), axis, keep)
-  return by_digits(x, u.arg, target) if high - low > DIGITS[-1] else None
+    return take_first(_by_digits(x, u.arg, target), axis, keep)
+  return _by_digits(x, u.arg, target) if high - low > DIGITS[-1] else None
 
 
-def by_digits(x: UOp, arg: tuple[int, ...], target: Target) -> UOp:
+def _by_digits(x: UOp, arg: tuple[int, ...], target: Target) -> UOp:
   """Sorted by the lowest digit first; each sort keeps the order of equal ones."""
   axis, low, high = arg[:3]
   n = ix.count(x.shape[axis])
   rows = ix.elements(x.shape) // max(n, 1)
-  start = NUMPY_START if target.name == "numpy" else START
+  start = NUMPY_START if target.name == "numpy" else START_ELEMENTS
   def cost(bits: int) -> int: return -(-(high - low) // bits) * (rows * (3 * n + (1 << bits)) + start)
   bits = min(DIGITS, key=cost)
   digits = -(-(high - low) // bits)
@@ -82,7 +82,7 @@ def best_of_parts(u: UOp, size: int) -> UOp:
   x = in_parts(u.src[0], axis, size)
   s = x.shape
   x = UOp(Ops.SORT_AXIS, x.dtype, (x,), (axis + 1, low, high, keep))
-  x = moved(Ops.RESHAPE, x, (*s[:axis], s[axis] * keep, *s[axis + 2:]))
+  x = movement(Ops.RESHAPE, x, (*s[:axis], s[axis] * keep, *s[axis + 2:]))
   u = u.replace((x,))
   return best_of_parts(u, size) if s[axis] * keep > size else u
 
@@ -92,15 +92,15 @@ def merged_parts(x: UOp, axis: int, low: int, high: int) -> UOp:
   second's greatest, and so on, is in order but for the parts, each of which rises and then falls, or falls and then rises."""
   x = in_parts(x, axis, BLOCK, True)
   before, (parts, _), after = x.shape[:axis], x.shape[axis:axis + 2], x.shape[axis + 2:]
-  def seen(*size: ix.Dim) -> UOp: return moved(Ops.RESHAPE, x, (*before, *size, *after))
-  def sort(y: UOp, *how: object) -> UOp: return moved(Ops.CONTIGUOUS, moved(Ops.SORT_AXIS, y, (axis + 1, *how)), None)
+  def seen(*size: ix.Dim) -> UOp: return movement(Ops.RESHAPE, x, (*before, *size, *after))
+  def sort(y: UOp, *how: object) -> UOp: return movement(Ops.CONTIGUOUS, movement(Ops.SORT_AXIS, y, (axis + 1, *how)), None)
   x = sort(x, low, high, 0)
   run = 1
   while run < parts:
     x = halves(seen(parts // (2 * run), 2, run * BLOCK), axis + 1, (axis + 1, axis + 2))
     step, stages = run // 2, 1
     while step:
-      if stages % STAGES == 0: x = moved(Ops.CONTIGUOUS, x, None)
+      if stages % _STAGES == 0: x = movement(Ops.CONTIGUOUS, x, None)
       x = halves(seen(parts // (2 * step), 2, step * BLOCK), axis + 1, (axis + 1,))
       step, stages = step // 2, stages + 1
     x = sort(seen(parts, BLOCK), 0, 8 * x.dtype.itemsize, 0, True)
@@ -110,7 +110,7 @@ def merged_parts(x: UOp, axis: int, low: int, high: int) -> UOp:
 
 def halves(x: UOp, axis: int, turned: tuple[int, ...]) -> UOp:
   """The lesser of two elements first, the greater second, along an axis of 2; ``turned`` gives the other one of each."""
-  other = moved(Ops.FLIP, x, turned)
+  other = movement(Ops.FLIP, x, turned)
   return graph.where(is_first(axis, x.shape), graph.minimum(x, other), graph.maximum(x, other))
 
 
@@ -121,4 +121,4 @@ def in_parts(x: UOp, axis: int, size: int, power: bool = False) -> UOp:
   if power: parts = 1 << (parts - 1).bit_length()
   def inverted(y: UOp) -> UOp: return graph.xor(y, dtypes.max(y.dtype))
   if parts * size != n: x = inverted(with_zeros(inverted(x), axis, 0, parts * size - n))
-  return moved(Ops.RESHAPE, x, (*x.shape[:axis], parts, size, *x.shape[axis + 1:]))
+  return movement(Ops.RESHAPE, x, (*x.shape[:axis], parts, size, *x.shape[axis + 1:]))

@@ -161,7 +161,7 @@ class Tensor(Protocols, Writing, Resampling, Attention, Losses, Linalg, Convolut
     if node.op in MOVEMENT and not isinstance(data, (Tensor, UOp, bool, int, float)):
       self._hold_memory(node)  # another library's
     else:
-      origins.note(node)
+      origins.note_origin(node)
       self._hold(node, state)
     if isinstance(data, Tensor): self._names = data._names
     if requires_grad is not None:

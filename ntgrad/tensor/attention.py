@@ -10,7 +10,7 @@ from ntgrad.codegen.ir.uop import BinaryOps
 from ntgrad.core import real_number
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked, one_width
-from ntgrad.graph.names import fit, merged, text
+from ntgrad.graph.dimension_names import fit, merged, text
 
 from .products import Products
 from .random import Random

@@ -23,8 +23,8 @@ from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import MAX_SIZE, real_number
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Ints, Operand, checked, of_kind, one_width
-from ntgrad.graph.names import Places, text
-from ntgrad.graph.variable import Bound
+from ntgrad.graph.dimension_names import Places, text
+from ntgrad.graph.variable import BoundInt
 
 from .elementwise import Elementwise
 from .movement import Movement, pad_value
@@ -383,7 +383,7 @@ def _along(u: UOp, d: int, n: int, e: int | None = None) -> UOp:
 
 def numbers_of_period(size: int, out: int, all_of_them: bool = False) -> Host | None:
   """The elements of a result in one period, or all of them; None where they are not known, or too many to look at."""
-  if type(size) is Bound or type(out) is Bound: return None
+  if type(size) is BoundInt or type(out) is BoundInt: return None
   n = out if all_of_them else out // math.gcd(size, out)
   return np.arange(n, dtype=np.int64) if n <= _LOOKED_AT else None
 

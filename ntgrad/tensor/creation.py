@@ -13,13 +13,13 @@ from ntgrad.codegen.ir.dtype import DType, dtypes, held, sum_dtype, to_narrow
 from ntgrad.codegen.ir.errors import ArgumentError, AxisError, DTypeError, OutOfMemoryError, ShapeError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import MAX_SIZE, Base, axis_of, real_number, shape_of, whole_number
-from ntgrad.engine.bounds import known_class, within
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import Device
+from ntgrad.engine.index_checks import known_class, within
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import checked, of_kind
-from ntgrad.graph.host import first_of
-from ntgrad.graph.several import Several
+from ntgrad.graph.host_values import first_of
+from ntgrad.graph.pairs import Several
 
 from .elementwise import Elementwise
 from .movement import Movement, several

@@ -18,8 +18,8 @@ from ntgrad.codegen.ir.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base
 from ntgrad.graph import formulas, nodes as graph
 from ntgrad.graph.checks import Operand, checked, foreign, operand
+from ntgrad.graph.dimension_names import Names, aligned_names, fit_aligned, text
 from ntgrad.graph.modes import mode
-from ntgrad.graph.names import Names, aligned, fit_aligned, text
 
 from .promotion import broadcast_shape, common_device, common_dtype, scalar_dtype, scalar_node
 
@@ -81,7 +81,7 @@ class Elementwise(Base):
       elif da is not db:
         d = promote(da, db)
         a, b = graph.cast(a, d), graph.cast(b, d)
-      called = None if self._names is x._names is None else aligned(name.lower(), (self, x))
+      called = None if self._names is x._names is None else aligned_names(name.lower(), (self, x))
     elif isinstance(x, _NUMBERS):
       if isinstance(x, np.generic): x = x.item()
       d = scalar_dtype(x, da)
@@ -231,7 +231,7 @@ class Elementwise(Base):
         raise
       c, u, v = graph.broadcast(c, shape), graph.broadcast(u, shape), graph.broadcast(v, shape)
     return self._wrap_many(
-      graph.where(c, u, v), (a, b), None if self._names is a._names is b._names is None else aligned("where", (self, a, b))
+      graph.where(c, u, v), (a, b), None if self._names is a._names is b._names is None else aligned_names("where", (self, a, b))
     )
 
   def _where_pair(self, yes: Any, no: Any) -> tuple[Base, Base]:
@@ -496,7 +496,7 @@ class Elementwise(Base):
     d = a.dtype if a.dtype is b.dtype else common_dtype(a, b)
     if floats: d = as_float(d)
     a, b = [graph.broadcast(graph.cast(u, d), shape) for u in (a, b)]
-    return a, b, aligned(name, (self, t))
+    return a, b, aligned_names(name, (self, t))
 
   def _other(self, name: str, x: Any) -> Any:
     """An operand as a tensor; a number in the dtype that it works in with this one."""

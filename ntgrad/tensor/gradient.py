@@ -17,11 +17,11 @@ from ntgrad.codegen.ir.functions import FUNCTIONS
 from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UOp
 from ntgrad.core import Base, Leaf
 from ntgrad.engine.buffer import overwritten
-from ntgrad.engine.realize import walk as computed_walk
+from ntgrad.engine.realize import walk_nodes as computed_walk
 from ntgrad.graph import nodes as graph, origins
-from ntgrad.graph.alias import onto, values
+from ntgrad.graph.alias import apply_view, values
 from ntgrad.graph.formulas import SLOPES
-from ntgrad.graph.lock import alone
+from ntgrad.graph.lock import synchronized
 
 Pairs = Sequence[tuple[UOp, UOp]]
 Need = set[UOp]  # sources outside it lead to no target: their gradients need not be built
@@ -195,7 +195,7 @@ def _scatter(u: UOp, g: UOp, need: Need) -> Pairs:
 def _update(u: UOp, g: UOp, need: Need) -> Pairs:
   """What a write replaced has no gradient any more, what it put there has."""
   base, value, *index = u.src
-  part = onto(g, u.arg)
+  part = apply_view(g, u.arg)
   if index:
     n = part.shape[0]
     winner, kept = _winners(index, (n,))
@@ -416,7 +416,7 @@ def _refuse_gone(name: str, loss: Any, found: Iterable[UOp]) -> None:
       )
 
 
-@alone
+@synchronized
 def backward(loss: Any, gradient: Any = None, inputs: Sequence[Any] | None = None, create_graph: bool = False) -> None:
   """Add to ``grad`` of every live leaf beneath ``loss``, or of ``inputs`` alone; see ``Tensor.backward``."""
   cotangent = _start("backward", loss, gradient)

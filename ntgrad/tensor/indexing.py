@@ -26,12 +26,12 @@ from ntgrad.codegen.ir.errors import (
 )
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.core import MAX_DIMS, Base, shape_of, whole_number
-from ntgrad.engine.bounds import outside, within
+from ntgrad.engine.index_checks import index_error, within
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.alias import Move
 from ntgrad.graph.checks import Ints, Operand, checked, foreign, of_kind
-from ntgrad.graph.host import first_of
-from ntgrad.graph.names import Names, merged, text
+from ntgrad.graph.dimension_names import Names, merged, text
+from ntgrad.graph.host_values import first_of
 
 from .elementwise import Elementwise
 from .movement import Movement, sliced
@@ -46,7 +46,7 @@ def host_index(name: str, index: Any, size: int, axis: int, shape: tuple[int, ..
   of_kind("iu", name, "an index", a, "indices are ints", IndexTypeError)
   if a.size and (a.min() < -size or a.max() >= size):
     bad = int(a.min()) if a.min() < -size else int(a.max())
-    raise outside(name, f"index {bad} on axis {axis} of shape {shape}; indices go from {-size} to {size - 1}")
+    raise index_error(name, f"index {bad} on axis {axis} of shape {shape}; indices go from {-size} to {size - 1}")
   a = a.astype(np.int64)   # every index that is inside fits, and its dtype may not hold the size
   return np.where(a < 0, a + size, a).astype(np.int32 if size < 2 ** 31 else np.int64)
 
@@ -153,7 +153,7 @@ class Indexing(Elementwise, Movement):
       size = s[axis]
       if isinstance(item, (int, np.integer)):
         if not -size <= item < size:
-          raise outside(name, f"index {shown(item)} on axis {axis} of shape {s}; indices go from {-size} to {size - 1}")
+          raise index_error(name, f"index {shown(item)} on axis {axis} of shape {s}; indices go from {-size} to {size - 1}")
         ints.append(len(out))
         out.append((item if item >= 0 else item + size, 1, 1))
       elif isinstance(item, slice):
@@ -288,7 +288,7 @@ class Indexing(Elementwise, Movement):
     """A view of one place of a dim, without it: (a, b, c).select(1, i) -> (a, c). Raises AxisError, IndexOutOfRangeError."""
     d, s = self._dim("select", dim, "choose from"), self.shape
     if not -s[d] <= index < s[d]:
-      raise outside("select", f"index {index} on axis {d} of shape {s}; indices go from {-s[d]} to {s[d] - 1}")
+      raise index_error("select", f"index {index} on axis {d} of shape {s}; indices go from {-s[d]} to {s[d] - 1}")
     return self._along(d, index)
 
   def _along(self, d: int, item: Any) -> Self:

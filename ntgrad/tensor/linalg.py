@@ -16,7 +16,7 @@ from ntgrad.codegen.ir.errors import ArgumentError, AxisError, DTypeError, Shape
 from ntgrad.core import axes_of, whole_number
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked
-from ntgrad.graph.names import text
+from ntgrad.graph.dimension_names import text
 
 from .elementwise import by_squaring
 from .products import Products

@@ -4,9 +4,8 @@ All take ``reduction``: "mean" (of all elements), "sum" or "none". Small floats 
 loss has the dtype that predictions and target promote to; ints are computed as floats.
 
 Class indices that are none of the classes raise IndexOutOfRangeError: at once where they are known (lists, arrays, constants),
-and else when the loss is computed, where indices are checked (``engine/bounds.py``; ``config.check_indices``). Unchecked, such
-a row's loss is NaN.
-"""
+and else when the loss is computed, where indices are checked (``engine/index_checks.py``; ``config.check_indices``). Unchecked,
+such a row's loss is NaN. """
 from __future__ import annotations
 
 import math
@@ -19,10 +18,10 @@ from ntgrad.codegen.ir.dtype import DType, as_float, promote
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
 from ntgrad.codegen.ir.uop import UOp
 from ntgrad.core import Base, real_number
-from ntgrad.engine.bounds import floats_within, known_class, no_class, within
+from ntgrad.engine.index_checks import floats_within, known_class, no_class, within
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked, of_kind, operand
-from ntgrad.graph.names import fit_aligned, merged, text
+from ntgrad.graph.dimension_names import fit_aligned, merged, text
 
 from .activation import Activation
 from .promotion import broadcast_shape, common_device

@@ -22,8 +22,8 @@ from ntgrad.core import Base, axes_of, axis_of, shape_of, whole_number
 from ntgrad.graph import nodes as graph, origins
 from ntgrad.graph.alias import Bits
 from ntgrad.graph.checks import Ints, Operand, checked, operand
-from ntgrad.graph.names import Places, aligned, fit, text
-from ntgrad.graph.several import Several
+from ntgrad.graph.dimension_names import Places, aligned_names, fit, text
+from ntgrad.graph.pairs import Several
 
 from .promotion import broadcast_shape, common_device, scalar_node
 
@@ -69,7 +69,7 @@ def _joined(name: str, tensors: Sequence[Any], d: int) -> Any:
       raise ShapeError(f"{name}: shapes {', '.join(text(t) for t in tensors)} on axis {d}; they must be equal but for that axis")
   common_device(name, *[t.lazydata for t in tensors])
   dtype = promote(*[t.dtype for t in tensors])
-  called = None if all([t._names is None for t in tensors]) else aligned(name, tensors)
+  called = None if all([t._names is None for t in tensors]) else aligned_names(name, tensors)
   return first._wrap_many(graph.cat([graph.cast(t.lazydata, dtype) for t in tensors], d), rest, called)
 
 
@@ -619,7 +619,7 @@ class Movement(Base):
       raise ShapeError(f"bitcast: shape {u.shape} of {u.dtype.name} as {d.name}; the last dimension must be there"
                        + (f", and a multiple of {n}" if u.shape else ""))
     called = self._names if n == 1 or self._names is None else (*self._names[:-1], None)
-    return self._of_alias(Bits(origins.note(graph.bits(u, d)), self._alias, (*self._view, (Ops.BITCAST, d))), called)
+    return self._of_alias(Bits(origins.note_origin(graph.bits(u, d)), self._alias, (*self._view, (Ops.BITCAST, d))), called)
 
 
 # ---- patterns of ``rearrange``, in the grammar of einops (Rogozhnikov, *Einops: Clear and Reliable Tensor Manipulations with

@@ -9,8 +9,8 @@ from ntgrad.codegen.ir.uop import UnaryOps
 from ntgrad.core import real_number
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked, one_width
+from ntgrad.graph.dimension_names import text
 from ntgrad.graph.modes import no_grad
-from ntgrad.graph.names import text
 
 from .reduction import Reduction
 

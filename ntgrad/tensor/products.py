@@ -15,7 +15,7 @@ from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import axis_of
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked, mixed, one_width
-from ntgrad.graph.names import Names, Places, fit, merged, ordinal, text
+from ntgrad.graph.dimension_names import Names, Places, fit, merged, ordinal, text
 
 from .creation import Creation
 from .movement import count_of, several

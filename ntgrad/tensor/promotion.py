@@ -13,7 +13,7 @@ from ntgrad.codegen.ir.dtype import DType, dtypes, promote_tensors
 from ntgrad.codegen.ir.errors import ArgumentError, DeviceError, ShapeError, shown
 from ntgrad.codegen.ir.uop import UOp
 from ntgrad.graph import nodes as graph
-from ntgrad.graph.names import shape_text
+from ntgrad.graph.dimension_names import shape_with_variables
 
 
 def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -24,7 +24,7 @@ def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
     for i, d in enumerate(s, n - len(s)):
       if d != 1:
         if out[i] not in (1, d):
-          raise ShapeError(f"{name}: shapes {' and '.join(map(shape_text, shapes))} do not broadcast; "
+          raise ShapeError(f"{name}: shapes {' and '.join(map(shape_with_variables, shapes))} do not broadcast; "
                            "dimensions, counted from the last, must be equal or 1")
         out[i] = d
   return tuple(out)

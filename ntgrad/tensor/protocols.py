@@ -31,10 +31,10 @@ from ntgrad.core import Base
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import Device
 from ntgrad.graph import nodes as graph
-from ntgrad.graph.alias import Alias, Bits, View, beyond, onto, repeats, shown_of, through, watchers, whole
+from ntgrad.graph.alias import Alias, AliasView, Bits, apply_view, beyond, repeats, shown_of, through, view_covers, write_watchers
 from ntgrad.graph.checks import checked
-from ntgrad.graph.host import host_view, is_host_view
-from ntgrad.graph.names import Names, text
+from ntgrad.graph.dimension_names import Names, text
+from ntgrad.graph.host_values import host_view, is_host_view
 
 from .reduction import Reduction
 
@@ -89,27 +89,27 @@ class Protocols(Reduction):
       raise GradientError(f"data: a value of {v.dtype.name} for a tensor with a gradient; cast it to a float dtype first")
     device = u.device or Device.DEFAULT
     same = u.shape == v.shape and u.dtype is v.dtype and device == (v.device or device)
-    if watchers and not same:
+    if write_watchers and not same:
       raise CaptureError(f"data: {v.dtype.name} of shape {v.shape} on {v.device or device} for {u.dtype.name} of shape {u.shape} "
                          f"on {device}, where a function is captured; it has to fit")
     others = [t for t in self._alias.seen() if t is not self and t._state != -1]
     parts = [(t, rest) for t in others if (rest := beyond(t._view, self._view)) is not None]
     fits = same and self._alias.packed is None and not repeats((*self._alias.beneath, *self._view))
     # what a value does not fit leaves its memory, and so does what is no leaf and shows a part of something else, or a leaf
-    if not fits or self._state != 2 and not watchers and (
-      self._alias.beneath or not whole(self._view) or len(parts) != len(others) or any([t._state == 2 for t in others])):
+    if not fits or self._state != 2 and not write_watchers and (
+      self._alias.beneath or not view_covers(self._view) or len(parts) != len(others) or any([t._state == 2 for t in others])):
       names = self._names if len(u.shape) == len(v.shape) else value._names
       self._rehome(Alias(graph.detach(v)), ())
       self._names = names
       return
-    if not watchers: self._part_from(parts)
+    if not write_watchers: self._part_from(parts)
     self.detach().assign(value.detach())
 
-  def _part_from(self, parts: Sequence[tuple[Base, View]]) -> None:
+  def _part_from(self, parts: Sequence[tuple[Base, AliasView]]) -> None:
     """Others that show of this tensor's value, and what, keep that value, in an Alias of its own. (What an optimizer has of its
     parameters never requires a gradient; it is not among them, and goes on seeing them.)"""
     if not parts: return
-    alias = Alias(onto(self._alias.node, through(self._view)))
+    alias = Alias(apply_view(self._alias.node, through(self._view)))
     for t, rest in parts:
       node = t.lazydata
       t._rehome(alias, rest)
@@ -174,8 +174,8 @@ class Protocols(Reduction):
   def _known(self) -> np.ndarray[Any, Any] | None:
     """The values, where they are there already; None where they would have to be computed, or are very many on a device."""
     if self._alias.pending: return None
-    from ntgrad.engine.capture import being_recorded
     from ntgrad.engine.realize import rebased
+    from ntgrad.engine.recording import being_recorded
     if being_recorded: return None
     u = rebased(self.lazydata)
     if not is_host_view(u): return None
@@ -245,7 +245,7 @@ def _arrays(items: list[Any]) -> list[Any]:
   return [type(i)(_arrays(list(i))) if type(i) in (list, tuple) else i for i in out]
 
 
-def _tensor(cls: type[Protocols], alias: Alias, view: View, state: int, grad: Any, names: Names | None = None) -> Protocols:
+def _tensor(cls: type[Protocols], alias: Alias, view: AliasView, state: int, grad: Any, names: Names | None = None) -> Protocols:
   t = object.__new__(cls)
   t._alias, t._view, t._node, t.grad, t._state, t._names = alias, view, None, grad, state, names
   alias.tensors[ref(t, alias.tensors.pop)] = None

@@ -16,12 +16,12 @@ from ntgrad.codegen.ir.dtype import DType, dtypes, held
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base, real_number, whole_number
-from ntgrad.engine.buffer import Buffer, watchers
+from ntgrad.engine.buffer import Buffer, transfer_watchers
 from ntgrad.engine.device import Device
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked, flag, of_kind
 from ntgrad.graph.formulas import polynomial
-from ntgrad.graph.lock import alone
+from ntgrad.graph.lock import synchronized
 from ntgrad.graph.modes import mode
 
 from .creation import new_shape, node_of, number_dtype
@@ -47,7 +47,7 @@ class Generator:
   def _begin(self, name: str, seed: int, counter: int = 0) -> None:
     for n in (seed, counter):
       if not 0 <= n < 2 ** 64: raise ArgumentError(f"{name}: {n!r}; a seed is an int from 0 to 2**64 - 1")
-    for w in watchers: w.seeded(name)
+    for w in transfer_watchers: w.seeded(name)
     self._seed, self._counter = seed, counter
 
   def manual_seed(self, seed: int) -> Generator:
@@ -74,12 +74,12 @@ class Generator:
     t = state if isinstance(state, Base) else Base._from_node(node_of(state, "NUMPY", None))
     if t.shape != (2,): raise ShapeError(f"set_state: a state of shape {t.shape}; it is what get_state gave, of shape (2,)")
     of_kind("iu", "set_state", "a state", t, "it is what get_state gave, of uint64")
-    for w in watchers: w.seeded("set_state")   # before values are read
+    for w in transfer_watchers: w.seeded("set_state")   # before values are read
     counter, seed = t.tolist()
     self._begin("set_state", seed, counter)
     return self
 
-  @alone
+  @synchronized
   def _next(self, n: int) -> np.ndarray[Any, Any]:
     state = np.array([self._counter, self._seed], np.uint64)
     self._counter = (self._counter + int(n)) % 2 ** 64   # of run-time sizes too the number: the counter outlives them

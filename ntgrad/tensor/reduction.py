@@ -14,11 +14,11 @@ from ntgrad.codegen.ir.dtype import DType, as_float, dtypes, sum_dtype
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import Base, real_number
-from ntgrad.engine.bounds import bounds
+from ntgrad.engine.index_checks import value_bounds
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked, flag, of_kind, paired
-from ntgrad.graph.names import without
-from ntgrad.graph.several import Several
+from ntgrad.graph.dimension_names import without
+from ntgrad.graph.pairs import Several
 from ntgrad.graph.variable import real
 
 from .indexing import Indexing
@@ -47,7 +47,7 @@ def fits_int32(fn: BinaryOps, u: UOp, n: int) -> bool:
   def fits(lo: float, hi: float) -> bool:
     most = max(-lo, hi)
     return most * n < 2 ** 31 if fn is BinaryOps.ADD else most <= 1 or n <= int(math.log(2 ** 31 - 1, most))
-  return fits(dtypes.min(d), dtypes.max(d)) or d.kind != "b" and fits(*bounds(u, memory=False))   # the cheap answer first
+  return fits(dtypes.min(d), dtypes.max(d)) or d.kind != "b" and fits(*value_bounds(u, memory=False))   # the cheap answer first
 
 
 def combined(fn: BinaryOps, u: UOp, n: int, dtype: DType | None, how: Callable[[UOp], UOp]) -> UOp:

@@ -16,7 +16,7 @@ from ntgrad.codegen.ir.uop import UOp
 from ntgrad.core import MAX_SIZE, whole_number
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Ints, Operand, checked, of_kind
-from ntgrad.graph.names import text
+from ntgrad.graph.dimension_names import text
 from ntgrad.graph.variable import real
 
 from .convolution import Line, Pooling, Weight, each, numbers, numbers_of_period, same_line

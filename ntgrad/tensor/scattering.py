@@ -16,7 +16,7 @@ from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import Base, whole_number
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked
-from ntgrad.graph.names import Names, merged
+from ntgrad.graph.dimension_names import Names, merged
 
 from .custom import ruled
 from .indexing import Indexing, added, joined_index

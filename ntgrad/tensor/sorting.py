@@ -19,7 +19,7 @@ from ntgrad.codegen.ir.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base, whole_number
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked, flag, no_flag, of_kind, paired
-from ntgrad.graph.names import without
+from ntgrad.graph.dimension_names import without
 
 from .creation import Creation, new_shape
 from .indexing import added, host_values

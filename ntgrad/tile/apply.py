@@ -15,13 +15,13 @@ from ntgrad.graph.checks import checked
 from .block import block, is_value
 from .function import new_tensor
 from .interpret import Interpreter
-from .launch import as_tensor, describe, in_memory, launcher_of, noted, run
-from .place import Parameter, Tile
+from .launch import as_tensor, assert_flags, describe_argument, in_memory, launcher_of, run_launch
+from .parameters import Parameter, Tile
 from .specialised import Specialised
 from .trace import Tracer
 
 
-def whole(shape: tuple[int, ...]) -> Arrangement:
+def _whole(shape: tuple[int, ...]) -> Arrangement:
   """An array as the tile of a single program."""
   a = Arrangement.of(shape)
   return a.tile(shape).squeeze(tuple(range(len(shape)))) if shape else a
@@ -35,8 +35,8 @@ def apply(fn: Callable[..., Any], *arrays: Any) -> Any:
   Gives arrays where all arguments are arrays or numbers, else tensors; several where ``fn`` gives a tuple. Blocks are as large as
   the arrays: this is for trying, testing and small things.
   """
-  taken = [describe(a) for a in arrays]
-  parameters = [Parameter(f"argument{i}", i, whole(a.shape), a.dtype) for i, a in enumerate(taken)]
+  taken = [describe_argument(a) for a in arrays]
+  parameters = [Parameter(f"argument{i}", i, _whole(a.shape), a.dtype) for i, a in enumerate(taken)]
   tracer = Tracer(parameters, (), checks=config.checks)
   with tracer:
     got = Interpreter(tracer).call(fn, [Tile(p) for p in parameters], {})
@@ -46,7 +46,7 @@ def apply(fn: Callable[..., Any], *arrays: Any) -> Any:
       raise ApplicationError(f"{getattr(fn, '__name__', 'the function')} gives {got!r}; a block, or a tuple of blocks")
     blocks = [block(r) for r in results]
     for b in blocks:
-      p = Parameter(f"result{len(parameters) - len(arrays)}", len(parameters), whole(numbers(b.dims)), b.dtype)
+      p = Parameter(f"result{len(parameters) - len(arrays)}", len(parameters), _whole(numbers(b.dims)), b.dtype)
       parameters.append(p)
       Tile(p).store(b)
   device = next((a.device for a in arrays if isinstance(a, Tensor)), None) or default_device()
@@ -56,10 +56,10 @@ def apply(fn: Callable[..., Any], *arrays: Any) -> Any:
   realize([t for t in inputs if not in_memory(t)])
   s = Specialised("apply", tracer.kernel(), tuple(parameters), {}, asserts=tuple(tracer.asserts))
   more = parameters[len(arrays):]
-  made = [noted(s, device) if p.notes else new_tensor(device, numbers(p.arrangement.source), p.dtype) for p in more]
+  made = [assert_flags(s, device) if p.notes else new_tensor(device, numbers(p.arrangement.source), p.dtype) for p in more]
   outputs = [t for p, t in zip(more, made) if not p.notes]
   tensors = [*inputs, *made]
-  run(launcher_of(s, device), tensors, [t.lazydata for t in tensors])
+  run_launch(launcher_of(s, device), tensors, [t.lazydata for t in tensors])
   for (_, back), t in zip(given, tensors):
     if back is not None: back(t.numpy())
   out = tuple(t if any(isinstance(a, Tensor) for a in arrays) else t.numpy() for t in outputs)

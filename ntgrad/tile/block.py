@@ -11,9 +11,9 @@ import operator
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence, Union
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.assume import same
+from ntgrad.codegen.index.assume import same_size
 from ntgrad.codegen.index.renaming import renamed
-from ntgrad.codegen.index.rewrite import fold
+from ntgrad.codegen.index.rewrite import fold_node
 from ntgrad.codegen.index.sizes import Dim
 from ntgrad.codegen.ir.dtype import DType, dtypes, promote
 from ntgrad.codegen.ir.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
@@ -24,9 +24,9 @@ from ntgrad.graph.symbol import Symbol
 if TYPE_CHECKING:
   from .trace import Tracer
 
-Number = Union[bool, int, float]
-Size = Union[int, Symbol]   # of a dimension, as applications see it
-Axis = Union[UOp, None]
+_Number = Union[bool, int, float]
+DimSize = Union[int, Symbol]   # of a dimension, as applications see it
+_Axis = Union[UOp, None]
 _tracers: list[Tracer] = []
 
 
@@ -44,27 +44,27 @@ def tracer() -> Tracer:
   return _tracers[-1]
 
 
-def seen(n: Dim) -> Size:
+def seen(n: Dim) -> DimSize:
   """A size as applications see it: an int, or a Symbol where it is known at the launch."""
   return n if isinstance(n, int) else Symbol._of(n)
 
 
-def dim(n: Size | Dim) -> Dim:
+def dim(n: DimSize | Dim) -> Dim:
   """A size as kernels have it."""
   return ix.number(n.node) if isinstance(n, Symbol) else n
 
 
-def one(n: Size | Dim) -> bool:
+def one(n: DimSize | Dim) -> bool:
   """Whether a dimension is known to have one element, which no axis is made for."""
   return isinstance(n, int) and n == 1
 
 
-def axis_for(n: Size | Dim) -> UOp | None:
+def axis_for(n: DimSize | Dim) -> UOp | None:
   """A new axis for a dimension of a block; None for one of one element."""
   return None if one(n) else tracer().axis(n)
 
 
-class Block:
+class BlockValue:
   """``value``, an expression of ``axes``: a RANGE for each dimension, None for a dimension of 1.
 
   Arithmetic is numpy's, with broadcasting; Python numbers take part by kind only. dtype ``index`` is that of positions (loop
@@ -74,11 +74,11 @@ class Block:
   """
   __slots__ = ("value", "axes", "level")
 
-  def __init__(self, value: UOp, axes: Sequence[Axis] = ()):
+  def __init__(self, value: UOp, axes: Sequence[_Axis] = ()):
     self.value, self.axes, self.level = value, tuple(axes), len(_tracers[-1].outer) if _tracers else 0
 
   @property
-  def shape(self) -> tuple[Size, ...]:
+  def shape(self) -> tuple[DimSize, ...]:
     """One int a dimension; a Symbol for one that is known at the launch."""
     return tuple([1 if a is None else seen(a.arg[1]) for a in self.axes])
   @property
@@ -92,7 +92,7 @@ class Block:
     """The element type; that which a position takes among other values."""
     return self.value.dtype if self.value.dtype is not dtypes.index else index_dtype(self.value)
   @property
-  def T(self) -> Block: return permute(self, tuple(range(self.ndim))[::-1])
+  def T(self) -> BlockValue: return block_permute(self, tuple(range(self.ndim))[::-1])
 
   def __repr__(self) -> str: return f"Block({self.shape}, {self.dtype})"
   def __bool__(self) -> bool:
@@ -103,24 +103,24 @@ class Block:
 
   def __hash__(self) -> int: return id(self)
 
-  def to(self, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: Any = False) -> Block:
+  def to(self, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: Any = False) -> BlockValue:
     """The values converted to a dtype; floats become ints by truncation. ``bitcast``: the bits as they are, of another dtype."""
     if fp_downcast_rounding not in (None, "rtne"):
       raise ArgumentError(f"to: fp_downcast_rounding is {fp_downcast_rounding!r}; it is 'rtne' or None, to the nearest")
-    return reinterpreted(self, dtype_of(dtype)) if bitcast else cast(self, dtype_of(dtype))
+    return reinterpreted(self, dtype_of(dtype)) if bitcast else block_cast(self, dtype_of(dtype))
   cast = astype = to
 
-  def __getitem__(self, index: Any) -> Block: return getitem(self, index)
+  def __getitem__(self, index: Any) -> BlockValue: return getitem(self, index)
   def __len__(self) -> int: return operator.index(self.shape[0])
-  def __iter__(self) -> Iterator[Block]: return (self[i] for i in range(len(self)))
+  def __iter__(self) -> Iterator[BlockValue]: return (self[i] for i in range(len(self)))
 
   if TYPE_CHECKING:   # give_operators puts them on
-    def __add__(self, other: Any) -> Block: ...
+    def __add__(self, other: Any) -> BlockValue: ...
     __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __floordiv__ = __mod__ = __pow__ = __add__
     __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = __lt__ = __le__ = __gt__ = __ge__ = __add__
-    def __eq__(self, other: Any) -> Block: ...  # type: ignore[override]
-    def __neg__(self) -> Block: ...
-    def __invert__(self) -> Block: ...
+    def __eq__(self, other: Any) -> BlockValue: ...  # type: ignore[override]
+    def __neg__(self) -> BlockValue: ...
+    def __invert__(self) -> BlockValue: ...
 
 
 def index_dtype(u: UOp) -> DType:
@@ -129,40 +129,40 @@ def index_dtype(u: UOp) -> DType:
   return dtypes.int32 if -(1 << 31) <= lo and hi < 1 << 31 else dtypes.int64
 
 
-def block(x: Any) -> Block:
+def block(x: Any) -> BlockValue:
   """A value of an application as a Block: what a parameter or reference holds now, a number as a constant."""
-  if isinstance(x, Block): return x
+  if isinstance(x, BlockValue): return x
   if hasattr(x, "load_block"): return x.load_block()
   if isinstance(x, int) and -(1 << 63) <= x < 1 << 64:
-    return Block(UOp.const(dtypes.bool, x) if isinstance(x, bool) else ix.const(x))
-  if isinstance(x, Symbol): return Block(x.node)
-  # as written: ``plain`` rounds it to the dtype that it meets
-  if isinstance(x, float): return Block(UOp(Ops.CONST, dtypes.float32, (), float(x)))
+    return BlockValue(UOp.const(dtypes.bool, x) if isinstance(x, bool) else ix.const(x))
+  if isinstance(x, Symbol): return BlockValue(x.node)
+  # as written: ``plain_value`` rounds it to the dtype that it meets
+  if isinstance(x, float): return BlockValue(UOp(Ops.CONST, dtypes.float32, (), float(x)))
   if hasattr(x, "dtype") and hasattr(x, "item") and getattr(x, "shape", None) == ():   # a numpy scalar
-    return Block(UOp.const(dtypes.of(x.dtype), x.item()))
+    return BlockValue(UOp.const(dtypes.of(x.dtype), x.item()))
   raise ArgumentError(f"an application computes with blocks and numbers, got {type(x).__name__} {shown(x)}")
 
 
 def is_value(x: Any) -> bool:
   """Whether something takes part in arithmetic as a block does."""
-  return isinstance(x, Block) or hasattr(x, "load_block")
+  return isinstance(x, BlockValue) or hasattr(x, "load_block")
 
 
 # ---- axes
 
-def rename(value: UOp, table: Mapping[UOp, UOp]) -> UOp:
+def _rename(value: UOp, table: Mapping[UOp, UOp]) -> UOp:
   """``value`` with free axes replaced by index expressions."""
   return renamed(value, table, lambda n: tracer().axis(n))
 
 
-def broadcast_shapes(name: str, *shapes: tuple[Size, ...]) -> tuple[Size, ...]:
+def broadcast_shapes(name: str, *shapes: tuple[DimSize, ...]) -> tuple[DimSize, ...]:
   """numpy's broadcasting. Raises ShapeError."""
   n = max(map(len, shapes))
   full = [(1,) * (n - len(s)) + s for s in shapes]
   out = []
   for sizes in zip(*full):
     want = [s for s in sizes if not one(s)] or [1]
-    if not all(same(dim(s), dim(want[0])) for s in want[1:]):
+    if not all(same_size(dim(s), dim(want[0])) for s in want[1:]):
       raise ShapeError(
         f"{name}: blocks of shapes {' and '.join(map(str, shapes))} do not broadcast; each dimension must be equal or 1"
       )
@@ -170,13 +170,13 @@ def broadcast_shapes(name: str, *shapes: tuple[Size, ...]) -> tuple[Size, ...]:
   return tuple(out)
 
 
-def unify(name: str, *blocks: Block) -> tuple[list[UOp], tuple[Axis, ...]]:
+def unify(name: str, *blocks: BlockValue) -> tuple[list[UOp], tuple[_Axis, ...]]:
   """The values of blocks as functions of the same axes: those of the first block that has the dimension, or older ones they have
   met."""
   shape = broadcast_shapes(name, *(b.shape for b in blocks))
   n = len(shape)
   full = [(None,) * (n - b.ndim) + b.axes for b in blocks]
-  axes: list[Axis] = [None] * n
+  axes: list[_Axis] = [None] * n
   for b_axes in full:
     for d, a in enumerate(b_axes):
       if axes[d] is None and a is not None:
@@ -187,23 +187,23 @@ def unify(name: str, *blocks: Block) -> tuple[list[UOp], tuple[Axis, ...]]:
   return [align(b, b_axes, axes) for b, b_axes in zip(blocks, full)], tuple(axes)
 
 
-def align(b: Block, own: Sequence[Axis], axes: Sequence[Axis]) -> UOp:
+def align(b: BlockValue, own: Sequence[_Axis], axes: Sequence[_Axis]) -> UOp:
   """The value of a block with its axes called ``axes``; it does not vary along those it has not, and one of its own that is not
   among them has one element."""
   table = {a: ix.ZERO if to is None else to for a, to in zip(own, axes) if a is not None}
   for a, to in table.items():
     if to is not ix.ZERO: tracer().unify(a, to)
-  return rename(b.value, table)
+  return _rename(b.value, table)
 
 
-def to_axes(name: str, b: Block, axes: Sequence[Axis]) -> UOp:
+def to_axes(name: str, b: BlockValue, axes: Sequence[_Axis]) -> UOp:
   """The value of a block as a function of given axes, to which it must broadcast."""
   shape = tuple(1 if a is None else seen(a.arg[1]) for a in axes)
   extra = b.ndim - len(shape)
   b_axes, b_shape = b.axes, b.shape
   if extra > 0 and all(map(one, b_shape[:extra])): b_axes, b_shape = b_axes[extra:], b_shape[extra:]
   if len(b_shape) > len(shape) or any(
-    not one(s) and not same(dim(s), dim(t)) for s, t in zip(b_shape[::-1], shape[::-1])
+    not one(s) and not same_size(dim(s), dim(t)) for s, t in zip(b_shape[::-1], shape[::-1])
   ):
     raise ShapeError(f"{name}: a block of shape {b.shape} where one of {shape} is wanted; each dimension must be equal or 1")
   return align(b, (None,) * (len(shape) - len(b_axes)) + b_axes, axes)
@@ -211,7 +211,7 @@ def to_axes(name: str, b: Block, axes: Sequence[Axis]) -> UOp:
 
 # ---- elementwise
 
-def plain(u: UOp, dtype: DType | None = None) -> UOp:
+def plain_value(u: UOp, dtype: DType | None = None) -> UOp:
   """A position as a value of int32, int64 or ``dtype``; other values as they are, cast to ``dtype``. Numbers are rounded here."""
   if u.dtype is dtypes.index:
     if u.op is Ops.CONST: return UOp.const(dtype or index_dtype(u), u.arg)
@@ -220,7 +220,7 @@ def plain(u: UOp, dtype: DType | None = None) -> UOp:
   return u if dtype is None or u.dtype is dtype else u.cast(dtype)
 
 
-def position(u: UOp) -> UOp:
+def as_index(u: UOp) -> UOp:
   """An int value as an index."""
   if u.dtype is dtypes.index: return u
   if u.op is Ops.CONST: return ix.const(int(u.arg))
@@ -252,12 +252,12 @@ def common_dtype(*xs: Any) -> DType:
   return d
 
 
-def unary(fn: UnaryOps, x: Any, dtype: DType | None = None) -> Block:
+def block_unary(fn: UnaryOps, x: Any, dtype: DType | None = None) -> BlockValue:
   """``fn`` of every element; ``dtype`` is what the elements are converted to before."""
   b = block(x)
-  u = plain(b.value, dtype)
+  u = plain_value(b.value, dtype)
   if wrong := refusal(fn, u.dtype, fn.name.lower()): raise DTypeError(wrong)
-  return Block(UOp(Ops.ALU, FUNCTIONS[fn].gives or u.dtype, (u,), fn), b.axes)
+  return BlockValue(UOp(Ops.ALU, FUNCTIONS[fn].gives or u.dtype, (u,), fn), b.axes)
 
 
 def floating(x: Any) -> DType:
@@ -285,50 +285,50 @@ def _not(c: UOp) -> UOp:
   return UOp(Ops.ALU, dtypes.bool, (c,), UnaryOps.NOT)
 
 
-def binary(fn: BinaryOps, x: Any, y: Any, dtype: DType | None = None) -> Block:
+def block_binary(fn: BinaryOps, x: Any, y: Any, dtype: DType | None = None) -> BlockValue:
   """``fn`` of two operands after broadcasting, in their common dtype or ``dtype``; comparisons give bool."""
   a, b = block(x), block(y)
   (u, v), axes = unify(fn.name.lower(), a, b)
   if u.dtype is dtypes.index and v.dtype is dtypes.index and dtype is None and fn in _INDEX:
     exact = _INDEX[fn](u, v)
-    if exact is not None: return Block(exact, axes)
+    if exact is not None: return BlockValue(exact, axes)
   d = dtype or common_dtype(x, y)
   if d.kind == "e" or fn is BinaryOps.DIV and d.kind != "f": d = dtypes.default_float
   if d.kind == "b" and fn in (BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.IDIV, BinaryOps.MOD): d = dtypes.default_int
   if wrong := refusal(fn, d, fn.name.lower()): raise DTypeError(f"{wrong} (operands of {a.dtype} and {b.dtype})")
-  u, v = plain(u, d), plain(v, d)
+  u, v = plain_value(u, d), plain_value(v, d)
   out = UOp(Ops.ALU, FUNCTIONS[fn].gives or d, (u, v), fn)
-  return Block(fold(out) or out, axes)
+  return BlockValue(fold_node(out) or out, axes)
 
 
-def negative(x: Any) -> Block:
+def _negative(x: Any) -> BlockValue:
   """-x."""
   b = block(x)
-  if b.value.dtype is dtypes.index: return Block(ix.mul(b.value, -1), b.axes)
-  if b.value.op is Ops.CONST: return Block(UOp.const(b.dtype, -b.value.arg), b.axes)
-  return unary(UnaryOps.NEG, b)
+  if b.value.dtype is dtypes.index: return BlockValue(ix.mul(b.value, -1), b.axes)
+  if b.value.op is Ops.CONST: return BlockValue(UOp.const(b.dtype, -b.value.arg), b.axes)
+  return block_unary(UnaryOps.NEG, b)
 
 
-def where(condition: Any, yes: Any, no: Any) -> Block:
+def block_where(condition: Any, yes: Any, no: Any) -> BlockValue:
   """Elements of ``yes`` where the condition holds, else of ``no``."""
   c, a, b = block(condition), block(yes), block(no)
-  if c.dtype.kind != "b": c = binary(BinaryOps.CMPNE, c, 0)
+  if c.dtype.kind != "b": c = block_binary(BinaryOps.CMPNE, c, 0)
   (w, u, v), axes = unify("where", c, a, b)
-  if w.op is Ops.CONST: return Block(plain(u if w.arg else v, common_dtype(yes, no)), axes)
+  if w.op is Ops.CONST: return BlockValue(plain_value(u if w.arg else v, common_dtype(yes, no)), axes)
   d = common_dtype(yes, no)
-  return Block(UOp.alu(TernaryOps.WHERE, w, plain(u, d), plain(v, d)), axes)
+  return BlockValue(UOp.alu(TernaryOps.WHERE, w, plain_value(u, d), plain_value(v, d)), axes)
 
 
-def cast(x: Any, dtype: DType) -> Block:
+def block_cast(x: Any, dtype: DType) -> BlockValue:
   """The values converted to a dtype."""
   b = block(x)
-  return Block(plain(b.value, dtype) if b.value.op is not Ops.CONST else UOp.const(dtype, b.value.arg), b.axes)
+  return BlockValue(plain_value(b.value, dtype) if b.value.op is not Ops.CONST else UOp.const(dtype, b.value.arg), b.axes)
 
 
-def reinterpreted(b: Block, dtype: DType) -> Block:
+def reinterpreted(b: BlockValue, dtype: DType) -> BlockValue:
   """The bits of the values as another dtype of the same size. Raises DTypeError."""
-  u = plain(b.value)
-  if u.dtype.itemsize == dtype.itemsize: return Block(u if u.dtype is dtype else UOp(Ops.BITCAST, dtype, (u,)), b.axes)
+  u = plain_value(b.value)
+  if u.dtype.itemsize == dtype.itemsize: return BlockValue(u if u.dtype is dtype else UOp(Ops.BITCAST, dtype, (u,)), b.axes)
   raise DTypeError(f"bitcast: {u.dtype} has {u.dtype.itemsize} bytes, {dtype} has {dtype.itemsize}")
 
 
@@ -341,33 +341,34 @@ def axis_number(name: str, axis: Any, ndim: int) -> int:
   return axis % ndim
 
 
-def permute(x: Any, order: Sequence[int]) -> Block:
+def block_permute(x: Any, order: Sequence[int]) -> BlockValue:
   """The dimensions in another order."""
   b = block(x)
   got = tuple(axis_number("permute", a, b.ndim) for a in (order if isinstance(order, (list, tuple, range)) else [order]))
   if sorted(got) != list(range(b.ndim)):
     raise AxisError(f"permute: {tuple(order)} is no order of the {b.ndim} dimensions of a block {b.shape}")
-  return Block(b.value, [b.axes[a] for a in got])
+  return BlockValue(b.value, [b.axes[a] for a in got])
 
 
-def expand_dims(x: Any, axis: int) -> Block:
+def block_expand_dims(x: Any, axis: int) -> BlockValue:
   """A dimension of 1 before ``axis``."""
   b = block(x)
   at = axis_number("expand_dims", axis, b.ndim + 1)
-  return Block(b.value, (*b.axes[:at], None, *b.axes[at:]))
+  return BlockValue(b.value, (*b.axes[:at], None, *b.axes[at:]))
 
 
-def broadcast_to(x: Any, shape: Sequence[int]) -> Block:
+def block_broadcast_to(x: Any, shape: Sequence[int]) -> BlockValue:
   """Dimensions of 1 become any size."""
   b = block(x)
   want = tuple(s if isinstance(s, Symbol) else int(s) for s in shape)
-  if not all(same(dim(s), dim(w)) for s, w in zip(broadcast_shapes("broadcast_to", b.shape, want), want)) or b.ndim > len(want):
+  found = broadcast_shapes("broadcast_to", b.shape, want)
+  if not all(same_size(dim(s), dim(w)) for s, w in zip(found, want)) or b.ndim > len(want):
     raise ShapeError(f"broadcast_to: a block {b.shape} does not broadcast to {want}")
   own = (None,) * (len(want) - b.ndim) + b.axes
-  return Block(b.value, [a if a is not None else axis_for(n) for a, n in zip(own, want)])
+  return BlockValue(b.value, [a if a is not None else axis_for(n) for a, n in zip(own, want)])
 
 
-def reshape(x: Any, shape: Sequence[int]) -> Block:
+def block_reshape(x: Any, shape: Sequence[int]) -> BlockValue:
   """The same elements in row-major order; one size may be -1."""
   b = block(x)
   if all(isinstance(n, int) for n in (*b.dims, *shape)): want = [int(s) for s in shape]
@@ -380,36 +381,36 @@ def reshape(x: Any, shape: Sequence[int]) -> Block:
   kept = [a for a in b.axes if a is not None]
   if [a.arg[1] for a in kept] == [s for s in want if s != 1]:   # only dimensions of 1 come and go
     left = iter(kept)
-    return Block(b.value, [None if s == 1 else next(left) for s in want])
+    return BlockValue(b.value, [None if s == 1 else next(left) for s in want])
   from ntgrad.codegen.index.view import View
   axes = [tracer().axis(s) if s > 1 else None for s in want]
   pulled, _ = View(b.dims).then(Ops.RESHAPE, tuple(want)).pull([ix.const(0) if a is None else a for a in axes])
-  return Block(rename(b.value, {a: p for a, p in zip(b.axes, pulled) if a is not None}), axes)
+  return BlockValue(_rename(b.value, {a: p for a, p in zip(b.axes, pulled) if a is not None}), axes)
 
 
-def reshape_sizes(b: Block, shape: Sequence[Any]) -> Block:
-  """``reshape`` where sizes are known at the launch."""
+def reshape_sizes(b: BlockValue, shape: Sequence[Any]) -> BlockValue:
+  """``block_reshape`` where sizes are known at the launch."""
   from ntgrad.codegen.index.view import Regrouped, View
   want = [dim(s) for s in shape]
   known, total = ix.product([s for s in want if s != -1]), ix.product(b.dims)
   if want.count(-1) == 1: want[want.index(-1)] = ix.over(total, known)
-  if not same(ix.product(want), total):
+  if not same_size(ix.product(want), total):
     raise ShapeError(f"reshape: a block {b.shape} has {seen(total)} elements, {tuple(shape)} has {seen(ix.product(want))}")
   axes = [axis_for(s) for s in want]
   groups = Regrouped(want)
   groups.runs = ((b.ndim, len(want)),)
   pulled, _ = View(b.dims).then(Ops.RESHAPE, groups).pull([ix.const(0) if a is None else a for a in axes])
-  return Block(rename(b.value, {a: p for a, p in zip(b.axes, pulled) if a is not None}), axes)
+  return BlockValue(_rename(b.value, {a: p for a, p in zip(b.axes, pulled) if a is not None}), axes)
 
 
-def flip(x: Any, axis: int) -> Block:
+def block_flip(x: Any, axis: int) -> BlockValue:
   """The last element along an axis first."""
   b = block(x)
   a = b.axes[axis_number("flip", axis, b.ndim)]
-  return b if a is None else Block(rename(b.value, {a: ix.sub(ix.node(ix.minus(a.arg[1], 1)), a)}), b.axes)
+  return b if a is None else BlockValue(_rename(b.value, {a: ix.sub(ix.node(ix.minus(a.arg[1], 1)), a)}), b.axes)
 
 
-def picks(axes: Sequence[Axis], index: Any) -> tuple[list[UOp], list[Axis], UOp]:
+def picks(axes: Sequence[_Axis], index: Any) -> tuple[list[UOp], list[_Axis], UOp]:
   """What an index picks of a block of ``axes``, as numpy has it: where in each dimension, the axes of the result, and the
   condition on which all of it lies inside. Ints, slices that are known while the application is read, blocks of ints (which
   broadcast together), None (a dimension of 1) and Ellipsis. Raises AxisError for what lies outside for certain."""
@@ -424,7 +425,7 @@ def picks(axes: Sequence[Axis], index: Any) -> tuple[list[UOp], list[Axis], UOp]
   found = dict(zip(places, values))
   # the dimensions of the indices stand where the first of them does; in front where something is between them
   first = 0 if places and places[-1] - places[0] >= len(places) else places[0] if places else -1
-  out: list[Axis] = []
+  out: list[_Axis] = []
   where: list[UOp] = []
   inside = ix.TRUE
   for i, p in enumerate(parts):
@@ -434,7 +435,7 @@ def picks(axes: Sequence[Axis], index: Any) -> tuple[list[UOp], list[Axis], UOp]
       continue
     a, n = axes[len(where)], shape[len(where)]
     if i in found:
-      u = position(found[i])
+      u = as_index(found[i])
       lo, hi = ix.bounds(u)
       if lo == hi:
         if isinstance(n, int) and not -n <= lo < n: raise AxisError(f"index {lo} in a dimension of {n} of a block {shape}")
@@ -456,50 +457,51 @@ def picks(axes: Sequence[Axis], index: Any) -> tuple[list[UOp], list[Axis], UOp]
   return where, out, inside
 
 
-def getitem(x: Any, index: Any) -> Block:
+def getitem(x: Any, index: Any) -> BlockValue:
   """The elements that an index picks, as numpy has it; 0 where an index that only the kernel knows lies outside."""
   b = block(x)
   at, axes, inside = picks(b.axes, index)
-  if inside is ix.TRUE: return Block(rename(b.value, {a: i for a, i in zip(b.axes, at) if a is not None}), axes)
-  return gathered(b, at, axes, inside)
+  if inside is ix.TRUE: return BlockValue(_rename(b.value, {a: i for a, i in zip(b.axes, at) if a is not None}), axes)
+  return block_gather(b, at, axes, inside)
 
 
-def gathered(b: Block, at: Sequence[UOp], axes: Sequence[Axis], inside: UOp) -> Block:
+def block_gather(b: BlockValue, at: Sequence[UOp], axes: Sequence[_Axis], inside: UOp) -> BlockValue:
   """The elements of a block, which is stored first, at computed places: one index a dimension. 0 where ``inside`` does not
   hold."""
   kept = tracer().keep(b)
   table = dict(zip(kept.axes, at))
   memory, place = kept.value.src[:2]
   where = UOp(Ops.INDEX, dtypes.index, tuple([table.get(i, i) for i in place.src]))
-  return Block(UOp(Ops.LOAD, kept.dtype, (memory, where) if inside is ix.TRUE else (memory, where, inside)), axes)
+  return BlockValue(UOp(Ops.LOAD, kept.dtype, (memory, where) if inside is ix.TRUE else (memory, where, inside)), axes)
 
 
 # ---- reductions
 
-def reduce(fn: BinaryOps, x: Any, axis: int | Sequence[int] | None, keep_dims: bool = False, name: str = "reduce") -> Block:
+def block_reduce(fn: BinaryOps, x: Any, axis: int | Sequence[int] | None, keep_dims: bool = False,
+                 name: str = "reduce") -> BlockValue:
   """Combine along an axis, several, or all (None)."""
   b = block(x)
   ids = range(b.ndim) if axis is None else axis if isinstance(axis, (list, tuple, range)) else [axis]
   gone = {axis_number(name, a, b.ndim) for a in ids}
   bound = [a for d in sorted(gone) if (a := b.axes[d]) is not None]
   out = [None if d in gone else a for d, a in enumerate(b.axes) if keep_dims or d not in gone]
-  value = plain(b.value)
+  value = plain_value(b.value)
   if wrong := refusal(fn, value.dtype, name): raise DTypeError(wrong)
-  if not bound: return Block(value, out)
+  if not bound: return BlockValue(value, out)
   present = [a for a in bound if a in value.ranges]
   if len(present) < len(bound):   # along an axis that the value does not depend on
     times: Dim = 1
     for a in bound:
       if a not in present: times = ix.times(times, a.arg[1])
     value = repeat(fn, value, times)
-  return Block(UOp(Ops.REDUCE, value.dtype, (value,), (fn, tuple([a.arg[0] for a in present]))) if present else value, out)
+  return BlockValue(UOp(Ops.REDUCE, value.dtype, (value,), (fn, tuple([a.arg[0] for a in present]))) if present else value, out)
 
 
 def repeat(fn: BinaryOps, value: UOp, times: Dim) -> UOp:
   """What ``times`` equal values combine to."""
   d = value.dtype
   if fn in (BinaryOps.MAX, BinaryOps.MIN, BinaryOps.AND, BinaryOps.OR): return value
-  if fn is BinaryOps.ADD: return UOp(Ops.ALU, d, (value, plain(ix.node(times), d)), BinaryOps.MUL)
+  if fn is BinaryOps.ADD: return UOp(Ops.ALU, d, (value, plain_value(ix.node(times), d)), BinaryOps.MUL)
   times = operator.index(seen(times))
   if fn is BinaryOps.XOR: return value if times % 2 else UOp.const(d, 0)
   out = value
@@ -522,7 +524,7 @@ _COMPARISONS = (
 
 
 _ONE: dict[str, Callable[..., Any]] = {
-  "neg": negative, "pos": block, "invert": lambda x: unary(UnaryOps.NOT, x), "abs": lambda x: unary(UnaryOps.ABS, x),
+  "neg": _negative, "pos": block, "invert": lambda x: block_unary(UnaryOps.NOT, x), "abs": lambda x: block_unary(UnaryOps.ABS, x),
   "matmul": lambda x, y: tracer().dot(x, y)}
 
 
@@ -543,8 +545,8 @@ def give_operators(cls: type) -> None:
 def _forward(fn: BinaryOps, swapped: bool) -> Callable[[Any, Any], Any]:
   def operator(self: Any, other: Any) -> Any:
     if not (weak(other) or is_value(other) or hasattr(other, "dtype")) or hasattr(other, "_pointed"): return NotImplemented
-    return binary(fn, other, self) if swapped else binary(fn, self, other)
+    return block_binary(fn, other, self) if swapped else block_binary(fn, self, other)
   return operator
 
 
-give_operators(Block)
+give_operators(BlockValue)

@@ -29,24 +29,24 @@ from ntgrad.codegen.ir.paths import usable
 from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.engine.device import default_device, get_device
-from ntgrad.engine.variants import WIDE, SizedProgram, Variant
+from ntgrad.engine.size_variants import WIDE, SizedProgram, Variant
 from ntgrad.graph.checks import checked
 
 from . import manifest
-from .assess import Whole, dimensions_agree
+from .assessments import Whole, dimensions_agree
+from .configurations import fastest_config
 from .kernel import TileKernel, make
-from .launch import describe
-from .library import FORMAT, Library, load, show
-from .place import Parameter
-from .several import fastest
-from .sizes import Form
+from .launch import describe_argument
+from .library import FORMAT, Library, arguments_text, load
+from .open_sizes import SizedKernel
+from .parameters import Parameter
 from .specialised import Specialised
 from .tensor import Tensor
 
-LONGEST = 1 << 14   # elements that a block has at most where nothing says how long a size is
-SHORT = 16          # and what is short for a loop
-MOST = 40           # hints that a kernel is compiled for
-LAST = 1 << 62      # the work of a variant that is for sizes that no other takes
+_LONGEST = 1 << 14   # elements that a block has at most where nothing says how long a size is
+_SHORT = 16          # and what is short for a loop
+_MOST = 40           # hints that a kernel is compiled for
+_LAST = 1 << 62      # the work of a variant that is for sizes that no other takes
 
 
 @dataclass(frozen=True)
@@ -91,16 +91,16 @@ def build(
       raise StateError(f"build: {str(folder)!r} is a file; give a folder, or the path of a new one")
     folder.mkdir(parents=True, exist_ok=True)
   entries: list[dict[str, Any]] = []
-  device, meta = device_of(target), list(meta_parameters or ())
+  device, meta = _device_of(target), list(meta_parameters or ())
   alike: dict[Any, list[int]] = {}   # configurations, by what calls tell them apart by
   read = list(map(configuration, configs))
   for number, (c, _) in enumerate(read):
     same = repr((c.args, {n: v for n, v in c.kwargs.items() if n not in meta}, c.arguments, c.values))
     alike.setdefault(same if meta else number, []).append(number)
   for several in alike.values():
-    kernels = [made_by(premake, n, *read[n], kernel_name) for n in several]
+    kernels = [_made_by(premake, n, *read[n], kernel_name) for n in several]
     said = [{n: v for n, v in read[i][0].kwargs.items() if n in meta} for i in several]
-    best = fastest(kernels, [read[n][0] for n in several], said, device, not target.startswith("sm_"))
+    best = fastest_config(kernels, [read[n][0] for n in several], said, device, not target.startswith("sm_"))
     number, kernel = several[best], kernels[best]
     c = read[number][0]
     with settings(checks="entry" if settings.checks == "all" else settings.checks):   # a library has no notes
@@ -109,10 +109,11 @@ def build(
     clash = next((e for e in entries if all(e.get(k) == entry.get(k) for k in told)), None)
     if clash is not None:
       raise ArgumentError(
-        f"build: two configurations of {kernel.name} have the arguments {show(entry['arguments'])} and values {entry['values']}"
+        f"build: two configurations of {kernel.name} have the arguments {arguments_text(entry['arguments'])} "
+        f"and values {entry['values']}"
       )
     stem, extension = f"{kernel.name}_{number}", "py" if target.startswith("sm_") else "cl"
-    binary = packed(specs, target, device)
+    binary = _packed(specs, target, device)
     (folder / f"{stem}.bin").write_bytes(binary)
     for i, (spec, record) in enumerate(zip(specs, entry.get("programs", [entry]))):
       record |= manifest.program(spec, f"{stem}{f'_{i}' if 'programs' in entry else ''}.{extension}")
@@ -129,7 +130,7 @@ def is_closed(c: Config) -> bool:
   return bool(c.arguments) and all(isinstance(n, int) for shape, _ in c.arguments for n in shape)
 
 
-def made_by(premake: Callable[..., Any], number: int, c: Config, options: dict[str, Any], name: str | None) -> TileKernel:
+def _made_by(premake: Callable[..., Any], number: int, c: Config, options: dict[str, Any], name: str | None) -> TileKernel:
   """The kernel of the configuration with a number. Raises ArgumentError for what ``premake`` does not take, or gives."""
   try: signature(premake).bind(*c.args, **c.kwargs)
   except TypeError as e: raise ArgumentError(f"build: configuration {number} is not what premake takes: {e}") from None
@@ -137,7 +138,7 @@ def made_by(premake: Callable[..., Any], number: int, c: Config, options: dict[s
   if not isinstance(made, tuple) or len(made) != 3:
     raise ArgumentError(f"build: premake gives {shown(made)}; it returns (arrangement, application, tensors)")
   arrangement, application, tensors = made
-  return make(arrangement, application, tensors if is_closed(c) else declared(tensors, c), kernel_name=name, **options)
+  return make(arrangement, application, tensors if is_closed(c) else _declared(tensors, c), kernel_name=name, **options)
 
 
 def configuration(c: Any) -> tuple[Config, dict[str, Any]]:
@@ -155,8 +156,8 @@ def configuration(c: Any) -> tuple[Config, dict[str, Any]]:
 def for_shapes(kernel: TileKernel, c: Config, device: Device) -> tuple[dict[str, Any], list[ProgramSpec]]:
   """A kernel for the shapes of a configuration: what the manifest says of it, and its program."""
   s = kernel.specialise(*c.arguments, **c.values)
-  taken = [describe((tuple(shape), dtype)) for shape, dtype in c.arguments]
-  return about(s, c, [[list(a.shape), a.dtype.name] for a in taken]), [s.spec(device)]
+  taken = [describe_argument((tuple(shape), dtype)) for shape, dtype in c.arguments]
+  return _about(s, c, [[list(a.shape), a.dtype.name] for a in taken]), [s.spec(device)]
 
 
 def for_sizes(kernel: TileKernel, c: Config, device: Device) -> tuple[dict[str, Any], list[ProgramSpec]]:
@@ -170,19 +171,19 @@ def for_sizes(kernel: TileKernel, c: Config, device: Device) -> tuple[dict[str, 
   assert isinstance(s, Specialised)
   memory = [t for t in kernel.tensors if not (t.constexpr and t.value is not None)]
   arguments = [[[e if isinstance(e, int) else str(e) for e in t.shape], p.dtype.name] for t, p in zip(memory, s.parameters)]
-  if not s.kernel.sizes: return about(s, c, [[list(p.arrangement.source), p.dtype.name] for p in s.parameters]), [s.spec(device)]
+  if not s.kernel.sizes: return _about(s, c, [[list(p.arrangement.source), p.dtype.name] for p in s.parameters]), [s.spec(device)]
   program, most = variants(s, device, hints)
   of = {p.name: p.dtype for p in s.parameters}
-  entry = about(s, c, arguments) | {
+  entry = _about(s, c, arguments) | {
     "takes": manifest.signature(kernel, [of.get(t.name) for t in kernel.tensors]),
     "sizes": [size.name for size in s.kernel.sizes],
     "condition": manifest.conditions([form.condition]),
     "values_made_for": dict(form.values),
     "agreements": agreements(kernel, s),
-    "all_values": {n: v for n, v in form.values.items() if n in constants(form)},
+    "all_values": {n: v for n, v in form.values.items() if n in _constants(form)},
     "choice": {
-      **{name: list(map(manifest.text, es)) for name, es in zip(("elements", "stored"), program.measures[::2])},
-      "work": [manifest.text(program.measures[1])], "strided": list(program.strided), "unit": program.unit,
+      **{name: list(map(manifest.size_entry, es)) for name, es in zip(("elements", "stored"), program.measures[::2])},
+      "work": [manifest.size_entry(program.measures[1])], "strided": list(program.strided), "unit": program.unit,
       "stream": program.stream, "most": most,
     },
     "programs": [
@@ -192,7 +193,7 @@ def for_sizes(kernel: TileKernel, c: Config, device: Device) -> tuple[dict[str, 
   return entry, list(map(small, program.variants))
 
 
-def about(s: Specialised, c: Config, arguments: list[Any]) -> dict[str, Any]:
+def _about(s: Specialised, c: Config, arguments: list[Any]) -> dict[str, Any]:
   """What the manifest says of every kernel. Raises ArgumentError for one that no library can have."""
   if s.asserts:
     raise ArgumentError(f"build: {s.name} has a device_assert, which a library cannot say the line of; leave it out there")
@@ -208,12 +209,12 @@ def about(s: Specialised, c: Config, arguments: list[Any]) -> dict[str, Any]:
   }
 
 
-def constants(form: Form) -> list[str]:
+def _constants(form: SizedKernel) -> list[str]:
   """The names that are numbers in a form."""
   return [n for n, v in form.values.items() if [n, "==", v] in manifest.conditions([form.condition])]
 
 
-def declared(tensors: Sequence[Tensor], c: Config) -> list[Tensor]:
+def _declared(tensors: Sequence[Tensor], c: Config) -> list[Tensor]:
   """The tensors, their dimensions without names as a configuration has them: as if they had been declared so."""
   if not c.arguments: return list(tensors)
   count = len([t for t in tensors if not (t.constexpr and t.value is not None)])
@@ -265,23 +266,23 @@ def variants(s: Specialised, device: Device, hints: Mapping[str, Sequence[int]])
     spec, needs = s.rendered(kernel, device)
     return Rendered(spec), needs
   program, sizes = SizedProgram(s.kernel, device, rendered), s.kernel.sizes
-  likely = [hints.get(size.name, [within(size, ix.count(UOp(Ops.SIZE, ix.INT, (), size)))]) for size in sizes]
-  for at in itertools.product(*likely): add(program, at)
+  likely = [hints.get(size.name, [_within(size, ix.count(UOp(Ops.SIZE, ix.INT, (), size)))]) for size in sizes]
+  for at in itertools.product(*likely): _add(program, at)
   base, refused = tuple([v[0] for v in likely]), set[tuple[int, ...]]()
   def distance(at: Sequence[int]) -> float: return sum(abs(math.log2(n / b)) for n, b in zip(at, base))
   blocks = device.renderer.target.blocks
-  for _ in range(MOST):
+  for _ in range(_MOST):
     if complete(program): break
-    probes = itertools.product(*[steps(size, b, blocks) if needed(program, size) else [b] for size, b in zip(sizes, base)])
+    probes = itertools.product(*[_steps(size, b, blocks) if _needed(program, size) else [b] for size, b in zip(sizes, base)])
     new = [at for at in probes if at not in refused and not served(program, at)]
     if not new: break
-    try: add(program, min(new, key=distance))
+    try: _add(program, min(new, key=distance))
     except NtgradError: refused.add(min(new, key=distance))
   if complete(program): return program, {}
-  if not blocks: add(program, base, LAST)
+  if not blocks: _add(program, base, _LAST)
   return program, {
-    size.name: max([n for n in steps(size, b, True) if served(program, (*base[:i], n, *base[i + 1:]))], default=b)
-    for i, (size, b) in enumerate(zip(sizes, base)) if needed(program, size)
+    size.name: max([n for n in _steps(size, b, True) if served(program, (*base[:i], n, *base[i + 1:]))], default=b)
+    for i, (size, b) in enumerate(zip(sizes, base)) if _needed(program, size)
   }
 
 
@@ -290,20 +291,20 @@ def complete(program: SizedProgram) -> bool:
   return any(max(v.units) == 1 and not v.needs for v in program.variants)
 
 
-def needed(program: SizedProgram, size: ix.Size) -> bool:
+def _needed(program: SizedProgram, size: ix.Size) -> bool:
   """Whether some variant needs something of a size."""
   return size.name in {n.name for v in program.variants for n in sizes_of(v.needs)}
 
 
-def within(size: ix.Size, n: int) -> int:
+def _within(size: ix.Size, n: int) -> int:
   """A number in a size's bounds."""
   return max(size.lower or 1, n if size.upper is None else min(n, size.upper))
 
 
-def steps(size: ix.Size, likely: int, blocks: bool) -> list[int]:
+def _steps(size: ix.Size, likely: int, blocks: bool) -> list[int]:
   """What a size may be, for variants that are made for it: for blocks all powers of two, else a few numbers."""
-  low, high = within(size, 1), within(size, LONGEST)
-  each = [1 << i for i in range(LONGEST.bit_length())] if blocks else [SHORT, likely]
+  low, high = _within(size, 1), _within(size, _LONGEST)
+  each = [1 << i for i in range(_LONGEST.bit_length())] if blocks else [_SHORT, likely]
   return sorted({low, high, *[n for n in each if low <= n <= high]})
 
 
@@ -312,7 +313,7 @@ def served(program: SizedProgram, at: Sequence[int]) -> bool:
   return any(max(v.units) == 1 and all(v.fits(at)) for v in program.variants)
 
 
-def add(program: SizedProgram, at: tuple[int, ...], work: int | None = None) -> None:
+def _add(program: SizedProgram, at: tuple[int, ...], work: int | None = None) -> None:
   """Render the variants for about these sizes: whether strides are multiples or not, for indices of 32 and 64 bits where these
   differ; and whether all blocks are whole. With ``work`` one for any sizes, said to be for so much."""
   many = tuple([program.unit if i in program.strided else 1 for i in range(len(at))])
@@ -325,10 +326,10 @@ def add(program: SizedProgram, at: tuple[int, ...], work: int | None = None) -> 
   for units in dict.fromkeys(each):
     near = tuple([-(-n // unit) * unit for n, unit in zip(at, units)])
     if any(s.upper is not None and n > s.upper for n, s in zip(near, program.sizes)): continue
-    before = [said(v) for v in program.variants]
+    before = [_said(v) for v in program.variants]
     made = [program.new(near, units, wide, free=work is not None) for wide in ((False, True) if far else (False,))]
-    if len(made) == 2 and said(made[0]) == said(made[1]): made = [made[0]._replace(wide=True)]
-    made = [v if work is None else v._replace(work=work) for v in made if said(v) not in before]
+    if len(made) == 2 and _said(made[0]) == _said(made[1]): made = [made[0]._replace(wide=True)]
+    made = [v if work is None else v._replace(work=work) for v in made if _said(v) not in before]
     program.variants[len(before):] = made
 
 
@@ -345,7 +346,7 @@ def small(v: Variant) -> ProgramSpec:
   return replace(spec, sizes=sizes, grid=tuple([ix.number(substitute((ix.node(g),), table)[0]) for g in spec.grid]))
 
 
-def said(v: Variant) -> tuple[Any, ...]:
+def _said(v: Variant) -> tuple[Any, ...]:
   """All of a variant that makes a difference to a launch."""
   spec: ProgramSpec = v.program.spec  # type: ignore[attr-defined]
   return spec.source.text, spec.source.signature, spec.options, str(manifest.program(spec, "")), str(manifest.conditions(v.needs))
@@ -353,7 +354,7 @@ def said(v: Variant) -> tuple[Any, ...]:
 
 # ---- targets
 
-def device_of(target: str) -> Device:
+def _device_of(target: str) -> Device:
   """What kernels are rendered for: this machine's device, or a GPU that need not be there. Raises ArgumentError."""
   if target == "opencl": return get_device(default_device())
   if not target.startswith("sm_"): raise ArgumentError(f"build: no target {target!r}; targets: opencl, sm_80, sm_90, …")
@@ -364,7 +365,7 @@ def device_of(target: str) -> Device:
   return SimpleNamespace(renderer=TritonRenderer(chip, number), name=target)   # type: ignore[return-value]
 
 
-def packed(specs: Sequence[ProgramSpec], target: str, device: Device) -> bytes:
+def _packed(specs: Sequence[ProgramSpec], target: str, device: Device) -> bytes:
   """Programs compiled, as bytes."""
   if target == "opencl": return device.pack(specs)
   from ntgrad.backends.cuda import compiler as triton

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, Sequence
 
 from ntgrad.backends.base import Device, ProgramSpec
-from ntgrad.codegen.explain.tile_source import key_of, tile_source
+from ntgrad.codegen.explain.tile_source import kernel_key, tile_source
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import ArgumentError, ExportError, shown
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.passes.parts import Parts
 from ntgrad.engine import overrides
-from ntgrad.engine.exported import Exported, read_file
+from ntgrad.engine.override_files import Exported, read_file
 from ntgrad.engine.profile import run_script, there_is
 from ntgrad.graph.lock import lock
 from ntgrad.schedule import ScheduleItem
@@ -31,13 +31,13 @@ class Eject:
     self.refused: dict[str, str] = {}    # by name: why there is no file
 
   def __enter__(self) -> Eject:
-    overrides.noted.append(self.note)
+    overrides.kernel_listeners.append(self.note)
     return self
-  def __exit__(self, *_: Any) -> None: overrides.noted.remove(self.note)
+  def __exit__(self, *_: Any) -> None: overrides.kernel_listeners.remove(self.note)
 
   def note(self, kernel: Kernel, spec: ProgramSpec, parts: Parts, device: Device) -> None:
     """A kernel has been made."""
-    key = key_of(kernel)
+    key = kernel_key(kernel)
     if not fnmatch.fnmatch(spec.name, self.pattern) or key in self.written: return
     try: text = tile_source(kernel, spec.name, parts.opts)
     except ExportError as e:
@@ -69,12 +69,12 @@ def override(item: ScheduleItem | Kernel, kernel: Any) -> None:
   """
   ast = item.ast if isinstance(item, ScheduleItem) else item
   if not isinstance(ast, Kernel): raise ArgumentError(f"override: an item of create_schedule that is a kernel, got {shown(item)}")
-  key = key_of(ast)
+  key = kernel_key(ast)
   if isinstance(kernel, (str, Path)): kernel = read_file(Path(kernel))
   elif isinstance(kernel, TileKernel):
     aligns = tuple(p.align for p in ast.params)
     kernel = Exported(kernel, key, None, aligns if any(aligns) else (), {}, f"kernel {kernel.name}")
   elif kernel is not None: raise ArgumentError(f"override: a kernel of tile.make, a file's path or None, got {shown(kernel)}")
   with lock:
-    if kernel is None: overrides.given.pop(key, None)
-    else: overrides.given[key] = kernel
+    if kernel is None: overrides.given_overrides.pop(key, None)
+    else: overrides.given_overrides[key] = kernel

@@ -10,14 +10,16 @@ from typing import Any, Callable, Iterable, Sequence
 from ntgrad.codegen.index.sizes import Dim
 from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, NtgradError
 from ntgrad.codegen.ir.uop import UnaryOps
-from ntgrad.graph.symbol import Symbol, size_of
+from ntgrad.graph.symbol import Symbol, evaluate_size
 
-from .block import block, seen, unary
-from .control import NATIVE, both, computed, either, select, truth
-from .explain import as_foreign, is_library, no_attribute, no_expression, python_said
-from .place import Tile
-from .source import Closure, Code, Scope, code_of, hashable, of_language, returns
+from .block import block, block_unary, seen
+from .control_flow import NATIVE, boolean_and, computed, either, select_value, truth
+from .parameters import Tile
+from .python_source import Closure, Code, Scope, code_of, hashable, of_language, returns
+from .refusals import as_foreign, is_library, no_attribute, no_expression, python_said
 from .trace import Tracer
+
+_MOST_CALLS = 64   # functions within each other
 
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
   ast.Add: operator.add,
@@ -98,7 +100,7 @@ class Expressions:
         return _BINARY[type(e.op)](left, right)
       case ast.UnaryOp():
         x = self.value(e.operand, scope)
-        if isinstance(e.op, ast.Not): return unary(UnaryOps.NOT, truth(x)) if computed(x) else not x
+        if isinstance(e.op, ast.Not): return block_unary(UnaryOps.NOT, truth(x)) if computed(x) else not x
         return _UNARY[type(e.op)](x)
       case ast.Compare():
         left = self.value(e.left, scope)
@@ -106,7 +108,7 @@ class Expressions:
         for op, right_node in zip(e.ops, e.comparators):
           right = self.value(right_node, scope)
           got = _COMPARE[type(op)](left, right)
-          out = got if out is None else both(out, got)
+          out = got if out is None else boolean_and(out, got)
           left = right
         return out
       case ast.BoolOp():
@@ -114,14 +116,14 @@ class Expressions:
         for node in e.values:
           x = self.value(node, scope)
           if out is None: out = x
-          elif computed(out) or computed(x): out = both(out, x) if isinstance(e.op, ast.And) else either(out, x)
+          elif computed(out) or computed(x): out = boolean_and(out, x) if isinstance(e.op, ast.And) else either(out, x)
           else: out = x
           if not computed(out) and bool(out) is isinstance(e.op, ast.Or): return out
         return out
       case ast.IfExp():
         c = self.value(e.test, scope)
         if not computed(c): return self.value(e.body if c else e.orelse, scope)
-        return select(truth(c), self.value(e.body, scope), self.value(e.orelse, scope))
+        return select_value(truth(c), self.value(e.body, scope), self.value(e.orelse, scope))
       case ast.Attribute():
         x = self.value(e.value, scope)
         try: return self.with_number(getattr(x, e.attr))
@@ -153,7 +155,7 @@ class Expressions:
     """A Symbol that an application uses is the number it stands for here."""
     if not isinstance(x, Symbol): return x
     try:
-      return seen(size_of(x, self.values))
+      return seen(evaluate_size(x, self.values))
     except ArgumentError:
       raise ApplicationError(f"{x} has no value in this kernel; it has {', '.join(self.values) or 'no symbols'}") from None
 
@@ -191,7 +193,6 @@ class Expressions:
 
 # ---- calls
 
-_MOST_CALLS = 64
 _P = inspect.Parameter
 
 

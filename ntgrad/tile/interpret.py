@@ -14,34 +14,34 @@ from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.assume import same as same_size
+from ntgrad.codegen.index.assume import same_size
 from ntgrad.codegen.index.sizes import Dim
 from ntgrad.codegen.ir.dtype import dtypes, promote
 from ntgrad.codegen.ir.errors import ApplicationError, NtgradError
 from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel import AxisKind
 
-from .block import Block, block, broadcast_shapes, dim, is_value, one, plain, to_axes
-from .control import (
+from .block import BlockValue, block, broadcast_shapes, dim, is_value, one, plain_value, to_axes
+from .control_flow import (
   Counted,
   Range,
   accumulations,
   alike,
+  can_be_variable,
+  common_dtype_shape,
   computed,
   each,
+  known_equal,
   most,
-  number,
-  same,
-  select,
-  together,
+  select_value,
   truth,
 )
-from .explain import python_said
 from .expressions import Calls, Returned
-from .lines import Line
-from .place import Counter, Place, Source, Tile
-from .source import Scope, Unbound, assigned, assigned_names, code_of, read_of
-from .trace import Tracer, Variable, values_in
+from .parameters import Counter, Place, SourceTensor, Tile
+from .python_source import Scope, Unbound, assigned, assigned_names, code_of, read_of
+from .refusals import python_said
+from .trace import LocalArray, Tracer, values_in
+from .user_lines import Line
 
 _INPLACE: dict[type, Callable[[Any, Any], Any]] = {
   ast.Add: operator.iadd,
@@ -161,7 +161,7 @@ class Interpreter(Calls):
         mark = len(held)
         base, at = self.value(target.value, scope), self.value(target.slice, scope)
         del held[mark - 1:]
-        if isinstance(base, (Tile, Source)):
+        if isinstance(base, (Tile, SourceTensor)):
           if isinstance(base, Tile) and base.innermost: base.store_at(at, value)
           else: base[at].store(value)
         elif isinstance(base, (list, dict)): base[at] = value
@@ -183,7 +183,7 @@ class Interpreter(Calls):
     if isinstance(condition, bool): return self.body(s.body if condition else s.orelse, scope)
     return self.chosen(condition, s, scope, rest, lambda inner: None)
 
-  def chosen(self, condition: Block, s: ast.If | ast.For, scope: Scope, rest: Sequence[ast.stmt],
+  def chosen(self, condition: BlockValue, s: ast.If | ast.For, scope: Scope, rest: Sequence[ast.stmt],
              begin: Callable[[Scope], None]) -> Returned | None:
     """The body of an `if`, or of a loop of one round, which begins with ``begin``, where the kernel finds a condition true; else
     what stands under ``else``. ``rest``: the statements behind."""
@@ -196,7 +196,7 @@ class Interpreter(Calls):
       sides = [self.side([*b, *rest], scope, first, where) for b, first in bodies]
       (a, ra, names_a, raw_a), (b, rb, names_b, raw_b) = sides
       va, vb = (None if r is None else r.value for r in (ra, rb))
-      if not a and not b and not raw_a and not raw_b: return Returned(select(condition, va, vb))
+      if not a and not b and not raw_a and not raw_b: return Returned(select_value(condition, va, vb))
       return Returned(self.joined(condition, (a, b), {"": (va, vb)})[""])
     (a, ra, names_a, raw_a), (b, rb, names_b, raw_b) = (self.side(b, scope, first, where) for b, first in bodies)
     old = scope.names
@@ -212,7 +212,7 @@ class Interpreter(Calls):
         either = f"{names_a[n]!r} or {names_b[n]!r}, as the kernel decides; both must be numbers or blocks"
         scope.names[n] = Unbound(f"{what} leaves it {either}")
     if not a and not b and not raw_a and not raw_b:
-      scope.names.update({n: select(condition, *v) for n, v in pairs.items()})
+      scope.names.update({n: select_value(condition, *v) for n, v in pairs.items()})
     else: scope.names.update(self.joined(condition, (a, b), pairs))
     return None
 
@@ -226,7 +226,7 @@ class Interpreter(Calls):
       out = self.body(stmts, inner)
     level = len(self.tracer.outer)
     for x in values_in(inner.names, out):
-      if isinstance(x, (Block, Place)) and x.level is not None and x.level > level: x.level = level
+      if isinstance(x, (BlockValue, Place)) and x.level is not None and x.level > level: x.level = level
     return statements, out, inner.names, self.tracer.raw_loads > before
 
   @contextmanager
@@ -242,15 +242,16 @@ class Interpreter(Calls):
           "assign a name, or loop over tl.static_range"
         )
 
-  def joined(self, condition: Block, sides: tuple[list[UOp], list[UOp]], pairs: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
+  def joined(self, condition: BlockValue, sides: tuple[list[UOp], list[UOp]],
+             pairs: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
     """An IF with effects; what its sides assign goes through variables."""
     t = self.tracer
     out: dict[str, Any] = {}
     def chosen(a: Any, b: Any) -> Any:
-      dtype, shape = together(a, b)
+      dtype, shape = common_dtype_shape(a, b)
       v = t.variable(dtype, shape)
       for statements, x in zip(sides, (a, b)):
-        with t.region() as own: t.assign(v, plain(to_axes("value", block(x), v.axes), dtype))
+        with t.region() as own: t.assign(v, plain_value(to_axes("value", block(x), v.axes), dtype))
         statements.extend(own)
       return v.block
     for name, (a, b) in pairs.items():
@@ -271,7 +272,7 @@ class Interpreter(Calls):
       raise ApplicationError(
         f"`{what}` takes one condition a program, got a block of shape {b.shape}; tl.where chooses element by element"
       )
-    return Block(b.value)
+    return BlockValue(b.value)
 
   # ---- loops
   def loop(self, s: ast.For, scope: Scope, rest: Sequence[ast.stmt]) -> Returned | None:
@@ -296,7 +297,7 @@ class Interpreter(Calls):
     self.no_jumps(s)
     known = isinstance(end, int) or ix.of_sizes(end)
     if not known and most(end) == 1:   # one round or none
-      out = self.chosen(Block(ix.ge(end, 1)), s, scope, rest, lambda inner: self.assign(s.target, item(ix.ZERO), inner))
+      out = self.chosen(BlockValue(ix.ge(end, 1)), s, scope, rest, lambda inner: self.assign(s.target, item(ix.ZERO), inner))
       self.counted(s, scope)
       return out
     k = t.new_axis(end if known else most(end), AxisKind.LOOP)
@@ -334,7 +335,7 @@ class Interpreter(Calls):
     t = self.tracer
     self.no_jumps(s)
     start = self.value(s.test, scope)
-    conditions: list[tuple[Block, bool]] = []     # each with whether it takes statements to find it
+    conditions: list[tuple[BlockValue, bool]] = []     # each with whether it takes statements to find it
     if not computed(start) and not set(assigned_names(s.body)) & {n.id for n in ast.walk(s.test) if isinstance(n, ast.Name)}:
       if not start: return None
       raise ApplicationError("a while loop whose condition never changes does not end")
@@ -382,7 +383,7 @@ class Interpreter(Calls):
     read: Callable[[dict[str, Any]], None],
     around: list[int],
     counters: Sequence[str],
-  ) -> tuple[list[str], dict[str, Variable], dict[str, Any], list[UOp], dict[str, UOp]]:
+  ) -> tuple[list[str], dict[str, LocalArray], dict[str, Any], list[UOp], dict[str, UOp]]:
     """Read a loop's body with what it changes from round to round in variables.
 
     Gives those names, their variables and first values, the body's statements, and each variable's next value.
@@ -391,9 +392,9 @@ class Interpreter(Calls):
     changing = [
       n
       for n in dict.fromkeys((*assigned_names(stmts), *self.handed(stmts, scope)))
-      if n not in counters and n in scope.names and number(scope.names[n]) and not self.stores(n, scope)
+      if n not in counters and n in scope.names and can_be_variable(scope.names[n]) and not self.stores(n, scope)
     ]
-    kinds = {n: together(scope.names[n]) for n in changing}
+    kinds = {n: common_dtype_shape(scope.names[n]) for n in changing}
     variables = {n: t.variable(*kinds[n]) for n in changing}
     written: set[UOp] = set()  # what the body writes
     tries = 0  # of finding the variables' dimensions
@@ -411,7 +412,8 @@ class Interpreter(Calls):
       gone = [
         n
         for n, x in scope.names.items()
-        if n not in changing and n not in counters and n not in lost and not isinstance(x, Unbound) and not same(names[n], x)
+        if n not in changing and n not in counters and n not in lost
+        and not isinstance(x, Unbound) and not known_equal(names[n], x)
       ]
       if gone:
         lost |= {
@@ -421,9 +423,9 @@ class Interpreter(Calls):
         continue
       new = dict(kinds)
       for n in changing:
-        if not number(names[n]):
+        if not can_be_variable(names[n]):
           raise ApplicationError(f"{n!r} is a block before the loop and {names[n]!r} in it")
-        d, shape = together(names[n])
+        d, shape = common_dtype_shape(names[n])
         old_d, old_shape = kinds[n]
         if not is_value(scope.names[n]):
           new[n] = promote(old_d, d) if d is not old_d else d, broadcast_shapes(n, old_shape, shape)
@@ -446,12 +448,12 @@ class Interpreter(Calls):
     for n in names:
       if n not in scope.names and n not in counters:
         scope.names[n] = Unbound(f"it is assigned only inside the loop at line {s.lineno}")
-    updates = {n: plain(to_axes(n, block(names[n]), variables[n].axes), variables[n].uop.dtype) for n in changing}
+    updates = {n: plain_value(to_axes(n, block(names[n]), variables[n].axes), variables[n].uop.dtype) for n in changing}
     return changing, variables, {n: scope.names[n] for n in changing}, statements, updates
 
-  def settle(self, carried: list[str], variables: dict[str, Variable], initial: dict[str, Any], scope: Scope) -> None:
+  def settle(self, carried: list[str], variables: dict[str, LocalArray], initial: dict[str, Any], scope: Scope) -> None:
     """Before a loop: its variables get their first values; afterwards names mean the variables."""
     for n in carried:
       v = variables[n]
-      self.tracer.assign(v, plain(to_axes(n, block(initial[n]), v.axes), v.uop.dtype))
+      self.tracer.assign(v, plain_value(to_axes(n, block(initial[n]), v.axes), v.uop.dtype))
     for n in carried: scope.names[n] = variables[n].block

@@ -28,21 +28,21 @@ from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
 from ntgrad.engine.device import default_device, get_device
 from ntgrad.graph.checks import checked
-from ntgrad.graph.lock import alone, enter, holds, lock
+from ntgrad.graph.lock import enter, holds_lock, lock, synchronized
 from ntgrad.graph.symbol import Symbol, evaluate
 from ntgrad.reads import reads_of, wrappers
 
-from .assess import Assessment, asking, dimensions_agree, same_grids, whole_windows
+from .assessments import Assessment, asking, dimensions_agree, same_grids, whole_windows
 from .block import seen
 from .interpret import Interpreter
-from .launch import Argument, Pair, described, launch, taken
+from .launch import Argument, SlotPair, converted_arguments, describe_arguments, launch
+from .open_sizes import MOST_FORMS, Family, SizedKernel, Sizes, bucket, equal_in, form_of, names_in, sizes_text
+from .python_source import line_of, source_of
 from .signature import BeyondError, Signature, constant, unbounded
-from .sizes import MOST_FORMS, Family, Form, Sizes, bucket, equal_in, form_of, names_in, sizes_text
-from .source import line_of, source_of
 from .specialised import Specialised
 from .tensor import Tensor, check_takes, named
 from .trace import Tracer
-from .tune import fingerprint, first_choice, fitting, free_symbols, key_of, remember, remembered, search
+from .tune import fingerprint, first_choice, fitting, free_symbols, remember_choice, remembered, search_values, tuning_key
 
 
 @checked
@@ -113,7 +113,7 @@ def make(
     sources,
     arranged,
     kernel_name or application.__name__,
-    options(num_warps, num_stages, max_num_configs),
+    _options(num_warps, num_stages, max_num_configs),
     output_dir,
     asked,
     checks,
@@ -141,10 +141,10 @@ def _jit(fn: Callable[..., Any], around: Mapping[str, Any], settings: dict[str, 
   return make(lambda *_: arranged, fn, [a.source for a in arranged], **settings)
 
 
-OPTIONS = ("num_warps", "num_stages")
+_OPTIONS = ("num_warps", "num_stages")
 
 
-def options(num_warps: Any, num_stages: Any, max_num_configs: int | None) -> dict[str, Any]:
+def _options(num_warps: Any, num_stages: Any, max_num_configs: int | None) -> dict[str, Any]:
   """What steers the tuner, by name."""
   out = {"num_warps": num_warps, "num_stages": num_stages}
   return {k: tuple(v) if isinstance(v, (list, tuple)) else (v,) for k, v in out.items() if v is not None} | \
@@ -198,7 +198,7 @@ class TileKernel(Signature):
     self.application, self.settings, self.output_dir = application, settings, output_dir
     self.__name__, self.__doc__ = name, application.__doc__
     self.tuned = any(s.meta for s in self.symbols.values())
-    self.identity = fingerprint(name, source_text(application))
+    self.identity = fingerprint(name, _source_text(application))
     self.reads = reads_of(application)
     self.reads.begin()   # the first call has nothing to compare, the second one does
     self.reads.said(name)
@@ -231,15 +231,15 @@ class TileKernel(Signature):
   def specialise(self, *arguments: Any, **given: Any) -> Specialised:
     """The kernel for arguments (tensors, arrays, or ``(shape, dtype)``), compile-time values by name; all sizes are numbers."""
     args, values = self.called(arguments, given)
-    args = taken(self, args)
-    found = self._specialise(described(self, args), args, values, device_of(args), numbers_only=True)
+    args = converted_arguments(self, args)
+    found = self._specialise(describe_arguments(self, args), args, values, _device_of(args), numbers_only=True)
     if found is None: raise ArgumentError(f"{self.name}: an argument without elements leaves nothing to run")
     return found[0]
 
-  @alone
+  @synchronized
   def _specialise(self, taken: Sequence[Argument], arguments: Sequence[Any], given: Mapping[str, Any],
                   device: str | None = None, buffers: Callable[[Specialised], Sequence[Any]] | None = None,
-                  numbers_only: bool = False) -> tuple[Specialised, Sizes, Form | None] | None:
+                  numbers_only: bool = False) -> tuple[Specialised, Sizes, SizedKernel | None] | None:
     """The kernel for arguments, and what a launch gives for its run-time sizes; None where there are no programs. ``device``
     (default: the default one) is where it is to run, ``buffers`` gives the tuner the arguments' memory."""
     if self.reads is not None and (self._specialised or self._families) and not self.reads.hold(): self.read_otherwise()
@@ -265,7 +265,7 @@ class TileKernel(Signature):
     return None if found is None else (found, (), None)
 
   def general(self, blocks: bool, given: Mapping[str, Any], arguments: Sequence[Any] | None = None,
-              likely: Mapping[str, int] | None = None) -> Form:
+              likely: Mapping[str, int] | None = None) -> SizedKernel:
     """The kernel for all sizes that no number is given for. ``arguments``: (shape, dtype) for each, an int for a dimension that
     is a number, anything else for one that is not; None: as the tensors are declared, of float32 where they do not say.
     ``likely``: values that names may well have. ``blocks``: for a target that computes with blocks. Raises ShapeError where
@@ -318,7 +318,7 @@ class TileKernel(Signature):
     return found
 
   def form(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, int], given: Mapping[str, Any],
-           device: str) -> Form | None:
+           device: str) -> SizedKernel | None:
     """The kernel for many sizes that serves a call; None where the call has numbers."""
     if any(a is not None and a.jagged is not None for a in full): return None
     family = self.family(full, numbers, given, device)
@@ -354,26 +354,26 @@ class TileKernel(Signature):
       if not target.blocks: return values | start
       known = self._chosen["first", key]
       if known is None:
-        name = key_of(self, full, numbers, values, opened)
+        name = tuning_key(self, full, numbers, values, opened)
         known = remembered(name, free, "tile-first")
         if known is None:
           known = fitting(free, read, target, self.settings)
-          remember(name, known, "tile-first")
+          remember_choice(name, known, "tile-first")
         self._chosen["first", key] = known
       return values | known
-    name = key_of(self, full, numbers, values, opened)
+    name = tuning_key(self, full, numbers, values, opened)
     found = remembered(name, free)
     if found is None:
       s = self.build(full, numbers, values | start)
       if s is None: return values | start
-      found, lines = search(self, free, read, opened, buffers(s))
-      remember(name, found)
+      found, lines = search_values(self, free, read, opened, buffers(s))
+      remember_choice(name, found)
       report.tuned(self.name, found, lines)
     self._chosen[key] = found
     return values | found
 
   def build(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, Dim],
-            shared: Sequence[Pair] = ()) -> Specialised | None:
+            shared: Sequence[SlotPair] = ()) -> Specialised | None:
     """Arrange with numbers (``values`` may have expressions of run-time sizes instead), read the application. The parameters of
     ``shared`` pairs are the same memory."""
     arranged = self.arrange(full, numbers, values)
@@ -396,12 +396,12 @@ class TileKernel(Signature):
       self.reads = reads
     if not any(p.written for p in parameters):
       raise ApplicationError(f"{self.name}: the application stores nothing; assign to one of {', '.join(self.names)}")
-    mine = tuple((n, known[n] if n in known else self.settings[n][0]) for n in OPTIONS if n in self.settings or n in known)
+    mine = tuple((n, known[n] if n in known else self.settings[n][0]) for n in _OPTIONS if n in self.settings or n in known)
     kernel = tracer.kernel()
     if checks != "none":
       dimensions_agree(self.name, kernel, parameters, {t.name: t for t in self.tensors}, lines=tracer.reached)
     lines, asserts = tuple(tracer.lines), tuple(tracer.asserts)
-    def again(shared: Sequence[Pair]) -> Specialised | None:
+    def again(shared: Sequence[SlotPair]) -> Specialised | None:
       with assuming() as conditions: found = self.build(full, numbers, values, shared)
       if conditions:   # a launch looks at those of the kernel as it is
         with assuming() as asked: self.build(full, numbers, values)
@@ -418,7 +418,7 @@ class TileKernel(Signature):
     )
 
   # ---- calling
-  @holds
+  @holds_lock
   def __call__(self, *args: Any, **given: Any) -> None:
     """Run on tensors (ntgrad's, numpy arrays, or whatever speaks DLPack); compile-time values by name. Outputs are written in
     place."""
@@ -462,12 +462,12 @@ def device_for(target: str) -> Device:
   return types.SimpleNamespace(renderer=renderer(target), name=target)  # type: ignore[return-value]
 
 
-def device_of(arguments: Sequence[Any]) -> str | None:
+def _device_of(arguments: Sequence[Any]) -> str | None:
   """Where the tensors among arguments are; None where there are none."""
   return next((a.device for a in arguments if isinstance(a, Lazy)), None)
 
 
-def source_text(fn: Any) -> str:
+def _source_text(fn: Any) -> str:
   """The text of a function; its byte code where that is not known."""
   try: return source_of(fn)
   except ApplicationError: return repr((fn.__code__.co_code, fn.__code__.co_consts))

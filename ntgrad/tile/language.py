@@ -12,7 +12,7 @@ from ntgrad.compat.public import show
 
 from .libdevice import libdevice as libdevice
 from .operations import *  # noqa: F403
-from .spellings import *  # noqa: F403
+from .triton_names import *  # noqa: F403
 
 _FILES = ("functions", "libdevice", "operations", "spellings")   # of ``ntgrad.tile``, which make what is its own
 

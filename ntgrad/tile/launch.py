@@ -15,16 +15,16 @@ from ntgrad.codegen.ir.errors import ArgumentError, DeviceError, DTypeError, Gra
 from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.core import Base as Tensor
-from ntgrad.engine.asserts import Checks, watch
 from ntgrad.engine.buffer import Buffer, Storage
 from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import default_device, get_device
+from ntgrad.engine.device_asserts import Checks, watch
 from ntgrad.engine.plan import Step
 from ntgrad.engine.planner import number_buffer, slice_of
 from ntgrad.engine.realize import base_of, before_writing, captures, realize, rebased, run_step
 from ntgrad.engine.report import timing
-from ntgrad.engine.variants import SizedProgram
-from ntgrad.graph.alias import caller, watchers
+from ntgrad.engine.size_variants import SizedProgram
+from ntgrad.graph.alias import caller, write_watchers
 from ntgrad.graph.modes import mode
 
 from .block import dtype_of
@@ -32,12 +32,12 @@ from .jagged import Jagged, is_meta
 
 if TYPE_CHECKING:
   from .library import Built
+  from .open_sizes import SizedKernel
   from .signature import Signature
-  from .sizes import Form
   from .specialised import Specialised
 
 
-Pair = tuple[int, int]   # slots: of a parameter that is written, and of another that may be the same memory
+SlotPair = tuple[int, int]   # slots: of a parameter that is written, and of another that may be the same memory
 
 
 class Argument(NamedTuple):
@@ -77,7 +77,7 @@ class Launcher:
     return self.step.program
 
 
-def describe(a: Any) -> Argument:
+def describe_argument(a: Any) -> Argument:
   """Shape and dtype of an argument. Raises ArgumentError for what is no tensor."""
   if isinstance(a, tuple) and len(a) == 2 and isinstance(a[0], (tuple, list)): return Argument(tuple(a[0]), dtype_of(a[1]))
   if isinstance(a, bool): return Argument((), dtypes.bool)
@@ -86,7 +86,8 @@ def describe(a: Any) -> Argument:
     return Argument((), dtypes.int32 if -(1 << 31) <= a < 1 << 31 else dtypes.int64)
   if isinstance(a, float): return Argument((), dtypes.float32)
   if isinstance(a, Jagged):
-    return Argument(a.shape, describe(a.values).dtype, (a.dim, tuple(map(int, a.values.shape)), describe(a.offsets).dtype))
+    entries = a.dim, tuple(map(int, a.values.shape)), describe_argument(a.offsets).dtype
+    return Argument(a.shape, describe_argument(a.values).dtype, entries)
   shape, dtype = getattr(a, "shape", None), getattr(a, "dtype", None)
   if shape is None or dtype is None: raise ArgumentError(f"{shown(a)} is no argument; it takes a tensor, an array or a number")
   if not isinstance(dtype, DType):
@@ -95,16 +96,16 @@ def describe(a: Any) -> Argument:
   return Argument(tuple(int(n) for n in shape), dtype)
 
 
-def described(kernel: Signature, args: Sequence[Any]) -> list[Argument]:
+def describe_arguments(kernel: Signature, args: Sequence[Any]) -> list[Argument]:
   """The arguments of a call. Raises ArgumentError or DTypeError with the parameter's name for what is no tensor."""
   out = []
   for i, a in zip(kernel.given, args):
-    try: out.append(describe(a))
+    try: out.append(describe_argument(a))
     except NtgradError as e: raise type(e)(f"{kernel.name}: {kernel.names[i]}: {e}") from None
-  return out + [describe(a) for a in args[len(kernel.given):]]
+  return out + [describe_argument(a) for a in args[len(kernel.given):]]
 
 
-def declared(kernel: str, name: str, dtype: DType | None, a: Any) -> Any:
+def _declared(kernel: str, name: str, dtype: DType | None, a: Any) -> Any:
   """An argument; a number (Python's or numpy's) as one of the dtype that its parameter is declared with. Raises DTypeError for a
   float where ints are wanted, ArgumentError for an int that is too large."""
   if dtype is None or not isinstance(a, (bool, int, float, np.number, np.bool_)): return a
@@ -116,10 +117,10 @@ def declared(kernel: str, name: str, dtype: DType | None, a: Any) -> Any:
   return np.array(a, dtype.np)
 
 
-def taken(kernel: Signature, args: Sequence[Any]) -> list[Any]:
+def converted_arguments(kernel: Signature, args: Sequence[Any]) -> list[Any]:
   """The arguments of a call, numbers of the dtypes that are declared."""
   want = [(kernel.names[i], kernel.tensors[i].element) for i in kernel.given]
-  return [declared(kernel.name, *w, a) for w, a in zip(want, args)] + list(args[len(want):])
+  return [_declared(kernel.name, *w, a) for w, a in zip(want, args)] + list(args[len(want):])
 
 
 def launch(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> None:
@@ -131,23 +132,23 @@ def launch(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> 
     try: nodes = [a.lazydata for a in args if a._state <= 0]
     except AttributeError:
       if not all([isinstance(a, _PLAIN) for a in args]): return launch_borrowed(kernel, args, given)
-      nodes = with_numbers(kernel, args)
+      nodes = _with_numbers(kernel, args)
     found = kernel._launchers[
       (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
     ]
-    if found is None: found = sized(kernel, nodes, given)
+    if found is None: found = _sized(kernel, nodes, given)
   except (AttributeError, TypeError): found = None   # TypeError: a value that no key may have
   if found is not None and len(nodes) == len(args) and all([args[i]._alias.memory is nodes[i].arg for i in found.writes]):
-    return run(found, args, nodes)
-  if all([isinstance(a, _PLAIN) for a in args]): prepare(kernel, args, given)
+    return run_launch(found, args, nodes)
+  if all([isinstance(a, _PLAIN) for a in args]): _prepare(kernel, args, given)
   else: launch_borrowed(kernel, args, given)
 
 
-def sized(kernel: Signature, nodes: Sequence[UOp], given: Mapping[str, Any]) -> Launcher | None:
+def _sized(kernel: Signature, nodes: Sequence[UOp], given: Mapping[str, Any]) -> Launcher | None:
   """The launcher of a kernel for many sizes for arguments whose sizes are new; None where there is no such kernel."""
   shapes = [n.arg.shape for n in nodes]
   dims = [d for s in shapes for d in s]
-  forms = kernel._sized[alike(kernel, nodes, dims, given)]
+  forms = kernel._sized[_alike(kernel, nodes, dims, given)]
   if forms is None: return None
   for of_shapes, launcher in forms:
     fits, *sizes = of_shapes(dims)
@@ -160,19 +161,19 @@ def sized(kernel: Signature, nodes: Sequence[UOp], given: Mapping[str, Any]) -> 
   return None
 
 
-def alike(kernel: Signature, nodes: Sequence[UOp], dims: Sequence[int], given: Mapping[str, Any]) -> tuple[Any, ...]:
+def _alike(kernel: Signature, nodes: Sequence[UOp], dims: Sequence[int], given: Mapping[str, Any]) -> tuple[Any, ...]:
   """What calls have in common that differ in sizes only; where the tuner chooses, sizes rounded up."""
   chosen = tuple([(d - 1).bit_length() for d in dims]) if config.tune and kernel.tuned else ()
   kinds = [(*n.arg.signature[1:], len(n.arg.shape)) for n in nodes]
   return (*kinds, chosen, config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
 
 
-def remember(kernel: Signature, form: Form, nodes: Sequence[UOp], given: Mapping[str, Any], launcher: Launcher) -> None:
-  """Note the kernel for many sizes that a call had, for ``sized``."""
+def _remember(kernel: Signature, form: SizedKernel, nodes: Sequence[UOp], given: Mapping[str, Any], launcher: Launcher) -> None:
+  """Note the kernel for many sizes that a call had, for ``_sized``."""
   shapes = [n.arg.shape for n in nodes]
   of_shapes = form.of_shapes(kernel, shapes)
   if of_shapes is None: return
-  key = alike(kernel, nodes, [d for s in shapes for d in s], given)
+  key = _alike(kernel, nodes, [d for s in shapes for d in s], given)
   kernel._sized[key] = [*[f for f in kernel._sized[key] or () if f[1] is not launcher], (of_shapes, launcher)]
 
 
@@ -189,19 +190,19 @@ def launch_borrowed(kernel: Signature, args: Sequence[Any], given: Mapping[str, 
     if stream: device.precede(stream)
     return
   with of(args, _PLAIN, kernel) as mine:
-    if all([a is b for a, b in zip(args, mine)]): return prepare(kernel, args, given)
+    if all([a is b for a, b in zip(args, mine)]): return _prepare(kernel, args, given)
     others.update({type(a) for a, b in zip(args, mine) if a is not b and not isinstance(a, Jagged)})
     launch(kernel, mine, given)
 
 
 @lru_cache(maxsize=1)
 def borrowed() -> tuple[Any, Any]:
-  """What is needed of ``borrowed.py`` for a call: loaded by the first one with another library's tensors."""
-  from .borrowed import Borrowed, known
-  return known, Borrowed
+  """What is needed of ``foreign_tensors.py`` for a call: loaded by the first one with another library's tensors."""
+  from .foreign_tensors import Borrowed, known_arguments
+  return known_arguments, Borrowed
 
 
-def with_numbers(kernel: Signature, args: Sequence[Any]) -> list[UOp]:
+def _with_numbers(kernel: Signature, args: Sequence[Any]) -> list[UOp]:
   """The nodes of arguments some of which are Python numbers. Raises AttributeError for anything else."""
   device: str = (
     next((a.lazydata.arg.device for a in args if isinstance(a, Tensor)), None) or default_device()
@@ -215,7 +216,7 @@ def with_numbers(kernel: Signature, args: Sequence[Any]) -> list[UOp]:
     else:
       want = kernel.tensors[i].element
       if want is not None and want is not dtype:
-        out.append(number_buffer(device, want, declared(kernel.name, kernel.names[i], want, a).item()).node)
+        out.append(number_buffer(device, want, _declared(kernel.name, kernel.names[i], want, a).item()).node)
         continue
       if dtype is dtypes.int32 and not -(1 << 31) <= a < 1 << 31:
         if not -(1 << 63) <= a < 1 << 63: raise AttributeError
@@ -228,9 +229,9 @@ _PLAIN = (Tensor, np.ndarray, np.generic, bool, int, float, Jagged)   # what no 
 _NUMBERS = {bool: dtypes.bool, int: dtypes.int32, float: dtypes.float32}
 
 
-def prepare(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> None:
+def _prepare(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> None:
   """Everything that a first call, or one with other things than tensors in memory, needs."""
-  asked, args = args, taken(kernel, args)
+  asked, args = args, converted_arguments(kernel, args)
   devices: dict[str, str] = {}
   for i, a in zip(kernel.given, args):
     parts = (a.values, a.offsets) if isinstance(a, Jagged) else (a,)
@@ -244,7 +245,7 @@ def prepare(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) ->
   def settle(s: Specialised | Built) -> None:
     if tensors: return
     by_name = {kernel.names[g]: a for g, a in zip(kernel.given, args)}
-    found = [(p, noted(s, device) if p.notes else by_name[p.of or p.name]) for p in s.parameters]
+    found = [(p, assert_flags(s, device) if p.notes else by_name[p.of or p.name]) for p in s.parameters]
     parts = [(p, a if not isinstance(a, Jagged) else a.offsets if p.of else a.values) for p, a in found]
     if any([is_meta(a) for a in args if not isinstance(a, Tensor)]):   # what is not read needs no memory
       unread = {p.slot for p in s.parameters} - s.touched
@@ -252,17 +253,17 @@ def prepare(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) ->
     tensors.extend(settled(kernel.name, [(p.name, a, p.written) for p, a in parts], device, back, kernel.pieces))
   def memory(s: Specialised | Built) -> list[Buffer]:
     settle(s)
-    return [memory_of(t) for t in tensors]
-  found = kernel._specialise(described(kernel, args), args, given, device, memory)
+    return [_memory_of(t) for t in tensors]
+  found = kernel._specialise(describe_arguments(kernel, args), args, given, device, memory)
   if found is None: return   # no programs: some argument is empty
   specialised, sizes, form = found
   kernel.last = specialised
   if not tensors and any([isinstance(a, Tensor) and not is_computed(a) for a in args]):
-    from .later import call_later
+    from .lazy_calls import call_later
     by_name = {kernel.names[g]: a for g, a in zip(kernel.given, args)}
     if call_later(specialised, sizes, by_name, device): return
   settle(specialised)
-  nodes = [memory_of(t).node for t in tensors]
+  nodes = [_memory_of(t).node for t in tensors]
   launcher = specialised.launcher(device, tuple([n.arg.align for n in nodes]), sizes)
   if len(nodes) == len(args) and all(
     type(a) in _NUMBERS or (isinstance(a, Tensor) and a.lazydata is n) for a, n in zip(asked, nodes)
@@ -270,19 +271,19 @@ def prepare(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) ->
     kernel._launchers[
       (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
     ] = launcher
-    if form is not None: remember(kernel, form, nodes, given, specialised.launcher(device))
-  run(launcher, tensors, nodes)
+    if form is not None: _remember(kernel, form, nodes, given, specialised.launcher(device))
+  run_launch(launcher, tensors, nodes)
   for write_back in back: write_back()
 
 
-def noted(s: Specialised | Built, device: str) -> Tensor:
+def assert_flags(s: Specialised | Built, device: str) -> Tensor:
   """The argument in which a kernel notes which of its asserts failed."""
   found = s.checks(device)
   assert found is not None
   return found[1]
 
 
-def memory_of(t: Tensor) -> Buffer:
+def _memory_of(t: Tensor) -> Buffer:
   """The memory of a tensor that is computed and lies there in one piece, in its shape."""
   u = rebased(t.lazydata)
   if (piece := piece_of(t)) is not None: return piece
@@ -347,7 +348,7 @@ def no_piece_twice(kernel: str, spans: Sequence[tuple[str, Buffer]]) -> None:
         )
 
 
-def launcher_of(s: Specialised, device: str, aligns: tuple[int, ...] = (), shared: tuple[Pair, ...] = (),
+def launcher_of(s: Specialised, device: str, aligns: tuple[int, ...] = (), shared: tuple[SlotPair, ...] = (),
                 sizes: tuple[int, ...] = ()) -> Launcher:
   """The kernel compiled for a device; ``aligns`` are those of the params (see ``Param``) where some are pieces of a memory,
   ``shared`` the pairs of params that are the same memory, ``sizes`` what it is launched with for its run-time sizes."""
@@ -369,7 +370,7 @@ def launcher_of(s: Specialised, device: str, aligns: tuple[int, ...] = (), share
   return found.with_sizes(sizes) if sizes else found
 
 
-def run(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> None:
+def run_launch(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> None:
   """Launch; what was written is the next version of its memory."""
   buffers: list[Buffer] = []
   storages: list[Storage] = []
@@ -385,7 +386,7 @@ def run(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> 
   del n, b   # they would count as holders
   for i in launcher.writes:
     if storages.count(storages[i]) > 1 or storages[i].foreign:
-      launcher = together(launcher, storages)
+      launcher = _together(launcher, storages)
       break
   for i in launcher.writes:
     if holders(nodes, i) > _ALONE:   # else only its tensor holds the node: nobody else reads it
@@ -398,7 +399,7 @@ def run(launcher: Launcher, tensors: Sequence[Tensor], nodes: Sequence[UOp]) -> 
       storage.version += 1
       buffers[i].version = storage.version
     else: alias.overwritten(f"a kernel called at {caller()}")
-    for note in watchers: note(alias)
+    for note in write_watchers: note(alias)
   if captures or timing() or launcher.step.offsets: run_step(launcher.step, buffers, timing())
   elif launcher.step.sizes: launcher.program(raws, False, launcher.step.sizes)
   else: launcher.program(raws)
@@ -441,7 +442,7 @@ def as_tensor(
     return a, None
   if isinstance(a, (bool, int, float)):
     if written: raise ArgumentError(f"{kernel}: {name} is written, and got the number {a!r}; give it a tensor or an array")
-    return Tensor._from_node(number_buffer(device, describe(a).dtype, a).node), None
+    return Tensor._from_node(number_buffer(device, describe_argument(a).dtype, a).node), None
   if isinstance(a, (np.ndarray, np.generic)): array = np.asarray(a)
   elif is_meta(a): raise ArgumentError(f"{kernel}: {name} is a meta tensor, which has no memory, and the kernel uses it")
   else:
@@ -486,12 +487,12 @@ def beside(
   return None
 
 
-def together(launcher: Launcher, storages: Sequence[Storage]) -> Launcher:
+def _together(launcher: Launcher, storages: Sequence[Storage]) -> Launcher:
   """What to launch where a written argument may be another one's memory too: the kernel for it, where that is safe.
 
   Raises ArgumentError where what one program writes others would read.
   """
-  shared: list[Pair] = []
+  shared: list[SlotPair] = []
   for w in launcher.writes:
     for i, other in enumerate(storages):
       if i == w or not storages[w].overlaps(other): continue
@@ -501,7 +502,7 @@ def together(launcher: Launcher, storages: Sequence[Storage]) -> Launcher:
         continue
       # what must be kept has a number of elements
       if same and launcher.static is not None and launcher.step.sizes and (numbers := launcher.static()) is not None:
-        return together(numbers, storages)
+        return _together(numbers, storages)
       a, b = launcher.names[w], launcher.names[i]
       what = "are the same memory" if same else "overlap in memory"
       raise ArgumentError(

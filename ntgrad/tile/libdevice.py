@@ -8,8 +8,8 @@ from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError
 from ntgrad.codegen.ir.uop import UnaryOps
 
-from . import block as _b, operations as _o, spellings as _s
-from .block import Block, block
+from . import block as _b, operations as _o, triton_names as _s
+from .block import BlockValue, block
 
 
 class Values:
@@ -19,8 +19,8 @@ class Values:
   def __init__(self, x: Any): self.block = block(x)
   @property
   def dtype(self) -> DType: return self.block.dtype
-  def where(self, yes: Any, no: Any) -> Values: return Values(_b.where(self.block, _raw(yes), _raw(no)))
-  def cast(self, dtype: DType) -> Values: return Values(_b.cast(self.block, dtype))
+  def where(self, yes: Any, no: Any) -> Values: return Values(_b.block_where(self.block, _raw(yes), _raw(no)))
+  def cast(self, dtype: DType) -> Values: return Values(_b.block_cast(self.block, dtype))
   def bitcast(self, dtype: DType) -> Values: return Values(_b.reinterpreted(self.block, dtype))
 
 
@@ -38,16 +38,16 @@ for _name, _fn in _b.operators():
   if _name in ("__eq__", "__ne__", "__neg__"): setattr(Values, _name.strip("_"), _method(_fn))
 
 
-def _formula(name: str) -> Callable[..., Block]:
+def _formula(name: str) -> Callable[..., BlockValue]:
   """One of ``ntgrad.graph.formulas``, of floats: small ones are computed in float32, ints are float32."""
-  def fn(*xs: Any) -> Block:
+  def fn(*xs: Any) -> BlockValue:
     if not xs: raise ArgumentError(f"{name}: takes blocks and numbers, got none")
     d = _b.common_dtype(*xs)
     if d.kind != "f": d = dtypes.default_float
     wide = d if d.itemsize >= 4 or name in _BITS else dtypes.float32
     from ntgrad.graph import formulas
-    out: Block = getattr(formulas, name)(*[Values(_b.cast(x, wide)) for x in xs]).block
-    return out if out.dtype.kind == "b" else _b.cast(out, d)
+    out: BlockValue = getattr(formulas, name)(*[Values(_b.block_cast(x, wide)) for x in xs]).block
+    return out if out.dtype.kind == "b" else _b.block_cast(out, d)
   fn.__name__ = name
   return fn
 
@@ -55,11 +55,11 @@ def _formula(name: str) -> Callable[..., Block]:
 _BITS = ("signbit", "signed", "nextafter")   # of the bits of any float
 
 
-def _unsigned(name: str, x: Any) -> tuple[Block, int]:
+def _unsigned(name: str, x: Any) -> tuple[BlockValue, int]:
   """The bits of ints of 32 or 64 bits, smaller ones as int32, and how many there are."""
   b = block(x)
   if b.dtype.kind not in "iu": raise DTypeError(f"{name}: of ints, got {b.dtype}")
-  if b.dtype.itemsize < 4: b = _b.cast(b, dtypes.int32)
+  if b.dtype.itemsize < 4: b = _b.block_cast(b, dtypes.int32)
   return _b.reinterpreted(b, dtypes.uint64 if b.dtype.itemsize == 8 else dtypes.uint32), 8 * b.dtype.itemsize
 
 
@@ -68,23 +68,23 @@ def _mask(step: int, bits: int) -> int:
   return sum(((1 << step) - 1) << at for at in range(0, bits, 2 * step))
 
 
-def _count(u: Block, bits: int) -> Block:
+def _count(u: BlockValue, bits: int) -> BlockValue:
   u = u - ((u >> 1) & _mask(1, bits))
   u = (u & _mask(2, bits)) + ((u >> 2) & _mask(2, bits))
   u = (u + (u >> 4)) & _mask(4, bits)
   step = 8
   while step < bits: u, step = u + (u >> step), step * 2
-  return _b.cast(u & 0xFF, dtypes.int32)
+  return _b.block_cast(u & 0xFF, dtypes.int32)
 
 
-def _cast_bits(given: DType, dtype: DType) -> Callable[[Any], Block]:
-  return lambda x: _b.reinterpreted(_b.cast(block(x), given), dtype)
+def _cast_bits(given: DType, dtype: DType) -> Callable[[Any], BlockValue]:
+  return lambda x: _b.reinterpreted(_b.block_cast(block(x), given), dtype)
 
 
 _expm1, _erfc, _copysign = map(_formula, ("expm1", "erfc", "signed"))
 _SAME = "exp exp2 log log2 sqrt rsqrt pow fma isnan sin cos tan tanh erf floor ceil trunc abs"
 _FORMULAS = "log1p hypot asin acos atan atan2 asinh acosh atanh erfinv lgamma fmod signbit nextafter"
-_OTHERS: dict[str, Callable[..., Block]] = {
+_OTHERS: dict[str, Callable[..., BlockValue]] = {
   "rint": _o.round, "nearbyint": _o.round, "fabs": _o.abs, "fmax": _o.maximum, "fmin": _o.minimum,
   "expm1": _expm1, "erfc": _erfc, "copysign": _copysign,
   # rounded to the nearest, as all arithmetic is
@@ -102,61 +102,62 @@ _OTHERS: dict[str, Callable[..., Block]] = {
 class libdevice:
   """The functions under the names that CUDA's libdevice has."""
   @staticmethod
-  def log10(x: Any) -> Block: return _o.log2(x) * math.log10(2)
+  def log10(x: Any) -> BlockValue: return _o.log2(x) * math.log10(2)
   fast_log10f = log10
   @staticmethod
-  def exp10(x: Any) -> Block: return _o.exp2(block(x) * math.log2(10))
+  def exp10(x: Any) -> BlockValue: return _o.exp2(block(x) * math.log2(10))
   fast_exp10f = exp10
   @staticmethod
-  def isinf(x: Any) -> Block: return _b.unary(UnaryOps.ABS, x) == math.inf
+  def isinf(x: Any) -> BlockValue: return _b.block_unary(UnaryOps.ABS, x) == math.inf
   @staticmethod
-  def isfinited(x: Any) -> Block: return _b.unary(UnaryOps.ABS, x) < math.inf
+  def isfinited(x: Any) -> BlockValue: return _b.block_unary(UnaryOps.ABS, x) < math.inf
   finitef = isfinited
   @staticmethod
-  def fdim(x: Any, y: Any) -> Block: return _b.where(_o.isnan(x) | _o.isnan(y), math.nan, _o.maximum(block(x) - y, 0.0))
+  def fdim(x: Any, y: Any) -> BlockValue:
+    return _b.block_where(_o.isnan(x) | _o.isnan(y), math.nan, _o.maximum(block(x) - y, 0.0))
   @staticmethod
-  def saturatef(x: Any) -> Block: return _b.where(_o.isnan(x), 0.0, _o.clamp(x, 0.0, 1.0))
+  def saturatef(x: Any) -> BlockValue: return _b.block_where(_o.isnan(x), 0.0, _o.clamp(x, 0.0, 1.0))
   @staticmethod
-  def sinh(x: Any) -> Block:
+  def sinh(x: Any) -> BlockValue:
     t = _expm1(_o.abs(x))
-    return _copysign(_b.where(t < 1.0, 0.5 * (t + t / (t + 1.0)), 0.5 * (_o.exp(_o.abs(x)) - _o.exp(-_o.abs(x)))), x)
+    return _copysign(_b.block_where(t < 1.0, 0.5 * (t + t / (t + 1.0)), 0.5 * (_o.exp(_o.abs(x)) - _o.exp(-_o.abs(x)))), x)
   @staticmethod
-  def cosh(x: Any) -> Block: return 0.5 * (_o.exp(x) + _o.exp(-block(x)))
+  def cosh(x: Any) -> BlockValue: return 0.5 * (_o.exp(x) + _o.exp(-block(x)))
   @staticmethod
-  def cbrt(x: Any) -> Block:
-    a = _o.abs(_b.cast(x, _b.floating(x)))
+  def cbrt(x: Any) -> BlockValue:
+    a = _o.abs(_b.block_cast(x, _b.floating(x)))
     some = (a > 0.0) & (a < math.inf)
-    y = _o.exp2(_o.log2(_b.where(some, a, 1.0)) / 3.0)
-    for _ in range(2): y = y - (y - _b.where(some, a, 1.0) / (y * y)) / 3.0   # Newton's steps
-    return _copysign(_b.where(some, y, a), x)
+    y = _o.exp2(_o.log2(_b.block_where(some, a, 1.0)) / 3.0)
+    for _ in range(2): y = y - (y - _b.block_where(some, a, 1.0) / (y * y)) / 3.0   # Newton's steps
+    return _copysign(_b.block_where(some, y, a), x)
   @staticmethod
-  def rcbrt(x: Any) -> Block: return 1.0 / libdevice.cbrt(x)
+  def rcbrt(x: Any) -> BlockValue: return 1.0 / libdevice.cbrt(x)
   @staticmethod
-  def normcdf(x: Any) -> Block: return 0.5 * _erfc(block(x) * -math.sqrt(0.5))
+  def normcdf(x: Any) -> BlockValue: return 0.5 * _erfc(block(x) * -math.sqrt(0.5))
   @staticmethod
-  def round(x: Any) -> Block:
+  def round(x: Any) -> BlockValue:
     # halves away from 0
     t = _o.trunc(x)
-    return _b.where(_o.abs(block(x) - t) >= 0.5, t + _copysign(1.0, x), t)
+    return _b.block_where(_o.abs(block(x) - t) >= 0.5, t + _copysign(1.0, x), t)
   @staticmethod
-  def llround(x: Any) -> Block: return _b.cast(libdevice.round(x), dtypes.int64)
+  def llround(x: Any) -> BlockValue: return _b.block_cast(libdevice.round(x), dtypes.int64)
   @staticmethod
-  def llrint(x: Any) -> Block: return _b.cast(_o.round(x), dtypes.int64)
+  def llrint(x: Any) -> BlockValue: return _b.block_cast(_o.round(x), dtypes.int64)
   @staticmethod
-  def popc(x: Any) -> Block: return _count(*_unsigned("popc", x))
+  def popc(x: Any) -> BlockValue: return _count(*_unsigned("popc", x))
   @staticmethod
-  def ffs(x: Any) -> Block:
+  def ffs(x: Any) -> BlockValue:
     # one more than the place of the lowest 1; of 0 it is 0
     u, bits = _unsigned("ffs", x)
-    return _b.where(u == 0, 0, _count((u & (~u + 1)) - 1, bits) + 1)
+    return _b.block_where(u == 0, 0, _count((u & (~u + 1)) - 1, bits) + 1)
   @staticmethod
-  def clz(x: Any) -> Block:
+  def clz(x: Any) -> BlockValue:
     u, bits = _unsigned("clz", x)
     step = 1
     while step < bits: u, step = u | (u >> step), step * 2   # the highest 1 and all beneath it
     return bits - _count(u, bits)
   @staticmethod
-  def brev(x: Any) -> Block:
+  def brev(x: Any) -> BlockValue:
     u, bits = _unsigned("brev", x)
     step = 1
     while step < bits:

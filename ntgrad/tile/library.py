@@ -24,18 +24,18 @@ from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import canonical, default_device, get_device, there
 from ntgrad.engine.plan import Step
-from ntgrad.engine.variants import Variant, Variants, in_units
+from ntgrad.engine.size_variants import Variant, Variants, in_units
 from ntgrad.graph.checks import checked
 from ntgrad.graph.lock import lock
 
 from . import manifest
-from .launch import Argument, Launcher, describe, launch
-from .place import Parameter
+from .launch import Argument, Launcher, describe_argument, launch
+from .open_sizes import SizedKernel, form_for
+from .parameters import Parameter
 from .signature import Signature
-from .sizes import Form, form_for
 from .tensor import Tensor
 
-FORMAT = 4
+FORMAT = 4   # of a library's manifest; another one is not read
 _DIMENSION = re.compile(r"\bdim(\d+)_(\d+)\b")
 
 
@@ -124,9 +124,9 @@ class BuiltKernel(Signature):
     self.library, self.found, self.device = library, found, library.device
     self.constants: dict[str, int] = found["all_values"]
     self.arguments = [(tuple(shape), dtypes.of(d)) for shape, d in found["arguments"]]
-    self.form: Form | None = None
+    self.form: SizedKernel | None = None
     tensors: Sequence[Tensor]
-    if "takes" in found: tensors, arranged, assessed = manifest.parts_of(found["takes"])
+    if "takes" in found: tensors, arranged, assessed = manifest.signature_parts(found["takes"])
     else:
       tensors = [Tensor(shape=shape, dtype=d, name=n) for n, (shape, d) in zip(found["parameters"], self.arguments, strict=True)]
       arranged, assessed = tensors, []
@@ -161,7 +161,8 @@ class BuiltKernel(Signature):
     return {n: known[n] for n in self.form.values}
 
   def _specialise(self, taken: Sequence[Argument], arguments: Sequence[Any], given: Mapping[str, Any], device: str | None = None,
-                  buffers: Callable[[Any], Sequence[Any]] | None = None) -> tuple[Any, tuple[int, ...], Form | None] | None:
+                  buffers: Callable[[Any], Sequence[Any]] | None = None
+                  ) -> tuple[Any, tuple[int, ...], SizedKernel | None] | None:
     for t, a in zip(self.tensors, taken):
       if a.jagged is not None: raise ArgumentError(f"{self.name}: {t.name} is not jagged, got one jagged in {a.jagged[0]}")
     if self.form is None: return self.built, (), None
@@ -172,8 +173,8 @@ class BuiltKernel(Signature):
     if self.arrange(full, numbers, values, self.found.get("tiled", self.names)) is None: return None
     sizes = {f"dim{i}_{d}": n for i, a in enumerate(taken) for d, n in enumerate(a.shape)}
     for condition, message in self.agreements:
-      if not holds(condition, sizes): raise ShapeError(_DIMENSION.sub(lambda m: str(sizes[m[0]]), message))
-    wrong = [c for c in ix.conjuncts(self.form.condition) if not holds(c, values)]
+      if not _holds(condition, sizes): raise ShapeError(_DIMENSION.sub(lambda m: str(sizes[m[0]]), message))
+    wrong = [c for c in ix.conjuncts(self.form.condition) if not _holds(c, values)]
     said = " and ".join([f"{a} {sign} {b}" for a, sign, b in manifest.conditions(wrong)])
     known = ", ".join([f"{n} = {v}" for n, v in values.items() if n not in self.constants])
     raise ArgumentError(
@@ -197,7 +198,7 @@ class BuiltKernel(Signature):
       return BuiltProgram(self.name, found, programs) if self.form is not None else programs[0]
 
 
-def holds(condition: UOp, values: Mapping[str, int]) -> bool:
+def _holds(condition: UOp, values: Mapping[str, int]) -> bool:
   """Whether a comparison of names without options holds where they have values."""
   return bool(evaluator((condition,), tuple(map(ix.Size, values)))(tuple(values.values()))[0])
 
@@ -238,7 +239,7 @@ class Library:
     with lock:
       kernel = self._only
       if kernel is None or values:
-        taken = tuple([describe(a) for a in args])
+        taken = tuple([describe_argument(a) for a in args])
         key = taken, *values.items()
         kernel = self._chosen[key]
         if kernel is None: kernel = self._chosen[key] = self.kernel_for(taken, values)
@@ -256,8 +257,8 @@ class Library:
       if not fits and self._only is not None: fits = free
       if fits and all(k.found["values"] == fits[0].found["values"] for k in fits): fits = fits[:1]
     if len(fits) == 1: return fits[0]
-    have = "; ".join(show(k["arguments"]) + (f" with {k['values']}" if k["values"] else "") for k in self.kernels)
-    what = f"{'several kernels' if fits else 'no kernel'} for {show([(s, d.name) for s, d in want])}"
+    have = "; ".join(arguments_text(k["arguments"]) + (f" with {k['values']}" if k["values"] else "") for k in self.kernels)
+    what = f"{'several kernels' if fits else 'no kernel'} for {arguments_text([(s, d.name) for s, d in want])}"
     raise ArgumentError(f"{self!r}: {what}{f' with {values}' if values else ''}; there is {have}")
 
 
@@ -267,7 +268,7 @@ def load(folder: str | os.PathLike[str], device: str | None = None) -> Library:
   return Library(folder, device)
 
 
-def show(arguments: Sequence[Any]) -> str:
+def arguments_text(arguments: Sequence[Any]) -> str:
   """Shapes and dtypes as messages have them."""
   def each(shape: Sequence[Any]) -> str: return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
   return ", ".join(f"{d}{each(shape)}" for shape, d in arguments)

@@ -16,10 +16,10 @@ from ntgrad.codegen.ir.errors import ArgumentError
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.graph.symbol import Condition, Expr, Symbol
 
-from .assess import Assessment
+from .assessments import Assessment
+from .open_sizes import name_of
 from .signature import Signature
-from .sizes import name_of
-from .tensor import Operation, Source, Tensor
+from .tensor import Declaration, Operation, Tensor
 
 _SIGNS = {BinaryOps.CMPLT: "<", BinaryOps.CMPLE: "<=", BinaryOps.CMPEQ: "==", BinaryOps.CMPNE: "!="}
 _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
@@ -28,13 +28,13 @@ _OPERATIONS = ("tile", "expand", "squeeze", "unsqueeze", "permute", "flatten", "
 
 # ---- expressions
 
-def text(e: Dim) -> int | str:
+def size_entry(e: Dim) -> int | str:
   """An expression of run-time sizes as text, in which they have their names alone."""
   return e if isinstance(e, int) else text_of(rewrite((e,), {Ops.SIZE: lambda old, new: name_of(old.arg.name)})[0])
 
 
 def expression(x: Any) -> Dim:
-  """What ``text`` gave. Raises ArgumentError for anything else."""
+  """What ``size_entry`` gave. Raises ArgumentError for anything else."""
   found = Symbol(x)
   return ix.number(found.node)
 
@@ -45,7 +45,7 @@ def conditions(cs: Iterable[UOp]) -> list[list[int | str]]:
   for c in ix.conjuncts(ix.both(*cs)):
     if c.op is not Ops.ALU or c.arg not in _SIGNS: raise ArgumentError(f"build: {c} is no comparison of sizes")
     a, b = c.src
-    out.append([text(ix.number(a)), _SIGNS[c.arg], text(ix.number(b))])
+    out.append([size_entry(ix.number(a)), _SIGNS[c.arg], size_entry(ix.number(b))])
   return out
 
 
@@ -84,7 +84,7 @@ def signature(k: Signature, taken: Sequence[DType | None]) -> dict[str, Any]:
   }
 
 
-def parts_of(found: Mapping[str, Any]) -> tuple[list[Tensor], list[Tensor], list[Assessment]]:
+def signature_parts(found: Mapping[str, Any]) -> tuple[list[Tensor], list[Tensor], list[Assessment]]:
   """The tensors that ``signature`` had, as declared and as arranged, and its assessments."""
   symbols = {n: Symbol(n, **o) for n, o in found["symbols"].items()}
   declared: list[Tensor] = []
@@ -93,7 +93,7 @@ def parts_of(found: Mapping[str, Any]) -> tuple[list[Tensor], list[Tensor], list
     shape = tuple([_unsized(e, symbols) for e in p["shape"]])
     given = tuple([e if g else None for e, g in zip(shape, p["named"], strict=True)])
     dtype = None if p["dtype"] is None else dtypes.of(p["dtype"])
-    source = Source(
+    source = Declaration(
       p["name"], shape, given, (False,) * len(shape), dtype, p["other"], ({},) * len(shape), p["constexpr"], p["value"]
     )
     operations = tuple([Operation(level, name, _unpacked(args, symbols)) for level, name, args in p["operations"]])
@@ -145,11 +145,11 @@ def program(spec: ProgramSpec, source: str) -> dict[str, Any]:
   """A rendered kernel, its source in a file. Sizes that count units have the names of those that they are parts of."""
   about = spec.source
   return {
-    "name": spec.name, "source": source, "grid": list(map(text, spec.grid)), "local": list(spec.local),
+    "name": spec.name, "source": source, "grid": list(map(size_entry, spec.grid)), "local": list(spec.local),
     "nparams": spec.nparams, "options": spec.options,
     "does": {
-      "bytes": text(spec.work.bytes), "axes": list(map(text, spec.work.axes)),
-      "operations": [[o.unit.value, o.dtype, text(o.count)] for o in spec.work.operations],
+      "bytes": size_entry(spec.work.bytes), "axes": list(map(size_entry, spec.work.axes)),
+      "operations": [[o.unit.value, o.dtype, size_entry(o.count)] for o in spec.work.operations],
     },
     "sizes": [s.name for s in spec.sizes],
     "about": {

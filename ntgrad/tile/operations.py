@@ -6,15 +6,16 @@ import sys
 from typing import Any, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.assume import same
+from ntgrad.codegen.index.assume import same_size
 from ntgrad.codegen.ir.dtype import acc_dtype, dtypes
 from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UnaryOps
 from ntgrad.graph.symbol import Symbol, cdiv as _cdiv
 
 from . import block as _b
-from .block import Block, block, dtype_of, floating, one, plain, tracer
-from .functions import (
+from .block import BlockValue, block, dtype_of, floating, one, plain_value, tracer
+from .parameters import Counter, Reference, Tile
+from .scheduler_functions import (
   all as all,
   along as _along,
   any as any,
@@ -29,7 +30,6 @@ from .functions import (
   sort_bits as sort_bits,
   threefry as threefry,
 )
-from .place import Counter, Reference, Tile
 
 bool = dtypes.bool  # noqa: A001
 int8, int16, int32, int64 = dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64
@@ -41,10 +41,10 @@ float8_e8m0 = dtypes.float8_e8m0
 int1 = bool
 constexpr = int
 
-Shape = Sequence[_b.Size]
+Shape = Sequence[_b.DimSize]
 
 
-def _shape(name: str, shape: Any) -> tuple[_b.Size, ...]:
+def _shape(name: str, shape: Any) -> tuple[_b.DimSize, ...]:
   got = tuple(shape) if isinstance(shape, (list, tuple, str)) else (shape,)
   try: fits = builtins.all(isinstance(s, int | Symbol) and s > 0 for s in got)
   except ArgumentError: fits = False   # a Symbol that has no value here
@@ -54,50 +54,50 @@ def _shape(name: str, shape: Any) -> tuple[_b.Size, ...]:
 
 # ---- making
 
-def _full(name: str, shape: Shape | int, value: Any, dtype: Any) -> Block:
+def _full(name: str, shape: Shape | int, value: Any, dtype: Any) -> BlockValue:
   """A block of one value, for the function ``name``. Raises ShapeError under that name."""
   if block(value).ndim: raise ShapeError(f"{name}: one value for all elements, got a block of shape {block(value).shape}")
-  return Block(_b.cast(value, dtype_of(dtype)).value, [_b.axis_for(n) for n in _shape(name, shape)])
+  return BlockValue(_b.block_cast(value, dtype_of(dtype)).value, [_b.axis_for(n) for n in _shape(name, shape)])
 
 
-def full(shape: Shape | int, value: Any, dtype: Any = float32) -> Block:
+def full(shape: Shape | int, value: Any, dtype: Any = float32) -> BlockValue:
   """A block of one value: (shape) of ``dtype``."""
   return _full("full", shape, value, dtype)
 
 
-def zeros(shape: Shape | int, dtype: Any = float32) -> Block:
+def zeros(shape: Shape | int, dtype: Any = float32) -> BlockValue:
   """A block of zeros."""
   return _full("zeros", shape, 0, dtype)
 
 
-def ones(shape: Shape | int, dtype: Any = float32) -> Block:
+def ones(shape: Shape | int, dtype: Any = float32) -> BlockValue:
   """A block of ones."""
   return _full("ones", shape, 1, dtype)
 
 
-def zeros_like(input: Any) -> Block:
+def zeros_like(input: Any) -> BlockValue:
   """Zeros of a block's shape and dtype."""
   return zeros(block(input).shape, block(input).dtype)
 
 
-def arange(start: _b.Size, end: _b.Size | None = None) -> Block:
+def arange(start: _b.DimSize, end: _b.DimSize | None = None) -> BlockValue:
   """The ints start, start + 1, …, end - 1 (or 0, …, start - 1): shape (end - start,)."""
   first, last = (0, start) if end is None else (start, end)
   if not isinstance(first, int | Symbol) or not isinstance(last, int | Symbol):
     raise ArgumentError(f"arange: ends that are known while reading, got {first!r} and {last!r}")
   if last <= first: raise ArgumentError(f"arange: from {first} to {last} there is nothing")
-  if one(last - first): return Block(block(first).value, (None,))
+  if one(last - first): return BlockValue(block(first).value, (None,))
   a = tracer().axis(last - first)
-  return Block(ix.add(a, block(first).value), (a,))
+  return BlockValue(ix.add(a, block(first).value), (a,))
 
 
-def cast(input: Any, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: Any = False) -> Block:
+def cast(input: Any, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: Any = False) -> BlockValue:
   """The values converted to a dtype, floats to the nearest, to ints by truncation; with ``bitcast`` their bits as they are.
   ``x.to(dtype)`` is the same."""
   return block(input).to(dtype, fp_downcast_rounding, bitcast)
 
 
-def bitcast(x: Any, dtype: Any) -> Block:
+def bitcast(x: Any, dtype: Any) -> BlockValue:
   """The bits of the values as another dtype of the same size."""
   return _b.reinterpreted(block(x), dtype_of(dtype))
 
@@ -109,178 +109,178 @@ def _listed(given: tuple[Any, ...]) -> Any:
   return given[0] if len(given) == 1 and not isinstance(given[0], int) else given
 
 
-def trans(input: Any, *dims: Any) -> Block:
+def trans(input: Any, *dims: Any) -> BlockValue:
   """The last two dimensions exchanged, or the dimensions in an order: (m, n) -> (n, m)."""
   b = block(input)
   if not dims:
     if b.ndim < 2: raise ShapeError(f"trans: a block of two or more dimensions, got {b.shape}")
-    return _b.permute(b, (*range(b.ndim - 2), b.ndim - 1, b.ndim - 2))
-  return _b.permute(b, _listed(dims))
+    return _b.block_permute(b, (*range(b.ndim - 2), b.ndim - 1, b.ndim - 2))
+  return _b.block_permute(b, _listed(dims))
 
 
-def permute(input: Any, *dims: Any) -> Block:
+def permute(input: Any, *dims: Any) -> BlockValue:
   """The dimensions in another order."""
   return trans(input, *dims)
 
 
-def reshape(input: Any, *shape: Any, can_reorder: Any = False) -> Block:
+def reshape(input: Any, *shape: Any, can_reorder: Any = False) -> BlockValue:
   """The same elements, row-major, in another shape; one size may be -1. They stay in order, also where they need not."""
-  return _b.reshape(input, _listed(shape))
+  return _b.block_reshape(input, _listed(shape))
 
 
-def ravel(x: Any, can_reorder: Any = False) -> Block:
+def ravel(x: Any, can_reorder: Any = False) -> BlockValue:
   """All elements in one dimension."""
-  return _b.reshape(x, (-1,))
+  return _b.block_reshape(x, (-1,))
 
 
-def expand_dims(input: Any, axis: int) -> Block:
+def expand_dims(input: Any, axis: int) -> BlockValue:
   """A dimension of 1 before ``axis``: (n) -> (1, n)."""
-  return _b.expand_dims(input, axis)
+  return _b.block_expand_dims(input, axis)
 
 
-def broadcast_to(input: Any, *shape: Any) -> Block:
+def broadcast_to(input: Any, *shape: Any) -> BlockValue:
   """Dimensions of 1 become any size: (1, n) -> (m, n)."""
-  return _b.broadcast_to(input, _listed(shape))
+  return _b.block_broadcast_to(input, _listed(shape))
 
 
-def flip(x: Any, dim: int = -1) -> Block:
+def flip(x: Any, dim: int = -1) -> BlockValue:
   """The last element along a dimension first."""
-  return _b.flip(x, dim)
+  return _b.block_flip(x, dim)
 
 
 # ---- choosing
 
-def where(condition: Any, x: Any, y: Any) -> Block:
+def where(condition: Any, x: Any, y: Any) -> BlockValue:
   """``x`` where the condition holds, else ``y``, element by element."""
-  return _b.where(condition, x, y)
+  return _b.block_where(condition, x, y)
 
 
-def maximum(x: Any, y: Any, propagate_nan: Any = None) -> Block:
+def maximum(x: Any, y: Any, propagate_nan: Any = None) -> BlockValue:
   """The greater, element by element; NaN where either is NaN, whatever ``propagate_nan`` is."""
-  return _b.binary(BinaryOps.MAX, x, y)
+  return _b.block_binary(BinaryOps.MAX, x, y)
 
 
-def minimum(x: Any, y: Any, propagate_nan: Any = None) -> Block:
+def minimum(x: Any, y: Any, propagate_nan: Any = None) -> BlockValue:
   """The less, element by element; NaN where either is NaN, whatever ``propagate_nan`` is."""
-  return _b.binary(BinaryOps.MIN, x, y)
+  return _b.block_binary(BinaryOps.MIN, x, y)
 
 
-def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = None) -> Block:
+def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = None) -> BlockValue:
   """The nearest value between ``min`` and ``max``; NaN where one is NaN, whatever ``propagate_nan`` is."""
   return minimum(maximum(x, min), max)
 
 
 # ---- functions of one value
 
-def _float(fn: UnaryOps, x: Any) -> Block: return _b.unary(fn, x, floating(x))
+def _float(fn: UnaryOps, x: Any) -> BlockValue: return _b.block_unary(fn, x, floating(x))
 
 
-def exp(x: Any) -> Block:
+def exp(x: Any) -> BlockValue:
   """e to the x."""
   return _float(UnaryOps.EXP, x)
 
 
-def exp2(x: Any) -> Block:
+def exp2(x: Any) -> BlockValue:
   """2 to the x."""
   return _float(UnaryOps.EXP2, x)
 
 
-def log(x: Any) -> Block:
+def log(x: Any) -> BlockValue:
   """The natural logarithm."""
   return _float(UnaryOps.LOG, x)
 
 
-def log2(x: Any) -> Block:
+def log2(x: Any) -> BlockValue:
   """The logarithm to the base 2."""
   return _float(UnaryOps.LOG2, x)
 
 
-def sqrt(x: Any) -> Block:
+def sqrt(x: Any) -> BlockValue:
   """The square root."""
   return _float(UnaryOps.SQRT, x)
 
 
-def rsqrt(x: Any) -> Block:
+def rsqrt(x: Any) -> BlockValue:
   """1 / sqrt(x)."""
   return _float(UnaryOps.RSQRT, x)
 
 
-def sin(x: Any) -> Block:
+def sin(x: Any) -> BlockValue:
   """The sine, of radians."""
   return _float(UnaryOps.SIN, x)
 
 
-def cos(x: Any) -> Block:
+def cos(x: Any) -> BlockValue:
   """The cosine, of radians."""
   return _float(UnaryOps.COS, x)
 
 
-def tan(x: Any) -> Block:
+def tan(x: Any) -> BlockValue:
   """The tangent, of radians."""
   return _float(UnaryOps.TAN, x)
 
 
-def tanh(x: Any) -> Block:
+def tanh(x: Any) -> BlockValue:
   """The hyperbolic tangent."""
   return _float(UnaryOps.TANH, x)
 
 
-def erf(x: Any) -> Block:
+def erf(x: Any) -> BlockValue:
   """The error function."""
   return _float(UnaryOps.ERF, x)
 
 
-def sigmoid(x: Any) -> Block:
+def sigmoid(x: Any) -> BlockValue:
   """1 / (1 + exp(-x))."""
   return 1.0 / (1.0 + exp(-block(x)))
 
 
-def floor(x: Any) -> Block:
+def floor(x: Any) -> BlockValue:
   """The greatest whole number that is not greater."""
   return _float(UnaryOps.FLOOR, x)
 
 
-def ceil(x: Any) -> Block:
+def ceil(x: Any) -> BlockValue:
   """The least whole number that is not less."""
   return _float(UnaryOps.CEIL, x)
 
 
-def round(x: Any) -> Block:  # noqa: A001
+def round(x: Any) -> BlockValue:  # noqa: A001
   """The nearest whole number, the even one of two."""
   return _float(UnaryOps.ROUND, x)
 
 
-def trunc(x: Any) -> Block:
+def trunc(x: Any) -> BlockValue:
   """The whole number nearest towards 0."""
   return _float(UnaryOps.TRUNC, x)
 
 
-def abs(x: Any) -> Block:  # noqa: A001
+def abs(x: Any) -> BlockValue:  # noqa: A001
   """The value without its sign."""
-  return _b.unary(UnaryOps.ABS, x)
+  return _b.block_unary(UnaryOps.ABS, x)
 
 
-def isnan(x: Any) -> Block:
+def isnan(x: Any) -> BlockValue:
   """Whether a value is not a number: bool."""
-  return _b.unary(UnaryOps.ISNAN, x, floating(x))
+  return _b.block_unary(UnaryOps.ISNAN, x, floating(x))
 
 
 # ---- functions of two values
 
-def pow(x: Any, y: Any) -> Block:  # noqa: A001
+def pow(x: Any, y: Any) -> BlockValue:  # noqa: A001
   """x to the y, of floats."""
   d = _b.common_dtype(x, y)
-  return _b.binary(BinaryOps.POW, x, y, d if d.kind == "f" else dtypes.default_float)
+  return _b.block_binary(BinaryOps.POW, x, y, d if d.kind == "f" else dtypes.default_float)
 
 
-def fdiv(x: Any, y: Any, ieee_rounding: Any = False, approx: Any = False) -> Block:
+def fdiv(x: Any, y: Any, ieee_rounding: Any = False, approx: Any = False) -> BlockValue:
   """x / y, rounded as the target divides."""
-  return _b.binary(BinaryOps.DIV, x, y)
+  return _b.block_binary(BinaryOps.DIV, x, y)
 
 
-def fma(x: Any, y: Any, z: Any) -> Block:
+def fma(x: Any, y: Any, z: Any) -> BlockValue:
   """x * y + z."""
-  return _b.binary(BinaryOps.ADD, _b.binary(BinaryOps.MUL, x, y), z)
+  return _b.block_binary(BinaryOps.ADD, _b.block_binary(BinaryOps.MUL, x, y), z)
 
 
 def cdiv(x: Any, div: Any) -> Any:
@@ -292,12 +292,12 @@ def cdiv(x: Any, div: Any) -> Any:
 
 # ---- along an axis
 
-def sum(input: Any, axis: int | None = None, keep_dims: Any = False, dtype: Any = None) -> Block:  # noqa: A001
+def sum(input: Any, axis: int | None = None, keep_dims: Any = False, dtype: Any = None) -> BlockValue:  # noqa: A001
   """The sum along an axis, or of all elements (None): float16 and less are added up in float32, small ints in int32."""
   b = block(input)
   d = dtype_of(dtype) if dtype is not None else acc_dtype(b.dtype)
-  out = _b.reduce(BinaryOps.ADD, _b.cast(b, d), axis, keep_dims, "sum")
-  return out if dtype is not None or b.dtype.kind != "f" else _b.cast(out, b.dtype)
+  out = _b.block_reduce(BinaryOps.ADD, _b.block_cast(b, d), axis, keep_dims, "sum")
+  return out if dtype is not None or b.dtype.kind != "f" else _b.block_cast(out, b.dtype)
 
 
 def max(  # noqa: A001
@@ -305,7 +305,7 @@ def max(  # noqa: A001
   keep_dims: Any = False,
 ) -> Any:
   """The greatest along an axis, or of all elements; NaN if one is NaN. With ``return_indices`` also where it is (``argmax``)."""
-  out = _b.reduce(BinaryOps.MAX, input, axis, keep_dims, "max")
+  out = _b.block_reduce(BinaryOps.MAX, input, axis, keep_dims, "max")
   return (out, argmax(input, axis, keep_dims=keep_dims)) if return_indices else out
 
 
@@ -314,59 +314,59 @@ def min(  # noqa: A001
   keep_dims: Any = False,
 ) -> Any:
   """The least along an axis, or of all elements; NaN if one is NaN. With ``return_indices`` also where it is (``argmin``)."""
-  out = _b.reduce(BinaryOps.MIN, input, axis, keep_dims, "min")
+  out = _b.block_reduce(BinaryOps.MIN, input, axis, keep_dims, "min")
   return (out, argmin(input, axis, keep_dims=keep_dims)) if return_indices else out
 
 
-def prod(x: Any, axis: int | None = None, keep_dims: Any = False) -> Block:
+def prod(x: Any, axis: int | None = None, keep_dims: Any = False) -> BlockValue:
   """The product along an axis, or of all elements."""
-  return _b.reduce(BinaryOps.MUL, x, axis, keep_dims, "prod")
+  return _b.block_reduce(BinaryOps.MUL, x, axis, keep_dims, "prod")
 
 
-def _arg(name: str, x: Any, axis: int | None, keep_dims: Any, best: BinaryOps) -> Block:
+def _arg(name: str, x: Any, axis: int | None, keep_dims: Any, best: BinaryOps) -> BlockValue:
   b = block(x)
   ndim = b.ndim
   if axis is None: b, axis = ravel(b), 0
   at = _b.axis_number(name, axis, b.ndim)
   n = b.shape[at]
   where_ = expand_to(arange(0, n), at, b.ndim)
-  top = _b.reduce(best, b, at, True)
+  top = _b.block_reduce(best, b, at, True)
   found = (b == top) | isnan(b) if b.dtype.kind == "f" else b == top
-  out = _b.cast(_b.reduce(BinaryOps.MIN, _b.where(found, where_, n), at, keep_dims, name), int32)
-  return Block(out.value, [None] * ndim) if keep_dims and out.ndim < ndim else out
+  out = _b.block_cast(_b.block_reduce(BinaryOps.MIN, _b.block_where(found, where_, n), at, keep_dims, name), int32)
+  return BlockValue(out.value, [None] * ndim) if keep_dims and out.ndim < ndim else out
 
 
-def expand_to(x: Block, axis: int, ndim: int) -> Block:
+def expand_to(x: BlockValue, axis: int, ndim: int) -> BlockValue:
   """A block of one dimension as dimension ``axis`` of ``ndim``."""
-  return Block(x.value, [x.axes[0] if d == axis else None for d in range(ndim)])
+  return BlockValue(x.value, [x.axes[0] if d == axis else None for d in range(ndim)])
 
 
-def argmax(input: Any, axis: int | None = None, tie_break_left: Any = True, keep_dims: Any = False) -> Block:
+def argmax(input: Any, axis: int | None = None, tie_break_left: Any = True, keep_dims: Any = False) -> BlockValue:
   """Where the greatest is, the first of several (of NaNs, if there is one): int32."""
   return _arg("argmax", input, axis, keep_dims, BinaryOps.MAX)
 
 
-def argmin(input: Any, axis: int | None = None, tie_break_left: Any = True, keep_dims: Any = False) -> Block:
+def argmin(input: Any, axis: int | None = None, tie_break_left: Any = True, keep_dims: Any = False) -> BlockValue:
   """Where the least is, the first of several (of NaNs, if there is one): int32."""
   return _arg("argmin", input, axis, keep_dims, BinaryOps.MIN)
 
 
-def sort(x: Any, dim: int = -1, descending: Any = False) -> Block:
+def sort(x: Any, dim: int = -1, descending: Any = False) -> BlockValue:
   """In ascending order along a dimension; NaN last."""
   return _along(Ops.SORT, x, lambda a: (a, True if descending else False), dim, "sort")
 
 
-def gather(src: Any, index: Any, axis: int) -> Block:
+def gather(src: Any, index: Any, axis: int) -> BlockValue:
   """Elements of ``src`` at the positions that ``index`` has for an axis; other dimensions of the two are equal."""
   b, i = block(src), block(index)
   at = _b.axis_number("gather", axis, b.ndim)
-  if i.ndim != b.ndim or not builtins.all(same(m, n) for d, (m, n) in enumerate(zip(b.dims, i.dims)) if d != at):
+  if i.ndim != b.ndim or not builtins.all(same_size(m, n) for d, (m, n) in enumerate(zip(b.dims, i.dims)) if d != at):
     raise ShapeError(f"gather: blocks of shapes {b.shape} and {i.shape}; all dimensions but axis {at} must be equal")
   if i.dtype.kind not in "iu": raise DTypeError(f"gather: indices are ints, got {i.dtype}")
-  along = _b.position(i.value)
+  along = _b.as_index(i.value)
   places = [along if d == at else ix.ZERO if a is None else a for d, a in enumerate(i.axes)]
   n = b.axes[at]
-  return _b.gathered(b, places, i.axes, ix.both(ix.ge(along, 0), ix.lt(along, 1 if n is None else n.arg[1])))
+  return _b.block_gather(b, places, i.axes, ix.both(ix.ge(along, 0), ix.lt(along, 1 if n is None else n.arg[1])))
 
 
 # ---- matrix products
@@ -374,7 +374,7 @@ def gather(src: Any, index: Any, axis: int) -> Block:
 def dot(
   input: Any, other: Any, acc: Any = None, input_precision: str | None = None, allow_tf32: Any = None,
   max_num_imprecise_acc: Any = None, out_dtype: Any = None,
-) -> Block:
+) -> BlockValue:
   """(m, k) @ (k, n) -> (m, n), added up in float32 (int32 for ints), on top of ``acc`` where it is given.
 
   ``input_precision`` "tf32" (or ``allow_tf32``) lets a GPU round float32 operands to tf32, in all products of the kernel; "ieee"
@@ -395,13 +395,13 @@ def _reference(name: str, where_: Any) -> Reference | Tile:
 
 
 def load(pointer: Any, mask: Any = None, other: Any = None, cache_modifier: str = "", eviction_policy: str = "",
-         volatile: Any = False) -> Block:
+         volatile: Any = False) -> BlockValue:
   """The elements at computed places, ``load(x.source[i, j], mask=…, other=0)``; outside the tensor and where the mask is false,
   ``other``. The rest is advice, which is not needed."""
   r = _reference("load", pointer)
   if isinstance(r, Tile):
     b = r.load()
-    return b if mask is None else _b.where(mask, b, 0 if other is None else other)
+    return b if mask is None else _b.block_where(mask, b, 0 if other is None else other)
   return r.load(mask, other)
 
 
@@ -437,30 +437,30 @@ def _atomic(name: str, op: str, where_: Any, value: Any, mask: Any) -> None:
     at, valid = r.accessed(axes)
     u = _b.to_axes(name, block(value), axes)
     if mask is not None: valid = ix.both(valid, _b.to_axes(name, block(mask), axes))
-    tracer().store(r._parameter, at, plain(u, r._parameter.dtype), valid, op)
+    tracer().store(r._parameter, at, plain_value(u, r._parameter.dtype), valid, op)
   else: r.atomic(op, value, mask)
 
 
 # ---- random numbers
 
-def rand(seed: Any, offset: Any, n_rounds: Any = None) -> Block:
+def rand(seed: Any, offset: Any, n_rounds: Any = None) -> BlockValue:
   """Uniform float32 numbers in [0, 1), one an element of ``offset``: threefry2x32 of (seed, offset), the same on every
   backend."""
   bits = randbits(seed, offset)
-  return _b.cast(_b.binary(BinaryOps.SHR, bits, 8), float32) * (1.0 / (1 << 24))
+  return _b.block_cast(_b.block_binary(BinaryOps.SHR, bits, 8), float32) * (1.0 / (1 << 24))
 
 
-def randbits(seed: Any, offset: Any) -> Block:
+def randbits(seed: Any, offset: Any) -> BlockValue:
   """Random uint32 numbers, one an element of ``offset``."""
-  return _b.cast(_b.binary(BinaryOps.AND, threefry(offset, seed), 0xFFFFFFFF), uint32)
+  return _b.block_cast(_b.block_binary(BinaryOps.AND, threefry(offset, seed), 0xFFFFFFFF), uint32)
 
 
 # ---- while reading
 
 def static_assert(cond: Any, msg: str = "") -> None:
   """Stop with an error unless a condition holds that is known while the application is read."""
-  held = cond.value.arg if isinstance(cond, Block) and cond.value.op is Ops.CONST else cond
-  if isinstance(held, Block): raise ApplicationError("static_assert: the condition is known only when the kernel runs")
+  held = cond.value.arg if isinstance(cond, BlockValue) and cond.value.op is Ops.CONST else cond
+  if isinstance(held, BlockValue): raise ApplicationError("static_assert: the condition is known only when the kernel runs")
   if not held: raise ApplicationError(f"static_assert failed{': ' + msg if msg else ''}")
 
 
@@ -470,7 +470,7 @@ def device_assert(cond: Any, msg: str = "", mask: Any = None) -> None:
   Where it does not, DeviceAssertError is raised when the host next waits for the device (``numpy``, ``item``,
   ``Device.synchronize``), with the line and the last such element. Elements outside of a tensor do not count.
   """
-  b = block(cond) if mask is None else _b.where(mask, cond, True)
+  b = block(cond) if mask is None else _b.block_where(mask, cond, True)
   if b.dtype.kind != "b": raise DTypeError(f"device_assert: a condition is a block of bools, got {b.dtype}")
   if b.value.op is Ops.CONST: static_assert(b.value.arg, msg)
   else: tracer().device_assert(b, msg)
@@ -486,14 +486,14 @@ def static_range(*args: int) -> list[int]:
   return list(map(Counter, range(*args)))
 
 
-def program_id(axis: int) -> Block:
+def program_id(axis: int) -> BlockValue:
   """The number of the program along a dimension of the grid: the outermost level's shape."""
   grid = tracer().grid
   at = _b.axis_number("program_id", axis, len(grid))
-  return Block(grid[at])
+  return BlockValue(grid[at])
 
 
-def num_programs(axis: int) -> _b.Size:
+def num_programs(axis: int) -> _b.DimSize:
   """How many programs there are along a dimension of the grid."""
   shape = tracer().grid_shape
   return _b.seen(shape[_b.axis_number("num_programs", axis, len(shape))])

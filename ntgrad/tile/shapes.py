@@ -12,10 +12,10 @@ from typing import Any, Sequence
 from ntgrad.codegen.ir.errors import ArgumentError, AxisError, IndexOutOfRangeError, ShapeError
 from ntgrad.graph.symbol import Expr, Symbol, bounds_of, cdiv, maximum, minimum
 
-Shape = tuple[Expr, ...]
+_Shape = tuple[Expr, ...]
 
 
-def sizes(name: str, values: Any) -> Shape:
+def sizes(name: str, values: Any) -> _Shape:
   """Ints and Symbols as a tuple. Raises ArgumentError for anything else."""
   if isinstance(values, int | Symbol): raise ArgumentError(f"{name}: a tuple with a size for each dimension, got {values}")
   return tuple(v if isinstance(v, Symbol) else _int(name, v) for v in values)
@@ -37,11 +37,12 @@ def axes(name: str, given: int | Sequence[int], n: int) -> tuple[int, ...]:
   return out
 
 
-def _per_dim(name: str, what: str, got: Shape, n: int) -> None:
+def _per_dim(name: str, what: str, got: _Shape, n: int) -> None:
   if len(got) != n: raise ShapeError(f"{name}: one {what} a dimension, so {n} of them, got {got}")
 
 
-def tile(shape: Shape, tile_shape: Shape, strides: Shape | None, dilation: Shape | None, floor_mode: bool) -> tuple[Shape, Shape]:
+def tiled_shape(shape: _Shape, tile_shape: _Shape, strides: _Shape | None, dilation: _Shape | None,
+                floor_mode: bool) -> tuple[_Shape, _Shape]:
   """The outer and the inner shape."""
   n = len(shape)
   _per_dim("tile", "tile size", tile_shape, n)
@@ -49,7 +50,7 @@ def tile(shape: Shape, tile_shape: Shape, strides: Shape | None, dilation: Shape
   if strides is not None: _per_dim("tile", "stride", strides, n)
   steps = inner if strides is None else tuple(z if s == -1 else s for s, z in zip(strides, inner))
   if dilation is not None: _per_dim("tile", "dilation", dilation, n)
-  gaps: Shape = (1,) * n if dilation is None else dilation
+  gaps: _Shape = (1,) * n if dilation is None else dilation
   for what, got in (("size", tile_shape), ("stride", strides or ()), ("dilation", dilation or ())):
     for v in got:
       hi = bounds_of(v)[1]
@@ -74,7 +75,7 @@ def _windows(at: int, d: Expr, size: Expr, stride: Expr, gap: Expr, floor_mode: 
   return count
 
 
-def expand(shape: Shape, want: Shape) -> Shape:
+def expanded_shape(shape: _Shape, want: _Shape) -> _Shape:
   """The shape with -1 filled in."""
   _per_dim("expand", "size", want, len(shape))
   for d, (n, w) in enumerate(zip(shape, want)):
@@ -86,7 +87,7 @@ def expand(shape: Shape, want: Shape) -> Shape:
   return tuple(n if w == -1 else w for n, w in zip(shape, want))
 
 
-def squeeze(shape: Shape, gone: tuple[int, ...]) -> Shape:
+def squeezed_shape(shape: _Shape, gone: tuple[int, ...]) -> _Shape:
   """Without the dimensions ``gone``."""
   for a in gone:
     lo, hi = bounds_of(shape[a])
@@ -103,7 +104,7 @@ def permutation(dims: Any, n: int) -> tuple[int, ...]:
   return order
 
 
-def flatten(shape: Shape, start: int | None, end: int | None) -> tuple[int, int, Shape]:
+def flatten(shape: _Shape, start: int | None, end: int | None) -> tuple[int, int, _Shape]:
   """First and last dimension that become one, and the shape then."""
   n = len(shape)
   if n == 0: raise AxisError("flatten: there are no dimensions")
@@ -116,7 +117,7 @@ def flatten(shape: Shape, start: int | None, end: int | None) -> tuple[int, int,
   return first, stop - 1, (*shape[:first], math.prod(shape[first:stop]), *shape[stop:])
 
 
-def unflatten(shape: Shape, at: int, want: Shape) -> Shape:
+def unflatten(shape: _Shape, at: int, want: _Shape) -> _Shape:
   """Dimension ``at`` as ``want``. Sizes that are not known are checked when they are."""
   n, known = shape[at], tuple(w for w in want if w != -1)
   if len(want) - len(known) > 1 or any(isinstance(w, int) and w < 0 for w in known):
@@ -134,7 +135,7 @@ def unflatten(shape: Shape, at: int, want: Shape) -> Shape:
   return (*shape[:at], *want, *shape[at + 1:])
 
 
-def pad(shape: Shape, padding: Any) -> tuple[tuple[Shape, ...], Shape]:
+def padded_shape(shape: _Shape, padding: Any) -> tuple[tuple[_Shape, ...], _Shape]:
   """The amounts as pairs, and the shape with them."""
   pairs = tuple(sizes("pad", p) for p in padding)
   if len(pairs) != len(shape) or any(len(p) != 2 for p in pairs):
@@ -144,7 +145,7 @@ def pad(shape: Shape, padding: Any) -> tuple[tuple[Shape, ...], Shape]:
   return pairs, tuple(lo + n + hi for n, (lo, hi) in zip(shape, pairs))
 
 
-def index(shape: Shape, keys: tuple[Any, ...]) -> Shape:
+def index(shape: _Shape, keys: tuple[Any, ...]) -> _Shape:
   """The shape that a full key (an entry for each dimension, and None) leaves."""
   out: list[Expr] = []
   d = 0

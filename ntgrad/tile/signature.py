@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, Container, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.assume import below, same
+from ntgrad.codegen.index.assume import below, same_size
 from ntgrad.codegen.index.size_text import shape_text
 from ntgrad.codegen.index.sizes import Dim
 from ntgrad.codegen.ir.config import config
@@ -15,17 +15,17 @@ from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, did_
 from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.engine import report
-from ntgrad.graph.symbol import Symbol, evaluate, size_of, solved
+from ntgrad.graph.symbol import Symbol, evaluate, evaluate_size, solved
 from ntgrad.reads import Reads
 
-from .assess import Assessment, mended, no_empty_tiles
+from .assessments import Assessment, mended, no_empty_tiles
 from .launch import Argument
-from .lines import Line, at
-from .place import Parameter, Tile
-from .tensor import KINDS, Tensor
+from .parameters import Parameter, Tile
+from .tensor import DTYPE_KINDS, Tensor
+from .user_lines import Line, at_lines
 
 if TYPE_CHECKING:
-  from .sizes import Form
+  from .open_sizes import SizedKernel
 
 
 STATES = 4   # of what an application reads, whose kernels are kept
@@ -63,7 +63,7 @@ class Signature:
     """What the application read is not what it was: go on with what is known of such calls, or begin anew. At least the
     ``STATES`` used last are kept."""
     assert self.reads is not None
-    report.note(f"{self.name} is read anew: {self.reads.why}")
+    report.note_line(f"{self.name} is read anew: {self.reads.why}")
     before = {k: v for k, v in vars(self).items() if k in self._KNOWN}
     if self.reads.returns: self._states = [*self._states[1 - STATES:], (self.reads, before)]
     self.reads = None
@@ -76,7 +76,8 @@ class Signature:
       return
 
   def _specialise(self, taken: Sequence[Argument], arguments: Sequence[Any], given: Mapping[str, Any], device: str | None = None,
-                  buffers: Callable[[Any], Sequence[Any]] | None = None) -> tuple[Any, tuple[int, ...], Form | None] | None:
+                  buffers: Callable[[Any], Sequence[Any]] | None = None
+                  ) -> tuple[Any, tuple[int, ...], SizedKernel | None] | None:
     """The kernel for arguments, what a launch gives for its run-time sizes, and the form that tells which other sizes it serves;
     None where there are no programs. ``device`` is where it is to run, ``buffers`` gives the arguments' memory."""
     raise NotImplementedError
@@ -125,12 +126,12 @@ class Signature:
       shape = a.shape
       if len(shape) != len(t.shape):
         said = f"{self.name}: {t.name} has {len(t.shape)} dimensions, got a tensor of shape {shape}"
-        raise ShapeError(said + at(t._source.line))
+        raise ShapeError(said + at_lines(t._source.line))
       for d, (want, n) in enumerate(zip(t.shape, shape)):
         if isinstance(want, int):
           if n != want:
             said = f"{self.name}: dimension {d} of {t.name} is {want}, got a tensor of shape {shape}"
-            raise ShapeError(said + at(t._source.line))
+            raise ShapeError(said + at_lines(t._source.line))
           continue
         if not want.is_name:
           expressions.append((want, n, f"dimension {d} of {t.name}", t._source.line))
@@ -139,11 +140,11 @@ class Signature:
         if key in values and values[key] != n:
           raise ShapeError(
             f"{self.name}: {key} is {values[key]} in {source[key]} and {n} in dimension {d} of {t.name}; one symbol has one size"
-            + at(lines[key], t._source.line)
+            + at_lines(lines[key], t._source.line)
           )
         values[key] = n
         source[key], lines[key] = f"dimension {d} of {t.name}", t._source.line
-        if t._source.automatic[d] and (why := want.refusal(n)): raise BeyondError(f"{self.name}: {why}{at(t._source.line)}")
+        if t._source.automatic[d] and (why := want.refusal(n)): raise BeyondError(f"{self.name}: {why}{at_lines(t._source.line)}")
         self.within(want, n, t._source.line)
     for name, value in given.items():
       s = self.symbols.get(name)
@@ -165,7 +166,7 @@ class Signature:
     """Find the names that are left in sizes such as 2 * N + 1, one after another, and see that all such sizes are right."""
     for want, n, place, line in [*expressions] * len(expressions):   # of several unknowns one may be left when others are found
       try: found = solved(want, n, values)
-      except ArgumentError as e: raise ShapeError(f"{self.name}: {place} has {n} elements; {e}{at(line)}") from None
+      except ArgumentError as e: raise ShapeError(f"{self.name}: {place} has {n} elements; {e}{at_lines(line)}") from None
       if found is None: continue
       values[found[0].name] = found[1]
       self.within(*found, line)
@@ -174,12 +175,12 @@ class Signature:
       is_ = evaluate(want, values)
       if is_ != n:
         known = ", ".join(f"{s} = {values[s.name]}" for s in sorted(want.names(), key=str))
-        raise ShapeError(f"{self.name}: {place} has {n} elements; {want} is {is_} where {known}{at(line)}")
+        raise ShapeError(f"{self.name}: {place} has {n} elements; {want} is {is_} where {known}{at_lines(line)}")
 
   def within(self, s: Symbol, n: int, line: Line | None = None) -> None:
     """A size against the bounds of its symbol, which a line declared."""
     why = s.refusal(n)
-    if why: raise ShapeError(f"{self.name}: {why}{at(line)}")
+    if why: raise ShapeError(f"{self.name}: {why}{at_lines(line)}")
 
   def arrange(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, Dim],
               tiled: Container[str] = ()) -> tuple[list[Parameter], list[Any]] | None:
@@ -193,10 +194,10 @@ class Signature:
         tiles.append(numbers[i])
         continue
       assert a is not None
-      shape, dtype = tuple([size_of(e, values) for e in t._source.shape]), a.dtype
+      shape, dtype = tuple([evaluate_size(e, values) for e in t._source.shape]), a.dtype
       if (want := wrong(self.tensors[i], dtype)) is not None:
         said = f"{self.name}: {t.name} has elements of {want}, got a tensor of {dtype}"
-        raise DTypeError(said + at(self.tensors[i]._source.line))
+        raise DTypeError(said + at_lines(self.tensors[i]._source.line))
       other = self.tensors[i].other
       if all(isinstance(n, int) for n in shape): arrangement = t.arrangement(a.shape, values)
       else: arrangement = t.arrangement(None, values)
@@ -228,15 +229,15 @@ class Signature:
     """See that a parameter has tiles in the grid, which is that of the first one. Raises ShapeError."""
     grid, want = p.arrangement.levels[0], first.arrangement.levels[0]
     p.fit = None
-    if len(grid) != len(want) and same(ix.product(grid), ix.product(want)): p.arrangement = in_grid(p.arrangement, want)
-    elif len(grid) != len(want) or not all(map(same, grid, want)):
+    if len(grid) != len(want) and same_size(ix.product(grid), ix.product(want)): p.arrangement = in_grid(p.arrangement, want)
+    elif len(grid) != len(want) or not all(map(same_size, grid, want)):
       mine, others = (next(t for t in self.arranged if t.name == q.name) for q in (p, first))
       p.misfit = ShapeError(
         f"{self.name}: the outermost level of {p.name} is {shape_text(grid)}, that of {first.name} is "
         f"{shape_text(want)}, for tensors of shapes {shape_text(p.arrangement.source)} and "
         f"{shape_text(first.arrangement.source)}; "
         f"all parameters are arranged for the same grid{mended(p.name, mine.levels[0], others.levels[0], first.name)}"
-        + at(mine._lines()[0], others._lines()[0])
+        + at_lines(mine._lines()[0], others._lines()[0])
       )
       raise p.misfit
     self.assess(p.name, known, values)
@@ -252,7 +253,7 @@ class Signature:
 def wrong(t: Tensor, dtype: DType) -> Any:
   """What the elements of an argument must be, where they may not be of a dtype; else None."""
   want = t._source.dtype
-  if isinstance(want, type): return None if dtype.kind in KINDS[want] else want.__name__
+  if isinstance(want, type): return None if dtype.kind in DTYPE_KINDS[want] else want.__name__
   return None if want is None or want is dtype else want
 
 

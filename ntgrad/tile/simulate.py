@@ -13,7 +13,7 @@ from ntgrad.graph.checks import checked
 
 from .tensor import Tensor, check_takes, named
 
-Numbers = np.ndarray[Any, np.dtype[np.int64]]
+_Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def arranged(arrangement: Callable[..., Any], tensors: Sequence[Tensor], subs: Mapping[Any, Any]) -> tuple[Tensor, ...]:
@@ -35,7 +35,7 @@ def arranged(arrangement: Callable[..., Any], tensors: Sequence[Tensor], subs: M
 
 @checked
 def simulate_arrangement(arrangement: Callable[..., Any], tensors: Sequence[Tensor],
-                         subs: Mapping[Any, Any] | None = None) -> tuple[tuple[Numbers, ...], tuple[Numbers, ...]]:
+                         subs: Mapping[Any, Any] | None = None) -> tuple[tuple[_Numbers, ...], tuple[_Numbers, ...]]:
   """The elements of each source, numbered row by row, and the same numbers as the programs see them.
 
   ``subs`` has values for Symbols, as ``Tensor.eval`` takes them. Two tuples of int64 arrays, one a tensor: the first with the

@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
 from ntgrad.backends.base import Device, ProgramSpec
-from ntgrad.codegen.explain.scheduler_form import aligned
+from ntgrad.codegen.explain.scheduler_form import with_aligns
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.index.rewrite import substitute
 from ntgrad.codegen.ir.config import config
@@ -17,18 +17,18 @@ from ntgrad.codegen.ir.errors import NtgradError
 from ntgrad.codegen.ir.paths import usable
 from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.ir.uop import Ops, UOp, toposort
-from ntgrad.codegen.kernel import EFFECTS, REGIONS, AxisKind, Kernel, inner, walk
+from ntgrad.codegen.kernel import EFFECTS, REGIONS, AxisKind, Kernel, inner, walk_statements
 from ntgrad.codegen.kernel.linear import UOpList
 from ntgrad.codegen.passes.tiles import dissolved
 from ntgrad.codegen.pipeline import finish, prepare
 from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
-from ntgrad.engine.asserts import Check, Checks, make_checks
-from ntgrad.engine.compile import kept, named, program_spec
+from ntgrad.engine.compile import kept, program_spec, with_label
+from ntgrad.engine.device_asserts import Check, Checks, make_checks
 from ntgrad.engine.report import new_label
 
-from .launch import Launcher, Pair, launcher_of
-from .place import Parameter
+from .launch import Launcher, SlotPair, launcher_of
+from .parameters import Parameter
 from .tune import fingerprint
 
 
@@ -44,7 +44,7 @@ class Specialised:
   output_dir: str | None = None               # where generated source is kept
   tf32: bool = False                          # a product asks for it
   asserts: tuple[Check, ...] = ()             # what it checks while it runs
-  again: Callable[[Sequence[Pair]], Specialised | None] | None = field(default=None, compare=False)   # for pairs that are one
+  again: Callable[[Sequence[SlotPair]], Specialised | None] | None = field(default=None, compare=False)   # for pairs that are one
   # of one for many sizes: the kernel that has numbers for them
   numbers: Callable[[Mapping[str, int]], Specialised | None] | None = field(default=None, compare=False)
   launchers: Recent[Any, Any] = field(default_factory=lambda: Recent(64), compare=False)   # by device and settings
@@ -71,38 +71,38 @@ class Specialised:
     if self.numbers is None or self.asserts: return None   # what it notes of asserts is in memory of its own
     found = self.launchers["static", sizes]
     if found is None:
-      found = self.launchers["static", sizes] = self.numbers(dict(zip([s.name for s in self.sizes], sizes))) or NEVER
-    return None if found is NEVER else launcher_of(found, device, aligns)
+      found = self.launchers["static", sizes] = self.numbers(dict(zip([s.name for s in self.sizes], sizes))) or _NEVER
+    return None if found is _NEVER else launcher_of(found, device, aligns)
 
   @cached_property
   def sharing(self) -> tuple[tuple[int, int], ...]:
     """The pairs (written parameter, another) that may be the same memory."""
     plainly = self._plainly
-    return (*plainly, *[p for p in alike(self.parameters) if p not in plainly and self._read_as_one((p,)) is not None])
+    return (*plainly, *[p for p in _alike(self.parameters) if p not in plainly and self._read_as_one((p,)) is not None])
 
   @cached_property
-  def _plainly(self) -> tuple[Pair, ...]:
+  def _plainly(self) -> tuple[SlotPair, ...]:
     """Those that may be in the kernel as it is, which knows nothing of it."""
     return may_share(self.kernel, self.parameters)
 
-  def as_one(self, shared: tuple[Pair, ...]) -> tuple[Specialised, tuple[Pair, ...]]:
+  def as_one(self, shared: tuple[SlotPair, ...]) -> tuple[Specialised, tuple[SlotPair, ...]]:
     """The kernel for pairs that are the same memory, and those that it does not know of yet: where a value must be kept before
     something is written over it, the application is read once more for them."""
     if not set(shared) <= set(self._plainly) and (found := self._read_as_one(shared)) is not None: return found, ()
     return self, shared
 
-  def _read_as_one(self, shared: tuple[Pair, ...]) -> Specialised | None:
+  def _read_as_one(self, shared: tuple[SlotPair, ...]) -> Specialised | None:
     """The kernel read for pairs that are the same memory; None where it reads what it has written over, or is not to be had."""
     if self.again is None: return None
     found: Any = self.launchers.get(shared)
     if found is None:
-      try: found = self.again(shared) or NEVER
-      except NtgradError: found = NEVER   # a sort cannot keep a value
-      by_slot = {} if found is NEVER else by_parameter(found.kernel)
+      try: found = self.again(shared) or _NEVER
+      except NtgradError: found = _NEVER   # a sort cannot keep a value
+      by_slot = {} if found is _NEVER else by_parameter(found.kernel)
       for events in [by_slot.get(w, []) for w, _ in shared]:
-        if not in_order([e for e in events if e.access.op is Ops.LOAD], events): found = NEVER
+        if not _in_order([e for e in events if e.access.op is Ops.LOAD], events): found = _NEVER
       self.launchers[shared] = found
-    return None if found is NEVER else found
+    return None if found is _NEVER else found
 
   def checks(self, device: str) -> tuple[Checks, Lazy] | None:
     """Where the kernel notes on a device which of its asserts failed, and the argument that this is; None for one without any."""
@@ -114,21 +114,21 @@ class Specialised:
       found = self.launchers[device] = made, made.owner
     return found
 
-  def spec(self, device: Device, aligns: Sequence[int] = (), shared: Sequence[Pair] = ()) -> ProgramSpec:
+  def spec(self, device: Device, aligns: Sequence[int] = (), shared: Sequence[SlotPair] = ()) -> ProgramSpec:
     """Rendered for a device, params that are pieces of a memory with their ``aligns``, for ``shared`` pairs that are the same
     memory. With DEBUG=3 and more this is shown."""
     return self.rendered(self.kernel, device, aligns, shared)[0]
 
   def rendered(self, kernel: Kernel, device: Device, aligns: Sequence[int] = (),
-               shared: Sequence[Pair] = ()) -> tuple[ProgramSpec, tuple[UOp, ...]]:
+               shared: Sequence[SlotPair] = ()) -> tuple[ProgramSpec, tuple[UOp, ...]]:
     """``spec`` of the kernel, or of it with other expressions for its run-time sizes; and what it needs of these."""
     if shared: kernel = as_one(kernel, shared)
-    kernel = aligned(kernel, aligns)
+    kernel = with_aligns(kernel, aligns)
     started = perf_counter()
     with config(allow_tf32=1 if self.tf32 else config.allow_tf32):
       made = program_spec(kernel, device, self.name, self.lines, new_label(self.name))
     options, needs, parts = {**dict(made.spec.options), **dict(self.options)}, made.needs, made.parts
-    spec = named(replace(kept(made, kernel, device, self.lines), options=tuple(options.items())), device)
+    spec = with_label(replace(kept(made, kernel, device, self.lines), options=tuple(options.items())), device)
     report.made_in(spec.label, perf_counter() - started)
     if config.debug >= 3 and parts is not None:
       report.made(spec, parts, device, self.arrangements(), dissolved(kernel, device.renderer.target))
@@ -164,10 +164,10 @@ class Event(NamedTuple):
   access: UOp
 
 
-NEVER = object()   # stands for a kernel that there is not
+_NEVER = object()   # stands for a kernel that there is not
 
 
-def alike(parameters: Sequence[Parameter]) -> list[Pair]:
+def _alike(parameters: Sequence[Parameter]) -> list[SlotPair]:
   """The pairs (written parameter, another) that are arranged alike, so that each program has elements of its own."""
   def own(p: Parameter) -> bool: return not p.anywhere and not p.computed and p.memory is None and p.arrangement.injective
   return [
@@ -178,22 +178,22 @@ def alike(parameters: Sequence[Parameter]) -> list[Pair]:
   ]
 
 
-def may_share(kernel: Kernel, parameters: Sequence[Parameter]) -> tuple[Pair, ...]:
+def may_share(kernel: Kernel, parameters: Sequence[Parameter]) -> tuple[SlotPair, ...]:
   """The pairs (written parameter, another) that may be the same memory."""
-  pairs = alike(parameters)
+  pairs = _alike(parameters)
   if not pairs: return ()
   by_slot = by_parameter(staged(kernel))
-  return tuple((w, p) for w, p in pairs if in_order(by_slot.get(p, []), by_slot.get(w, [])))
+  return tuple((w, p) for w, p in pairs if _in_order(by_slot.get(p, []), by_slot.get(w, [])))
 
 
 def by_parameter(kernel: Kernel) -> dict[int, list[Event]]:
   """The accesses of each parameter, by its slot."""
   out: dict[int, list[Event]] = {}
-  for e in accesses(kernel): out.setdefault(e.access.src[0].arg[0], []).append(e)
+  for e in _accesses(kernel): out.setdefault(e.access.src[0].arg[0], []).append(e)
   return out
 
 
-def accesses(kernel: Kernel) -> Iterator[Event]:
+def _accesses(kernel: Kernel) -> Iterator[Event]:
   """Every LOAD, STORE and ATOMIC of a parameter."""
   position = 0
   def each(statements: Sequence[UOp], loops: tuple[UOp, ...]) -> Iterator[Event]:
@@ -211,7 +211,7 @@ def accesses(kernel: Kernel) -> Iterator[Event]:
   return each(kernel.body, ())
 
 
-def in_order(loads: Sequence[Event], touched: Sequence[Event]) -> bool:
+def _in_order(loads: Sequence[Event], touched: Sequence[Event]) -> bool:
   """Whether loads of one parameter get the same where it is the memory that others of ``touched`` write: each load comes before
   the stores, or is at the element that its store writes."""
   for s in touched:
@@ -238,7 +238,7 @@ def staged(kernel: Kernel) -> Kernel:
       body.append(s)
       continue
     counters = {f.arg for f in toposort((s,)) if f.op is Ops.FOR}
-    stored = {e.src[0] for e, _ in walk((s,)) if e.op in EFFECTS}
+    stored = {e.src[0] for e, _ in walk_statements((s,)) if e.op in EFFECTS}
 
     def fixed(u: UOp, own: set[int] = counters, filled: set[UOp] = stored) -> bool:
       if u.op is not Ops.REDUCE or own & {r.arg[0] for r in u.ranges}: return False
@@ -257,7 +257,7 @@ def staged(kernel: Kernel) -> Kernel:
   return kernel.with_(body=tuple(body))
 
 
-def as_one(kernel: Kernel, pairs: Sequence[Pair]) -> Kernel:
+def as_one(kernel: Kernel, pairs: Sequence[SlotPair]) -> Kernel:
   """The kernel in which the second parameter of each pair is the first."""
   kernel = staged(kernel)
   uops = {p.slot: p.uop for p in kernel.params}

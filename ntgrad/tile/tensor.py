@@ -20,14 +20,14 @@ from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.errors import ArgumentError, AxisError, NtgradError, ShapeError, shown
 from ntgrad.codegen.kernel.arrangement import Arrangement, full_key, key_text
 from ntgrad.graph.checks import checked, no_flag
-from ntgrad.graph.symbol import Expr, Symbol, names_of, size_of
+from ntgrad.graph.symbol import Expr, Symbol, evaluate_size, symbols_of
 from ntgrad.graph.symbol_sympy import is_sympy
 
 from . import shapes
 from .block import dtype_of
-from .lines import Line, at, here
+from .user_lines import Line, at_lines, here
 
-Shape = tuple[Expr, ...]
+_Shape = tuple[Expr, ...]
 _OPTIONS = ("constexpr", "meta", "lower_bound", "upper_bound", "power_of_two")
 _count = itertools.count()
 
@@ -40,7 +40,7 @@ class Operation:
   name: str
   args: tuple[Any, ...]
   line: Line | None = field(default=None, compare=False)
-  windows: Shape = field(default=(), compare=False)
+  windows: _Shape = field(default=(), compare=False)
 
   def filled(self, table: Mapping[str, Any]) -> Operation:
     return replace(self, args=_filled(self.args, table), windows=_filled(self.windows, table))
@@ -61,10 +61,10 @@ class Operation:
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class Declaration:
   """A parameter as it was declared. ``given`` is its shape with None for the dimensions that take their name from the tensor."""
   name: str
-  shape: Shape
+  shape: _Shape
   given: tuple[Expr | None, ...]
   automatic: tuple[bool, ...] = ()   # dimensions that are numbers until they are met with a second value
   dtype: DType | type | None = None   # of the elements; a Python type for any dtype of its kind
@@ -75,19 +75,19 @@ class Source:
   jagged_dim: int | None = None
   line: Line | None = None   # that declared it
 
-  def named(self, name: str) -> Source:
+  def named(self, name: str) -> Declaration:
     """With its anonymous dimensions named from ``name``."""
     shape = tuple(Symbol(f"{name}_size_{d}", **{"lower_bound": 0, **o}) if g is None else g
                   for d, (g, o) in enumerate(zip(self.given, self.shape_options)))
     return replace(self, name=name, shape=shape)
 
 
-KINDS: dict[Any, str] = {bool: "b", int: "iu", float: "fe"}   # of the dtypes that Python's types stand for
+DTYPE_KINDS: dict[Any, str] = {bool: "b", int: "iu", float: "fe"}   # of the dtypes that Python's types stand for
 
 
 def _element(dtype: Any) -> DType | type | None:
   """A declared dtype; Python's types as they are, None for any."""
-  return dtype if dtype is None or any(dtype is kind for kind in KINDS) else dtype_of(dtype)
+  return dtype if dtype is None or any(dtype is kind for kind in DTYPE_KINDS) else dtype_of(dtype)
 
 
 def _options(shape_options: Any, n: int) -> tuple[Mapping[str, Any], ...]:
@@ -123,9 +123,9 @@ class Tensor:
 
   A tiled tensor nests: its ``dtype`` is the next level, a Tensor that can be changed and set: ``t.dtype = t.dtype.squeeze(0)``.
   """
-  _source: Source
+  _source: Declaration
   _ops: tuple[Operation, ...]
-  _levels: tuple[Shape, ...]
+  _levels: tuple[_Shape, ...]
 
   @checked
   def __init__(self, ndim: int | None = None, shape: Sequence[Any] | None = None, dtype: Any = None, other: Any = None,
@@ -149,21 +149,21 @@ class Tensor:
     dims = tuple(_dimension(s, o) for s, o in zip(given, options))
     automatic = tuple(s is None for s in given)
     element = _element(dtype)
-    source = Source("", (), dims, automatic, element, other, options, bool(constexpr), value, jagged_dim, here())
+    source = Declaration("", (), dims, automatic, element, other, options, bool(constexpr), value, jagged_dim, here())
     source = source.named(name or f"tensor_{next(_count)}")
     self._set(source, (), (source.shape,))
 
-  def _set(self, source: Source, ops: tuple[Operation, ...], levels: tuple[Shape, ...], level: int = 0, begin: int = 0,
+  def _set(self, source: Declaration, ops: tuple[Operation, ...], levels: tuple[_Shape, ...], level: int = 0, begin: int = 0,
            parent: Tensor | None = None) -> Tensor:
     """``level``: where it stands among ``levels``. ``begin``: how many operations there were when this level was taken out of
     ``parent``."""
     self._source, self._ops, self._levels, self._level, self._begin, self._parent = source, ops, levels, level, begin, parent
     return self
 
-  def _new(self, ops: tuple[Operation, ...], levels: tuple[Shape, ...], source: Source | None = None) -> Tensor:
+  def _new(self, ops: tuple[Operation, ...], levels: tuple[_Shape, ...], source: Declaration | None = None) -> Tensor:
     return Tensor.__new__(type(self))._set(source or self._source, ops, levels, self._level, self._begin)
 
-  def _then(self, name: str, args: tuple[Any, ...], *shapes: Shape, merged: int = 1, windows: Shape = ()) -> Tensor:
+  def _then(self, name: str, args: tuple[Any, ...], *shapes: _Shape, merged: int = 1, windows: _Shape = ()) -> Tensor:
     """With one more operation: ``shapes`` instead of this level (and of the ``merged - 1`` beneath it)."""
     k = self._level
     done = (*self._ops, Operation(k, name, args, here(), windows))
@@ -172,7 +172,7 @@ class Tensor:
   # ---- what it is
 
   @property
-  def shape(self) -> Shape:
+  def shape(self) -> _Shape:
     """This level's shape: ints and Symbols. It can be set: of a parameter that is not arranged yet that declares its sizes; else
     dimensions of 1 are expanded, and others are cut to the first elements."""
     return self._levels[self._level]
@@ -202,7 +202,7 @@ class Tensor:
     return len(self.shape)
 
   @property
-  def levels(self) -> tuple[Shape, ...]:
+  def levels(self) -> tuple[_Shape, ...]:
     """The shapes of this level and those beneath it, outermost first."""
     return self._levels[self._level:]
 
@@ -303,7 +303,7 @@ class Tensor:
 
   def symbols(self) -> frozenset[Symbol]:
     """All Symbols in the source's shape and in the meta-operations."""
-    return frozenset(n for e in (*self._source.shape, *_symbols([o.args for o in self._ops])) for n in names_of(e))
+    return frozenset(n for e in (*self._source.shape, *_symbols([o.args for o in self._ops])) for n in symbols_of(e))
 
   def __repr__(self) -> str:
     return f"{self.name}({', '.join(map(str, self._source.shape))})" + "".join(o.text() for o in self._ops)
@@ -326,19 +326,19 @@ class Tensor:
     ``floor_mode``.
     """
     args = tuple(None if a is None else shapes.sizes("tile", a) for a in (tile_shape, strides, dilation))
-    outer, inner = self._refusing(shapes.tile, self.shape, *args, bool(floor_mode))
+    outer, inner = self._refusing(shapes.tiled_shape, self.shape, *args, bool(floor_mode))
     return self._then("tile", (*args, bool(floor_mode)), outer, inner, windows=outer if floor_mode else ())
 
   def expand(self, shape: Sequence[Any]) -> Tensor:
     """(1, n) -> (m, n): dimensions of 1 become any size, -1 leaves one alone. One whose size is not known yet is checked before
     the launch."""
-    want = self._refusing(shapes.expand, self.shape, shapes.sizes("expand", shape))
+    want = self._refusing(shapes.expanded_shape, self.shape, shapes.sizes("expand", shape))
     return self._then("expand", (want,), want)
 
   def squeeze(self, dim: int | Sequence[int]) -> Tensor:
     """(1, n) -> (n): dimensions of 1 go. One whose size is not known yet is checked before the launch."""
     gone = self._refusing(shapes.axes, "squeeze", dim, self.ndim)
-    return self._then("squeeze", (_alone(gone),), self._refusing(shapes.squeeze, self.shape, gone))
+    return self._then("squeeze", (_alone(gone),), self._refusing(shapes.squeezed_shape, self.shape, gone))
 
   def unsqueeze(self, dim: int) -> Tensor:
     """(n) -> (1, n): a dimension of 1 comes before ``dim``."""
@@ -368,7 +368,7 @@ class Tensor:
 
   def pad(self, pad: Sequence[Sequence[Any]]) -> Tensor:
     """(n) -> (lo + n + hi): masked elements before and behind."""
-    pairs, out = self._refusing(shapes.pad, self.shape, pad)
+    pairs, out = self._refusing(shapes.padded_shape, self.shape, pad)
     return self._then("pad", (pairs,), out)
 
   def flip(self, dims: int | Sequence[int]) -> Tensor:
@@ -434,7 +434,7 @@ class Tensor:
       for name, n in self.sizes(shape).items():
         if known.setdefault(name, n) != n:
           raise ShapeError(f"{self.name}: {name} is {known[name]}, got an array of shape {tuple(shape)}")
-    have = tuple(size_of(e, known) for e in self._source.shape)
+    have = tuple(evaluate_size(e, known) for e in self._source.shape)
     if shape is not None and have != tuple(shape):
       raise ShapeError(f"{self.name}: a shape of {have}, got an array of shape {tuple(shape)}")
     return self._replayed(have, known)
@@ -444,7 +444,7 @@ class Tensor:
     try:
       for o in self._ops: a = getattr(a, o.name)(*_numbers(o.args, values), level=o.level)
     except NtgradError as e:
-      raise type(e)(f"{self.name}: {e}; in {self}, with {a}{o.text() + at(o.line) if o else ''}") from None
+      raise type(e)(f"{self.name}: {e}; in {self}, with {a}{o.text() + at_lines(o.line) if o else ''}") from None
     return a
 
   def eval(self, subs: Mapping[Any, Any] | None = None) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -505,7 +505,7 @@ def _filled(args: Any, table: Mapping[str, Any]) -> Any:
 def _numbers(args: Any, values: Mapping[str, Dim]) -> Any:
   """Nested arguments with numbers for Symbols, or expressions of run-time sizes."""
   if isinstance(args, tuple): return tuple([_numbers(a, values) for a in args])
-  if isinstance(args, Symbol): return size_of(args, values)
+  if isinstance(args, Symbol): return evaluate_size(args, values)
   if isinstance(args, slice): return slice(*[_numbers(a, values) for a in (args.start, args.stop, args.step)])
   return args
 

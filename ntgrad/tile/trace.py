@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Iterator, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.assume import same
+from ntgrad.codegen.index.assume import same_size
 from ntgrad.codegen.index.rewrite import substitute
 from ntgrad.codegen.index.size_text import text_of
 from ntgrad.codegen.index.sizes import Dim
@@ -17,26 +17,38 @@ from ntgrad.codegen.ir.errors import DTypeError, IndexOutOfRangeError, ShapeErro
 from ntgrad.codegen.ir.functions import FUNCTIONS
 from ntgrad.codegen.ir.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, prod, toposort
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
-from ntgrad.codegen.kernel.accesses import gate_of
+from ntgrad.codegen.kernel.accesses import gate_or_true
 from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.codegen.passes.statements import kept_sizes
-from ntgrad.engine.asserts import WORD, Check
+from ntgrad.engine.device_asserts import WORD_VALUES, Check
 
-from .block import Block, Size, _tracers, axis_for, binary, block, dim, plain, position, ranges_of, reduce
-from .lines import Line
-from .place import Level, Parameter, Place, Reference, Source, Tile
-from .scheduled import finished, known
+from .block import (
+  BlockValue,
+  DimSize,
+  _tracers,
+  as_index,
+  axis_for,
+  block,
+  block_binary,
+  block_reduce,
+  dim,
+  plain_value,
+  ranges_of,
+)
+from .finish import finished, known_sizes
+from .parameters import Level, Parameter, Place, Reference, SourceTensor, Tile
+from .user_lines import Line
 
 
 @dataclass
-class Variable:
+class LocalArray:
   """Memory of a program's own: an array that a statement fills and others read."""
   uop: UOp
   axes: tuple[UOp | None, ...]
 
   @property
-  def block(self) -> Block:
-    return Block(UOp(Ops.LOAD, self.uop.dtype, (self.uop, self.index)), self.axes)
+  def block(self) -> BlockValue:
+    return BlockValue(UOp(Ops.LOAD, self.uop.dtype, (self.uop, self.index)), self.axes)
   @property
   def index(self) -> UOp: return UOp(Ops.INDEX, dtypes.index, tuple([a for a in self.axes if a is not None]))
 
@@ -85,13 +97,13 @@ class Tracer:
   def __exit__(self, *_: Any) -> None: _tracers.pop()
 
   # ---- axes
-  def new_axis(self, size: Size | Dim, kind: AxisKind) -> UOp:
+  def new_axis(self, size: DimSize | Dim, kind: AxisKind) -> UOp:
     a = Axis(self._next, dim(size), kind)
     self._next += 1
     self.axes.append(a)
     return a.rng
 
-  def axis(self, size: Size | Dim) -> UOp:
+  def axis(self, size: DimSize | Dim) -> UOp:
     """A new block axis."""
     return self.new_axis(size, AxisKind.TILE)
 
@@ -118,7 +130,7 @@ class Tracer:
     value = UOp(Ops.LOAD, p.dtype, src if valid is ix.TRUE else (*src, valid))
     fill = other if other is not None else UOp.const(p.dtype, p.other) if p.other is not None else None
     if fill is None or valid is ix.TRUE or (fill.op is Ops.CONST and fill.arg == 0 and str(fill.arg) != "-0.0"): return value
-    return UOp.alu(TernaryOps.WHERE, valid, value, plain(fill, p.dtype))
+    return UOp.alu(TernaryOps.WHERE, valid, value, plain_value(fill, p.dtype))
 
   def store(self, p: Parameter, at: tuple[UOp, ...], value: UOp, valid: UOp, atomic: str | None = None,
             order: tuple[str, tuple[int, ...]] | None = None) -> None:
@@ -141,9 +153,9 @@ class Tracer:
   def now(self, u: UOp, p: Parameter) -> UOp:
     """A part of a write that goes in an order; what reads the memory that is written is computed before."""
     if p.uop not in self.sources(u): return u
-    self.keep_node(plain(u))
-    kept = self.known[plain(u)]
-    return position(kept) if u.dtype is dtypes.index else kept
+    self.keep_node(plain_value(u))
+    kept = self.known[plain_value(u)]
+    return as_index(kept) if u.dtype is dtypes.index else kept
 
   def materialize(self, p: Parameter) -> None:
     """Values that were read from a parameter which is about to be written keep what they were, wherever the application has them.
@@ -158,7 +170,7 @@ class Tracer:
           with self.at(x.level): x.load_block()
         if x._block is None: continue
         x = x._block
-      if not isinstance(x, Block) or p.uop not in self.sources(x.value): continue
+      if not isinstance(x, BlockValue) or p.uop not in self.sources(x.value): continue
       with self.at(x.level): x.value = self.keep(x).value
       self.materialized.append(x.level)
 
@@ -177,14 +189,14 @@ class Tracer:
     return {u: v for u, v in self.known.items() if not self.sources(u) & written} if written else self.known
 
   # ---- checks
-  def device_assert(self, condition: Block, message: str) -> None:
+  def device_assert(self, condition: BlockValue, message: str) -> None:
     """Note where a condition does not hold, with the first thing that it compares, if it is a comparison."""
     if self.checks == "none": return
-    value = plain(condition.value)
+    value = plain_value(condition.value)
     compared = [s for s in value.src if s.op is not Ops.CONST and s.dtype.kind != "b"] if value.arg in COMPARE else []
     kind = "" if not compared else "f" if compared[0].dtype.kind == "f" else "i"
     said = f"device_assert{': ' + message if message else ''} does not hold, {self.place}".replace("{", "{{").replace("}", "}}")
-    shape = known((*self.grid_shape, *condition.dims))
+    shape = known_sizes((*self.grid_shape, *condition.dims))
     said += f"; last for element {{element}} of {shape}, the grid's dimensions first"
     if kind: said += ", where {value} is compared"
     failed = UOp.alu(UnaryOps.NOT, value)
@@ -195,7 +207,7 @@ class Tracer:
     outside = ix.both(ix.ge(index, 0), ix.lt(index, size))
     if self.checks != "all" or outside is ix.TRUE: return
     said = f"index {{value}} is outside dimension {dim} of {name}, which has {text_of(size)} elements ({self.place})"
-    shape = known((*self.grid_shape, *(1 if a is None else a.arg[1] for a in axes)))
+    shape = known_sizes((*self.grid_shape, *(1 if a is None else a.arg[1] for a in axes)))
     failed = ix.both(where, UOp.alu(UnaryOps.NOT, outside))
     self.note(Check(said, shape, "i", IndexOutOfRangeError), failed, axes, index)
 
@@ -205,7 +217,7 @@ class Tracer:
     return self.line.partition(": ")[0]
 
   def note(self, check: Check, failed: UOp, axes: Sequence[UOp | None], value: UOp | None) -> None:
-    """Note the greatest element for which ``failed`` holds, and the value there, as ``engine/asserts.py`` has it.
+    """Note the greatest element for which ``failed`` holds, and the value there, as ``engine/device_asserts.py`` has it.
 
     Elements that are made of what lies outside of a tensor do not count.
     """
@@ -219,9 +231,9 @@ class Tracer:
     if prod(check.shape) < 1 << 31:
       for a in [*self.grid, *(a for a in axes if a is not None)]:
         number = ix.add(ix.mul(number, a.arg[1] if a.op is Ops.RANGE else 1), a)
-    gates = [gate_of(u) for u in toposort((failed,)) if u.op is Ops.LOAD]
+    gates = [gate_or_true(u) for u in toposort((failed,)) if u.op is Ops.LOAD]
     inside = [g for g in gates if g is not None and g.ranges <= failed.ranges]
-    noted = UOp.alu(BinaryOps.MUL, plain(ix.add(number, 1), dtypes.int64), UOp.const(dtypes.int64, WORD))
+    noted = UOp.alu(BinaryOps.MUL, plain_value(ix.add(number, 1), dtypes.int64), UOp.const(dtypes.int64, WORD_VALUES))
     if value is not None: noted = UOp.alu(BinaryOps.ADD, noted, word(value))
     self.store(notes, (ix.const(site),), noted, ix.both(failed, *inside), "max")
     for s in self.statements[-2::-1]:   # one that is there already
@@ -231,26 +243,26 @@ class Tracer:
         break
 
   # ---- variables
-  def variable(self, dtype: DType, shape: tuple[Size, ...], axes: Sequence[UOp | None] | None = None,
-               any_size: bool = False) -> Variable:
+  def variable(self, dtype: DType, shape: tuple[DimSize, ...], axes: Sequence[UOp | None] | None = None,
+               any_size: bool = False) -> LocalArray:
     """Memory for a block; its sizes become numbers, unless it may be of ``any_size`` (see ``finished``)."""
     own = tuple(map(axis_for, shape)) if axes is None else tuple(axes)
     sizes = tuple([a.arg[1] for a in own if a is not None])
-    if not any_size: sizes = known(sizes)
+    if not any_size: sizes = known_sizes(sizes)
     name = f"v{self._variables}"
     self._variables += 1
-    return Variable(UOp(Ops.DEFINE_LOCAL, dtype, (), (name, sizes, "private")), own)
+    return LocalArray(UOp(Ops.DEFINE_LOCAL, dtype, (), (name, sizes, "private")), own)
 
-  def assign(self, v: Variable, value: UOp) -> None:
+  def assign(self, v: LocalArray, value: UOp) -> None:
     """``value``, a function of the variable's axes, becomes its contents."""
     self.statements.append(UOp.unique(Ops.STORE, v.uop.dtype, (v.uop, v.index, self.refer(value))))
     self.lines[self.line] = None
 
-  def keep(self, b: Block) -> Block:
+  def keep(self, b: BlockValue) -> BlockValue:
     """The block, its elements computed now and stored."""
-    value = plain(b.value)
-    if value in self.known: return Block(self.known[value], b.axes)
-    for u in shared([value], self): self.keep_node(u)
+    value = plain_value(b.value)
+    if value in self.known: return BlockValue(self.known[value], b.axes)
+    for u in _shared([value], self): self.keep_node(u)
     v = self.variable(value.dtype, b.shape, b.axes)
     self.assign(v, value)
     self.known[value] = v.block.value
@@ -268,15 +280,15 @@ class Tracer:
     """An expression that reads from variables what lies in them."""
     return substitute((u,), self.known)[0] if self.known else u
 
-  def stage(self, b: Block) -> Block:
+  def stage(self, b: BlockValue) -> BlockValue:
     """A block that is read many times over: computed once, unless it is hardly more than a load."""
     return self.keep(b) if costly(b.value) else b
 
   # ---- matrix products
-  def dot(self, x: Any, y: Any, acc: Any = None, dtype: DType | None = None) -> Block:
+  def dot(self, x: Any, y: Any, acc: Any = None, dtype: DType | None = None) -> BlockValue:
     """(m, k) @ (k, n) -> (m, n), added up in float32 (int32 for ints, float64 for float64)."""
     a, b = block(x), block(y)
-    if a.ndim != 2 or b.ndim != 2 or not same(a.dims[1], b.dims[0]):
+    if a.ndim != 2 or b.ndim != 2 or not same_size(a.dims[1], b.dims[0]):
       raise ShapeError(f"dot: blocks of shapes {a.shape} and {b.shape}; it takes (m, k) and (k, n)")
     if a.dtype.kind != b.dtype.kind: raise DTypeError(f"dot: blocks of {a.dtype} and {b.dtype}; both floats or both ints")
     a, b = self.stage(a), self.stage(b)
@@ -284,10 +296,10 @@ class Tracer:
     d = dtype or (
       (dtypes.float64 if big == 8 else dtypes.float32) if a.dtype.kind == "f" else dtypes.int64 if big == 8 else dtypes.int32
     )
-    left, right = Block(a.value, (*a.axes, None)), Block(b.value, (None, *b.axes))
-    product = binary(BinaryOps.MUL, left, right, d)
-    out = reduce(BinaryOps.ADD, product, 1, name="dot")
-    return out if acc is None else binary(BinaryOps.ADD, acc, out)
+    left, right = BlockValue(a.value, (*a.axes, None)), BlockValue(b.value, (None, *b.axes))
+    product = block_binary(BinaryOps.MUL, left, right, d)
+    out = block_reduce(BinaryOps.ADD, product, 1, name="dot")
+    return out if acc is None else block_binary(BinaryOps.ADD, acc, out)
 
   # ---- regions
   @contextmanager
@@ -319,10 +331,10 @@ class Tracer:
       self.outer.extend(regions[level:-1])
       self.statements, self.known, self.written, self.inside = regions[-1]
 
-  def update(self, changes: list[tuple[Variable, UOp]]) -> None:
+  def update(self, changes: list[tuple[LocalArray, UOp]]) -> None:
     """Give variables their next contents, all at once; parts that several of them need are computed once."""
     changes = [(v, self.refer(u)) for v, u in changes if u is not v.block.value]
-    for u in shared([u for _, u in changes], self): self.keep_node(u)
+    for u in _shared([u for _, u in changes], self): self.keep_node(u)
     changes = [(v, self.refer(u)) for v, u in changes]
     waiting = dict(enumerate(changes))
     while waiting:
@@ -333,15 +345,15 @@ class Tracer:
       if free is None:   # a swap: one goes through another variable
         i = next(iter(waiting))
         v, u = waiting[i]
-        waiting[i] = (v, self.keep(Block(u, v.axes)).value)
+        waiting[i] = (v, self.keep(BlockValue(u, v.axes)).value)
         continue
       v, u = waiting.pop(free)
-      if reads_elsewhere(u, v): u = self.keep(Block(u, v.axes)).value
+      if _reads_elsewhere(u, v): u = self.keep(BlockValue(u, v.axes)).value
       self.assign(v, u)
 
   def kernel(self) -> Kernel:
     """What has been read, as a kernel in index form."""
-    statements = needed(self.statements)
+    statements = _needed(self.statements)
     used: dict[UOp, None] = {}
     for u in toposort(statements):
       if u.op in (Ops.RANGE, Ops.DEFINE_GLOBAL): used[u] = None
@@ -357,23 +369,23 @@ class Tracer:
         (UOp.unique if u.op in (Ops.STORE, Ops.ATOMIC, Ops.FOR, Ops.WHILE, Ops.IF) else UOp)(u.op, u.dtype, src, u.arg)
     params = tuple(Param(p.slot, p.shape, p.dtype, p.written) for p in self.parameters)
     kernel = Kernel(params, axes, tuple(new[s] for s in statements))
-    if kept := kept_sizes(kernel): known(kept)
+    if kept := kept_sizes(kernel): known_sizes(kept)
     return finished(kernel) if kernel.variables or kernel.sorts else kernel
 
 
 def word(value: UOp) -> UOp:
   """A number as 32 bits in an int64: those of a float32, or of an int32, the nearest that there is."""
-  u = plain(value)
-  if u.dtype.kind == "f": bits = UOp(Ops.BITCAST, dtypes.uint32, (plain(u, dtypes.float32),))
+  u = plain_value(value)
+  if u.dtype.kind == "f": bits = UOp(Ops.BITCAST, dtypes.uint32, (plain_value(u, dtypes.float32),))
   else:
     if u.dtype.itemsize == 8 or u.dtype is dtypes.uint32:
       if u.dtype.kind == "i": u = UOp.alu(BinaryOps.MAX, u, UOp.const(u.dtype, dtypes.min(dtypes.int32)))
       u = UOp.alu(BinaryOps.MIN, u, UOp.const(u.dtype, dtypes.max(dtypes.int32)))
-    bits = plain(plain(u, dtypes.int32), dtypes.uint32)
-  return plain(bits, dtypes.int64)
+    bits = plain_value(plain_value(u, dtypes.int32), dtypes.uint32)
+  return plain_value(bits, dtypes.int64)
 
 
-def values_in(*roots: Any) -> Iterator[Block | Place | list[Any] | dict[Any, Any]]:
+def values_in(*roots: Any) -> Iterator[BlockValue | Place | list[Any] | dict[Any, Any]]:
   """The blocks, places, lists and dicts among an application's values, and in lists, dicts, tuples, closures and objects; each
   once."""
   stack, seen = list(roots)[::-1], set[int]()
@@ -381,7 +393,7 @@ def values_in(*roots: Any) -> Iterator[Block | Place | list[Any] | dict[Any, Any
     x = stack.pop()
     if x is None or isinstance(x, _FLAT) or id(x) in seen: continue
     seen.add(id(x))
-    if isinstance(x, (Block, Reference)) or (isinstance(x, Tile) and x.innermost): yield x
+    if isinstance(x, (BlockValue, Reference)) or (isinstance(x, Tile) and x.innermost): yield x
     elif isinstance(x, (tuple, list, dict)):
       if not isinstance(x, tuple): yield x
       stack.extend(reversed(x.values() if isinstance(x, dict) else x))
@@ -403,11 +415,11 @@ _FLAT = (
   UOp,
   Parameter,
   Level,
-  Source,
+  SourceTensor,
 )
 
 
-def needed(statements: Sequence[UOp]) -> list[UOp]:
+def _needed(statements: Sequence[UOp]) -> list[UOp]:
   """The statements without those that fill variables which nothing reads."""
   fills: dict[UOp, list[UOp]] = {}
   stack: list[UOp] = []                 # expressions of statements that are needed
@@ -441,12 +453,12 @@ def needed(statements: Sequence[UOp]) -> list[UOp]:
   return [new.get(s, s) for s in statements if s not in dead]
 
 
-def reads(u: UOp, v: Variable) -> bool:
+def reads(u: UOp, v: LocalArray) -> bool:
   """Whether an expression reads a variable."""
   return any(n is v.uop for n in toposort((u,)))
 
 
-def reads_elsewhere(u: UOp, v: Variable) -> bool:
+def _reads_elsewhere(u: UOp, v: LocalArray) -> bool:
   """Whether an expression reads a variable at another element than its own."""
   return any(n.op is Ops.LOAD and n.src[0] is v.uop and n is not v.block.value for n in toposort((u,))) or any(
     n.op is Ops.REDUCE and reads(n, v) and set(n.arg[1]) & {a.arg[0] for a in v.axes if a is not None} for n in toposort((u,))
@@ -465,7 +477,7 @@ def costly(u: UOp, known: Sequence[UOp] = ()) -> bool:
   return alu > 2
 
 
-def shared(values: Sequence[UOp], t: Tracer) -> list[UOp]:
+def _shared(values: Sequence[UOp], t: Tracer) -> list[UOp]:
   """Costly parts that come several times in the values, sources first."""
   order = toposort(tuple(values))
   users: dict[UOp, int] = dict.fromkeys(values, 1)

@@ -18,35 +18,35 @@ import numpy as np
 from ntgrad.backends import cache
 from ntgrad.backends.base import Device, Program
 from ntgrad.backends.progress import bar
-from ntgrad.codegen.choose.products import Blocks
-from ntgrad.codegen.choose.room import LEAST_DOT, best_of, from_best, room_of, seconds_of
+from ntgrad.codegen.choose.gpu_products import Blocks
+from ntgrad.codegen.choose.gpu_resources import LEAST_DOT, best_of, from_best, room_of, seconds_of
 from ntgrad.codegen.index import count
 from ntgrad.codegen.index.records import STR, Between, Table
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import ArgumentError, NtgradError
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.passes.tiles import lower_tiles
-from ntgrad.engine.trials import HOPELESS, Bench, Memory, ready
+from ntgrad.engine.measuring import HOPELESS, Bench, CandidateMemory, compiled_in_time
 from ntgrad.graph.symbol import Symbol
 
-from .sizes import bucket
+from .open_sizes import bucket
 
 if TYPE_CHECKING:
   from .kernel import TileKernel
   from .specialised import Specialised
 
-Values = dict[str, int]
-Read = Callable[[Values], Any]   # of values the kernel that is specialised for them
-Candidate = tuple[Values, Any]
-CONFIGS = 12                  # candidates that are measured at most,
-READ = 200                    # of so many that are read
-DISTINCT, DISTINCT_BLOCKS = 40, 120   # or that many which are different kernels
-UNOPTIMISED = 2e8             # operations a second of a kernel without Opts, about: one that takes longer than a part of the
-LONG = 0.1                    # search is not run, and candidates are compared with the first of them
-MOST = 1 << 20                # the greatest value of a symbol without a bound
-MOST_TOLD = 64                # and of warps and stages
-CHOICE = Table(STR, Between(1))   # as the disk cache has it
-FEWEST, MOST_WARPS = 4, 8       # warps that are tried
+_Values = dict[str, int]
+Read = Callable[[_Values], Any]   # of values the kernel that is specialised for them
+Candidate = tuple[_Values, Any]
+CONFIGS = 12                         # candidates that are measured at most
+READ = 200                           # candidates that are read at most
+DISTINCT, DISTINCT_BLOCKS = 40, 120  # candidates that are different kernels, at most: on a CPU, on targets with blocks
+UNOPTIMISED = 2e8                    # operations a second of a kernel without Opts, about
+_LONG = 0.1                          # of the search's seconds: a kernel without Opts that takes longer is not run to compare with
+_MOST = 1 << 20                      # the greatest value of a symbol without a bound
+MOST_TOLD = 64                       # the greatest number of warps, and of stages
+CHOICE = Table(STR, Between(1))      # as the disk cache has it
+FEWEST_TRIED_WARPS, MOST_TRIED_WARPS = 4, 8            # warps that are tried
 
 
 class Clock:
@@ -73,26 +73,26 @@ def free_symbols(symbols: Sequence[Symbol], kernel: TileKernel) -> list[Symbol]:
 
 # ---- the first choice
 
-def first_choice(symbols: Sequence[Symbol], blocks: bool) -> Values:
+def first_choice(symbols: Sequence[Symbol], blocks: bool) -> _Values:
   """Powers of two within the bounds that are good enough to run: long when there is only one, larger for chips that compute with
   blocks."""
-  out: Values = {}
+  out: _Values = {}
   for s in symbols:
     n = 1024 if len(symbols) == 1 else 128 if blocks and len(symbols) > 2 else 64
-    low, high = s.lower_bound or 1, s.upper_bound or MOST
+    low, high = s.lower_bound or 1, s.upper_bound or _MOST
     while n > high and n > 1: n //= 2
     while n < low: n *= 2
     out[str(s)] = n
   return out
 
 
-def fitting(symbols: Sequence[Symbol], read: Read, target: Target, settings: Mapping[str, Any]) -> Values:
+def fitting(symbols: Sequence[Symbol], read: Read, target: Target, settings: Mapping[str, Any]) -> _Values:
   """The first choice; on a chip that computes with blocks, where a core has no room for such a program, one that fits: step by
   step a block is halved, or warps are doubled, as leaves the least to do. A product comes as near to the blocks that the
   scheduler would choose for it as halving leads."""
   start = first_choice(symbols, target.blocks)
   if not target.blocks or not symbols: return start
-  fixed = {n: vs[0] for n, vs in settings.items() if n in OPTIONS}
+  fixed = {n: vs[0] for n, vs in settings.items() if n in _OPTIONS}
 
   def smallest() -> Blocks | None:
     """The best blocks of a product; by small ones it is padded least."""
@@ -101,19 +101,19 @@ def fitting(symbols: Sequence[Symbol], read: Read, target: Target, settings: Map
     if s is None: return None
     with rounding(s): return best_of(s.kernel, target)
 
-  def cost(values: Values) -> tuple[float, float] | None:
+  def cost(values: _Values) -> tuple[float, float] | None:
     """What a core lacks, and how far from the best it is; None where there is no such kernel."""
     try: s = read(fixed | values)
     except NtgradError: return None
     if s is None: return None
     with rounding(s): return max(excess(s, target), 1.0), from_best(s.kernel, best, target)
 
-  def steps(values: Values) -> Iterator[Values]:
+  def steps(values: _Values) -> Iterator[_Values]:
     for s in symbols:
       half = values[str(s)] // 2
       if half >= max(s.lower_bound or 1, LEAST_DOT): yield values | {str(s): half}
-    warps = values.get("num_warps", FEWEST)
-    if "num_warps" not in fixed and warps < MOST_WARPS: yield values | {"num_warps": 2 * warps}
+    warps = values.get("num_warps", FEWEST_TRIED_WARPS)
+    if "num_warps" not in fixed and warps < MOST_TRIED_WARPS: yield values | {"num_warps": 2 * warps}
 
   best = None
   values, least = start, cost(start)
@@ -146,7 +146,7 @@ def model_seconds(s: Specialised, target: Target) -> float:
 
 # ---- what is remembered
 
-def key_of(
+def tuning_key(
   kernel: TileKernel, arguments: Sequence[Any], numbers: Mapping[int, Any], values: Mapping[str, int], device: Device
 ) -> str:
   """What a choice is remembered under: the kernel's code, dtypes, shapes rounded up, the hardware with its driver."""
@@ -167,30 +167,30 @@ def key_of(
   )
 
 
-def remembered(key: str, symbols: Sequence[Symbol], table: str = "tile-tune") -> Values | None:
+def remembered(key: str, symbols: Sequence[Symbol], table: str = "tile-tune") -> _Values | None:
   """The choice of an earlier search. One that has other names, or values out of bounds, is removed."""
   found = cache.get(table, key, CHOICE)
   if found is None: return None
-  low, high = {n: 1 for n in OPTIONS}, {n: MOST_TOLD for n in OPTIONS}
+  low, high = {n: 1 for n in _OPTIONS}, {n: MOST_TOLD for n in _OPTIONS}
   for s in symbols:
     low[str(s)] = s.lower_bound or 1
-    high[str(s)] = max(s.upper_bound or MOST, 2 * low[str(s)])   # no power of two may be within the bounds
+    high[str(s)] = max(s.upper_bound or _MOST, 2 * low[str(s)])   # no power of two may be within the bounds
   if {*map(str, symbols)} <= {*found} <= {*low} and all(low[n] <= v <= high[n] for n, v in found.items()): return found
   cache.remove(table, key)
   return None
 
 
-def remember(key: str, values: Values, table: str = "tile-tune") -> None:
+def remember_choice(key: str, values: _Values, table: str = "tile-tune") -> None:
   """Keep a choice for other processes."""
   cache.put(table, key, CHOICE, values)
 
 
 # ---- the search
 
-OPTIONS = ("num_warps", "num_stages")
+_OPTIONS = ("num_warps", "num_stages")
 
 
-def candidates(symbols: Sequence[Symbol], more: Mapping[str, Sequence[int]], start: Values | None = None) -> Iterator[Values]:
+def _candidates(symbols: Sequence[Symbol], more: Mapping[str, Sequence[int]], start: _Values | None = None) -> Iterator[_Values]:
   """All values within the bounds, those near the first choice first; ``more`` has settings that are tried with each, on targets
   with blocks."""
   start = {n: vs[0] for n, vs in more.items()} | (start or first_choice(symbols, bool(more)))
@@ -203,8 +203,8 @@ def candidates(symbols: Sequence[Symbol], more: Mapping[str, Sequence[int]], sta
   for p in sorted(points, key=distance): yield dict(zip(names, p))
 
 
-def search(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Read, device: Device,
-           inputs: Sequence[Any]) -> tuple[Values, list[str]]:
+def search_values(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Read, device: Device,
+           inputs: Sequence[Any]) -> tuple[_Values, list[str]]:
   """The fastest values, and a line about each that was tried. ``specialise(values)`` builds, ``inputs`` are Buffers by slot."""
   lines: list[str] = []
   target, clock = device.renderer.target, Clock(device.renderer.target)
@@ -213,17 +213,17 @@ def search(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Read, devi
   if len(found) == 1: return found[0][0], lines
   ranked = likely(found, target, lines)[:kernel.settings.get("max_num_configs") or CONFIGS]
   first = ranked[0]
-  bench = Bench(device, [Memory(b.nbytes, b.dtype, b.raw, p.written) for p, b in zip(first[1].parameters, inputs)])
-  best: tuple[float, Values] | None = None
+  bench = Bench(device, [CandidateMemory(b.nbytes, b.dtype, b.raw, p.written) for p, b in zip(first[1].parameters, inputs)])
+  best: tuple[float, _Values] | None = None
   with progress(kernel.name, len(ranked)) as shown:
-    programs = compiled(ranked, device, lines, clock, bench)
+    programs = compiled_candidates(ranked, device, lines, clock, bench)
     over = time.perf_counter() + max(clock.left(), clock.MEASURING * clock.seconds)   # what is compiled is worth it
     for values, program in programs:
       if best is not None and time.perf_counter() > over: break
       try: seconds = bench.measure(program)
-      except NtgradError as e: lines.append(f"{show(values)}: {said(e)}")
+      except NtgradError as e: lines.append(f"{_show(values)}: {_said(e)}")
       else:
-        lines.append(f"{show(values)}: {seconds * 1e6:.1f} µs")
+        lines.append(f"{_show(values)}: {seconds * 1e6:.1f} µs")
         if best is None or seconds < best[0]: best = seconds, values
       shown.update(1)
   return (best[1] if best is not None else first[0]), lines
@@ -234,7 +234,7 @@ def different(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Read, t
   """The candidates that make different kernels, the first choice in front, as far as the time for reading goes. Each is read once
   for all numbers of warps and stages; what a core has no room for is left out."""
   read: dict[tuple[tuple[str, int], ...], Any] = {}
-  def reading(values: Values) -> Any:
+  def reading(values: _Values) -> Any:
     """Raises NtgradError again for what has raised one."""
     blocks = {str(s): values[str(s)] for s in symbols}
     key = tuple(blocks.items())
@@ -242,23 +242,23 @@ def different(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Read, t
       try: read[key] = specialise(blocks)
       except NtgradError as e: read[key] = e
     if isinstance(s := read[key], NtgradError): raise s
-    told = tuple([(n, values[n]) for n in OPTIONS if n in values])
+    told = tuple([(n, values[n]) for n in _OPTIONS if n in values])
     return replace(s, options=told) if told and s is not None else s
 
-  told = {"num_warps": (FEWEST, MOST_WARPS), "num_stages": (3,)} if target.blocks else {}
+  told = {"num_warps": (FEWEST_TRIED_WARPS, MOST_TRIED_WARPS), "num_stages": (3,)} if target.blocks else {}
   more: dict[str, Sequence[int]] = {n: kernel.settings.get(n, vs) for n, vs in told.items()}
   out: dict[Any, Candidate] = {}
   tight: list[tuple[float, Candidate]] = []
-  for values in itertools.islice(candidates(symbols, more, fitting(symbols, reading, target, kernel.settings)), READ):
+  for values in itertools.islice(_candidates(symbols, more, fitting(symbols, reading, target, kernel.settings)), READ):
     if out and clock.left(clock.READING) < 0: break
     try: s = reading(values)
     except NtgradError as e:
-      lines.append(f"{show(values)}: {said(e)}")
+      lines.append(f"{_show(values)}: {_said(e)}")
       continue
     if s is None: continue
     if target.blocks and (times := excess(s, target)) > 1:
       tight.append((times, (values, s)))
-      lines.append(f"{show(values)}: {times:.1f} times what a core has room for, or is compiled in reasonable time")
+      lines.append(f"{_show(values)}: {times:.1f} times what a core has room for, or is compiled in reasonable time")
       continue
     lowered = lower_tiles(s.kernel) if s.kernel.plain and not target.blocks else s.kernel
     out.setdefault((lowered.axes, lowered.body, s.options) if lowered.plain else (id(s.kernel), s.options), (values, s))
@@ -274,22 +274,22 @@ def likely(found: Sequence[Candidate], target: Target, lines: list[str]) -> list
   first, *rest = found
   most = HOPELESS * min(seconds.values())
   hopeless = [(v, s) for v, s in rest if target.blocks and seconds[id(s.kernel)] > most]
-  for v, s in hopeless: lines.append(f"{show(v)}: {seconds[id(s.kernel)] * 1e6:.1f} µs by the model")
+  for v, s in hopeless: lines.append(f"{_show(v)}: {seconds[id(s.kernel)] * 1e6:.1f} µs by the model")
   left = [c for c in rest if not any(c is h for h in hopeless)]
   return [first, *sorted(left, key=lambda c: seconds[id(c[1].kernel)])]
 
 
-def compiled(ranked: Sequence[Candidate], device: Device, lines: list[str], clock: Clock | None = None,
-             bench: Bench | None = None) -> list[tuple[Values, Program]]:
+def compiled_candidates(ranked: Sequence[Candidate], device: Device, lines: list[str], clock: Clock | None = None,
+             bench: Bench | None = None) -> list[tuple[_Values, Program]]:
   """The candidates' programs that are ready in time, and in ``bench`` what they are compared with. ``lines`` is told of those
   that cannot be rendered, of those whose source another one has, and of those that take too long to compile."""
   clock = clock or Clock(device.renderer.target)
-  out: list[tuple[Values, Program]] = []
-  known: dict[Any, Values] = {}
+  out: list[tuple[_Values, Program]] = []
+  known: dict[Any, _Values] = {}
   reference: list[Program] = []
   if bench is not None:
     with config(noopt=1): spec = ranked[0][1].spec(device)
-    if count(spec.work.flops) <= LONG * clock.seconds * UNOPTIMISED or device.renderer.target.blocks:
+    if count(spec.work.flops) <= _LONG * clock.seconds * UNOPTIMISED or device.renderer.target.blocks:
       reference = device.compile([spec])
   for n, (values, s) in enumerate(ranked):
     if out and clock.left(clock.RENDERING) < 0:
@@ -299,19 +299,19 @@ def compiled(ranked: Sequence[Candidate], device: Device, lines: list[str], cloc
       spec = s.spec(device)
       first = known.setdefault((spec.source.text, spec.grid, spec.local, spec.options), values)
       if first is values: out.append((values, device.compile([spec])[0]))   # workers begin while the next is rendered
-      else: lines.append(f"{show(values)}: the same program as {show(first)}")
-    except NtgradError as e: lines.append(f"{show(values)}: {said(e)}")
-  there = ready([*reference, *[p for _, p in out]], clock.left(clock.COMPILING), device.renderer.target.blocks)
+      else: lines.append(f"{_show(values)}: the same program as {_show(first)}")
+    except NtgradError as e: lines.append(f"{_show(values)}: {_said(e)}")
+  there = compiled_in_time([*reference, *[p for _, p in out]], clock.left(clock.COMPILING), device.renderer.target.blocks)
   in_time = [c for c, done in zip(out, there[len(reference):]) if done]
-  lines += [f"{show(v)}: not compiled in time" for (v, _), done in zip(out, there[len(reference):]) if not done]
+  lines += [f"{_show(v)}: not compiled in time" for (v, _), done in zip(out, there[len(reference):]) if not done]
   if bench is not None and in_time: bench.reference(reference[0] if reference and there[0] else in_time[0][1])
   return in_time
 
 
-def said(e: NtgradError) -> str: return str(e).splitlines()[0]
+def _said(e: NtgradError) -> str: return str(e).splitlines()[0]
 
 
-def show(values: Mapping[str, int]) -> str:
+def _show(values: Mapping[str, int]) -> str:
   """Values as written in a call."""
   return ", ".join(f"{n}={v}" for n, v in values.items())
 

@@ -21,8 +21,8 @@ from ntgrad.graph.checks import checked
 from .simulate import arranged
 from .tensor import Tensor
 
-CELL, GAP, LINE, MARGIN = 26.0, 22.0, 17.0, 12.0
-MOST_CELLS, MOST_ELEMENTS = 10_000, 4_000_000
+CELL, GAP, LINE_HEIGHT, MARGIN = 26.0, 22.0, 17.0, 12.0   # pixels
+MOST_CELLS, MOST_ELEMENTS = 10_000, 4_000_000   # that are drawn, and counted
 INK, GREY, MASKED, UNUSED = "#222222", "#9a9a9a", "#ececec", "#ffffff"
 WIDTHS = (3.0, 1.6, 0.9)  # of the borders of levels 0, 1 and all deeper ones but the innermost
 
@@ -152,7 +152,7 @@ def cells(a: Arrangement) -> dict[tuple[int, ...], Cell]:
   return out
 
 
-def color(where: Sequence[int], masked: bool = False) -> str:
+def _color(where: Sequence[int], masked: bool = False) -> str:
   """A program's colour; what its inner levels divide alternates in lightness."""
   lightness = 0.80 - 0.07 * (sum(where[1:-1]) % 2)
   red, green, blue = colorsys.hls_to_rgb(where[0] * 0.381966 % 1.0, lightness, 0.62)
@@ -169,7 +169,7 @@ def draw(picture: Picture, name: str, a: Arrangement, top: float) -> float:
   found = cells(a)
   source = numbers(a.source)
   picture.text(MARGIN, top + 8, a.text(name), 13)
-  y = top + 8 + LINE
+  y = top + 8 + LINE_HEIGHT
   two = (1,) * (2 - len(source)) + source                          # rows and columns, with the leading dimensions before
   index2 = {(0,) * (2 - len(source)) + i: c for i, c in found.items()}
   rows = min([0, *(i[-2] for i in index2)]), max([two[-2] - 1, *(i[-2] for i in index2)])
@@ -184,10 +184,10 @@ def draw(picture: Picture, name: str, a: Arrangement, top: float) -> float:
   bottom = y
   for n, lead in enumerate(panels):
     x0 = MARGIN + n % at_most * (width + GAP)
-    y0 = y if n < at_most else y + n // at_most * ((rows[1] - rows[0] + 1) * CELL + GAP + LINE)
+    y0 = y if n < at_most else y + n // at_most * ((rows[1] - rows[0] + 1) * CELL + GAP + LINE_HEIGHT)
     if len(two) > 2:
       picture.text(x0, y0 + 6, f"[{', '.join(map(str, lead))}, :, :]", 11, GREY)
-      y0 += LINE
+      y0 += LINE_HEIGHT
     bottom = max(bottom, _panel(picture, x0, y0, lead, index2, two, rows, columns))
   return _legend(picture, bottom + 14, a, found)
 
@@ -211,7 +211,7 @@ def _panel(
       if inside:
         picture.rect(x, y, CELL, CELL, UNUSED)
     else:
-      picture.rect(x, y, CELL, CELL, color(cell.where, cell.masked))
+      picture.rect(x, y, CELL, CELL, _color(cell.where, cell.masked))
       if cell.masked:
         picture.line(x + 3, y + CELL - 3, x + CELL - 3, y + 3, 1.0, GREY)
       else:
@@ -248,7 +248,7 @@ def _legend(picture: Picture, y: float, a: Arrangement, found: Mapping[tuple[int
     if n < last or n == 0: picture.line(MARGIN, y, MARGIN + 20, y, WIDTHS[min(n, 2)])
     else: picture.line(MARGIN, y, MARGIN + 20, y, 0.4, GREY)
     picture.text(MARGIN + 28, y, f"level {n}: {dims}, {what}", 11)
-    y += LINE
+    y += LINE_HEIGHT
   notes: list[tuple[str, bool, str]] = []
   if any(c.masked for c in found.values()): notes.append((MASKED, True, "masked: no element of the source"))
   if sum(not c.masked for c in found.values()) < math.prod(numbers(a.source)): notes.append((UNUSED, False, "no program has it"))
@@ -257,11 +257,11 @@ def _legend(picture: Picture, y: float, a: Arrangement, found: Mapping[tuple[int
     for ends in ((4, -6, 16, -6), (4, 6, 16, 6), (4, -6, 4, 6), (16, -6, 16, 6), *([(5, 5, 15, -5)] if struck else [])):
       picture.line(MARGIN + ends[0], y + ends[1], MARGIN + ends[2], y + ends[3], 0.6, GREY)
     picture.text(MARGIN + 28, y, text, 11)
-    y += LINE
+    y += LINE_HEIGHT
   if any(c.others for c in found.values()):
     picture.text(MARGIN, y, "p+n", 11)
     picture.text(MARGIN + 28, y, "program p has it, and n more programs", 11)
-    y += LINE
+    y += LINE_HEIGHT
   return y
 
 

@@ -57,7 +57,7 @@ def same(got: str, want: str) -> bool:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
 def test_blocks_run(path: Path) -> None:
-  report.reset()   # each page is a run of its own
+  report.reset_numbering()   # each page is a run of its own
   names: dict[str, Any] = {"__name__": "document"}
   for b in blocks(path.read_text()):
     printed = StringIO()

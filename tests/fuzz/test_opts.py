@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from ntgrad.backends.base import Device
-from ntgrad.codegen.choose.optimize import optimize
+from ntgrad.codegen.choose.cpu import optimize
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.target import Target
 from ntgrad.engine.device import default_device, get_device

@@ -11,7 +11,7 @@ from typing import Any, Sequence
 import pytest
 
 from ntgrad.codegen.ir.target import Target
-from ntgrad.codegen.pipeline import prepare, run
+from ntgrad.codegen.pipeline import prepare, run_passes
 from ntgrad.engine.device import default_device, get_device
 from support import plain_c
 from support.marks import long, long_after
@@ -38,7 +38,7 @@ def heuristics(make: Make, device: str, target: Target) -> None:
   tried = []
   for hint, unit, free in ((16, 1, False), (100, 16, False), (100, 1, True)):
     kernel = make(symbols(max(hint // unit, 1), unit)).with_(free=free)
-    tried.append(run(prepare(kernel, target), target, "opts", "opts"))
+    tried.append(run_passes(prepare(kernel, target), target, "opts", "opts"))
     assert not (free and tried[-1].needs)
     where = [n for n in NUMBERS if all(x % unit == 0 for x in n)]
     ran = same(make, [(tried[-1], target)], get_device(device), get_device("NUMPY"), where)

@@ -46,7 +46,7 @@ def source(kernel: Kernel, capability: int = 90) -> str: return rendered(kernel,
 
 def boxes(kernel: Kernel) -> dict[str, Any]:
   """For each param with a mark: its Box, or why it has none."""
-  facts = Facts("k", pipeline.run(linear(kernel), TARGET, "floats", "dots"), {}, True)
+  facts = Facts("k", pipeline.run_passes(linear(kernel), TARGET, "floats", "dots"), {}, True)
   return {**facts.pointers, **{u.src[0].arg[1]: box for u, box in facts.boxes.items()}}
 
 

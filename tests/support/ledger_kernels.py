@@ -57,7 +57,7 @@ def forget() -> None:
   """Nothing has been compiled, and no kernel's name has a number."""
   for found in (compile._programs, plans._plans, plans._sized, plans._general): found.clear()
   compile._by_spec.clear()
-  report.reset()
+  report.reset_numbering()
   refusals.clear()
 
 

@@ -14,7 +14,7 @@ from ntgrad.backends.base import Device, Program, ProgramSpec, Raw, Renderer, gr
 from ntgrad.backends.cuda.renderer import TARGET as CHIP, TritonRenderer
 from ntgrad.backends.numpy.device import NumpyProgram, NumpyRenderer
 from ntgrad.backends.opencl.renderer import OpenCLRenderer
-from ntgrad.codegen.index.sizes import about, arguments
+from ntgrad.codegen.index.sizes import arguments, bounds_text
 from ntgrad.codegen.ir.errors import VerifyError
 from ntgrad.codegen.ir.target import Target
 from ntgrad.engine import device as devices
@@ -63,7 +63,7 @@ class Checked(NumpyProgram):
   def __init__(self, spec: ProgramSpec):   # not the oracle's, which makes an evaluator
     self.spec, self.grid = spec, grid_of(spec)
     if spec.sizes != (want := tuple(arguments(spec.uops))):
-      has, launch = (", ".join(map(about, sizes)) or "none" for sizes in (want, spec.sizes))
+      has, launch = (", ".join(map(bounds_text, sizes)) or "none" for sizes in (want, spec.sizes))
       raise VerifyError(f"kernel {spec.label!r} has the sizes {has}, its launch {launch}")
     if len(spec.source.sizes) != len(spec.sizes):
       raise VerifyError(f"kernel {spec.label!r}: its source has {len(spec.source.sizes)} sizes, its launch {len(spec.sizes)}")

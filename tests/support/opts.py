@@ -14,7 +14,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir.errors import OptError
 from ntgrad.codegen.ir.uop import prod
 from ntgrad.codegen.kernel import AxisKind, Kernel
-from ntgrad.codegen.opts import OPTS, Block, OnAxis, Opt, Persistent, Serial, ShiftInwards, Sized, Unroll, Upcast, Vectorize
+from ntgrad.codegen.opts import OPTS, Block, OnAxis, Opt, Persistent, Serial, ShiftInwards, SizedOpt, Unroll, Upcast, Vectorize
 from ntgrad.engine.compile import extent
 from ntgrad.engine.device import get_device
 from ntgrad.schedule import create_schedule
@@ -34,7 +34,7 @@ def drawn(cls: type[Opt], kernel: Kernel, choose: Choose) -> Opt:
   axis = choose(kernel.axes)
   sizes = [None, 3, 8, *(n for n in (2, 3, 4, 8, 16, axis.count) if n and ix.divides(n, axis.size))]
   if cls in (Vectorize, ShiftInwards): sizes = [n for n in sizes if (n or axis.size) in WIDTHS] or [2]
-  if not issubclass(cls, Sized): sizes = [1, 2, 4, 8]
+  if not issubclass(cls, SizedOpt): sizes = [1, 2, 4, 8]
   among = {
     "axis": [axis.id],
     "other": [a.id for a in kernel.axes],

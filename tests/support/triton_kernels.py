@@ -10,7 +10,7 @@ from golden.test_kernels import GRAPHS
 
 from ntgrad import Tensor
 from ntgrad.backends.cuda.renderer import TARGET
-from ntgrad.codegen.choose.tiling import tile
+from ntgrad.codegen.choose.gpu import choose_tiles
 from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import BinaryOps
@@ -43,7 +43,8 @@ MORE: dict[str, Callable[[], list[Tensor]]] = {
 def scheduled(name: str) -> list[Kernel]:
   """The kernels of a graph, tiled for a chip with one core: as much in a block as there may be."""
   return [
-    tile(item.ast, replace(TARGET, cores=1)) for item in create_schedule({**GRAPHS, **MORE}[name]()) if item.ast is not None
+    choose_tiles(item.ast, replace(TARGET, cores=1))
+    for item in create_schedule({**GRAPHS, **MORE}[name]()) if item.ast is not None
   ]
 
 

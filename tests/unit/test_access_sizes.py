@@ -14,13 +14,13 @@ import pytest
 
 from ntgrad import Tensor, Variable, config
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.explain.arrangements import Access, accesses
+from ntgrad.codegen.explain.arrangements import ArrangedAccess, arranged_accesses
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.codegen.opts import Cover, Pad, Peel, Serial, ShiftInwards, Split, Vectorize
-from ntgrad.codegen.pipeline import prepare, run
+from ntgrad.codegen.pipeline import prepare, run_passes
 from support.indices import at_points
 from support.opts import seed
 from support.sizes import MAKES, NAMES, elementwise, flattened, opts, row_sum, symbols, transposed
@@ -40,7 +40,7 @@ def launched(nodes: Sequence[UOp], values: Mapping[str, int]) -> dict[UOp, np.nd
   return {u: np.asarray(values[u.arg.name] // u.arg.unit) for u in sizes}
 
 
-def check(kernel: Kernel, access: Access, values: Mapping[str, int]) -> None:
+def check(kernel: Kernel, access: ArrangedAccess, values: Mapping[str, int]) -> None:
   """The printed chain gives, for these sizes, the index and the gate of the access wherever the kernel gets."""
   axes = [a for level in access.axes for a in level]
   nodes = [access.index, access.gate, *access.where, *kernel.needs, *(a.rng for a in kernel.axes)]
@@ -72,7 +72,7 @@ def check(kernel: Kernel, access: Access, values: Mapping[str, int]) -> None:
 
 def checked(kernel: Kernel, values: Sequence[Mapping[str, int]] = VALUES) -> list[str]:
   """The chains that are ``.at(…)``; all others are right."""
-  found = accesses(kernel)
+  found = arranged_accesses(kernel)
   for a in found:
     if a.arrangement is not None:
       for v in values: check(kernel, a, v)
@@ -100,7 +100,7 @@ INDICES = {("whole_sum", "blocks"), ("transposed", "avx2"), ("transposed", "neon
 @pytest.mark.parametrize("name", MAKES)
 def test_after_the_opts_of_targets(name: str, target: str) -> None:
   for unit, values in ((1, VALUES), (16, UNITS)):
-    for part in run(prepare(MAKES[name](symbols(16, unit)), TARGETS[target]), TARGETS[target], "opts", "opts").all():
+    for part in run_passes(prepare(MAKES[name](symbols(16, unit)), TARGETS[target]), TARGETS[target], "opts", "opts").all():
       as_is = checked(part.kernel, values)
       assert as_is == [] or (name, target) in INDICES, as_is
 
@@ -114,7 +114,7 @@ def test_after_any_opts(name: str) -> None:
 
 def chains(kernel: Kernel) -> list[str]:
   assert checked(kernel) == []
-  return [f"{a.chain()}  {a.levels()}" for a in accesses(kernel)]
+  return [f"{a.chain()}  {a.levels()}" for a in arranged_accesses(kernel)]
 
 
 def after(kernel: Kernel, *steps: Any) -> Kernel:

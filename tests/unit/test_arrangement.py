@@ -9,10 +9,10 @@ import pytest
 from ntgrad import Tensor
 from ntgrad.backends.cuda.renderer import TritonRenderer
 from ntgrad.codegen import index as ix, pipeline
-from ntgrad.codegen.choose.optimize import optimize
-from ntgrad.codegen.explain.arrangements import accesses
+from ntgrad.codegen.choose.cpu import optimize
+from ntgrad.codegen.explain.arrangements import arranged_accesses
 from ntgrad.codegen.explain.derivation import NoArrangement
-from ntgrad.codegen.explain.digits import by_digits
+from ntgrad.codegen.explain.fused_axes import by_digits
 from ntgrad.codegen.ir.errors import ArgumentError, AxisError, IndexOutOfRangeError, ShapeError
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import UOp
@@ -233,7 +233,7 @@ def check_accesses(kernel: Kernel) -> list[str]:
   """Each printed chain, evaluated, gives the kernel's own indices and gates for all values of its axes. Gives those that are
   ``.at(…)``."""
   as_is = []
-  for access in accesses(kernel):
+  for access in arranged_accesses(kernel):
     if access.arrangement is None:
       as_is.append(access.chain())
       continue
@@ -272,7 +272,7 @@ def test_printed_chain_of_blocks(name: str) -> None:
   fused = 0
   for item in create_schedule(FUSED[name]()):
     assert item.ast is not None
-    parts = pipeline.run(pipeline.prepare(item.ast, BLOCKS), BLOCKS, "opts", "opts")
+    parts = pipeline.run_passes(pipeline.prepare(item.ast, BLOCKS), BLOCKS, "opts", "opts")
     for part in parts.items:
       if not isinstance(part, Part): continue
       fused += any(isinstance(o, Fuse) for o in part.kernel.applied)

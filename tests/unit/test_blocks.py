@@ -8,9 +8,9 @@ import pytest
 
 from ntgrad import Tensor, config
 from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer
-from ntgrad.codegen.choose.estimate import estimate
-from ntgrad.codegen.choose.optimize import optimize
-from ntgrad.codegen.choose.tiling import tile
+from ntgrad.codegen.choose.cpu import optimize
+from ntgrad.codegen.choose.gpu import choose_tiles
+from ntgrad.codegen.choose.gpu_cost import estimate
 from ntgrad.codegen.ir.errors import OptError
 from ntgrad.codegen.ir.uop import Ops
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel
@@ -138,7 +138,7 @@ def test_estimates() -> None:
 def test_a_factor_that_is_cast_gets_the_blocks_of_its_product() -> None:
   """What is multiplied counts, not what is read: float32 weights cast to bfloat16, a float32 bias."""
   def sizes(out: Tensor) -> list[int]:
-    return [o.n for o in tile(create_schedule([out])[-1].ast, TARGET).applied if isinstance(o, Block)]
+    return [o.n for o in choose_tiles(create_schedule([out])[-1].ast, TARGET).applied if isinstance(o, Block)]
   x, w, bias = Tensor.empty(4096, 768), Tensor.empty(768, 3072), Tensor.empty(3072)
   half, other = x.cast("bfloat16"), w.cast("bfloat16")
   stored = [Tensor.empty(*t.shape, dtype="bfloat16") for t in (x, w)]

@@ -18,7 +18,7 @@ from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.target import Rates, Target
 from ntgrad.codegen.ir.uop import BinaryOps, Ops
 from ntgrad.codegen.kernel import EFFECTS, Kernel
-from ntgrad.codegen.kernel.accesses import gate_of
+from ntgrad.codegen.kernel.accesses import gate_or_true
 from ntgrad.engine.compile import program_spec
 from ntgrad.engine.device import get_device
 from ntgrad.schedule import create_schedule
@@ -109,7 +109,7 @@ def reached(kernel: Kernel) -> int | None:
   found: dict[Any, set[tuple[int, ...]]] = {}
   for u in kernel.nodes:
     if u.op not in (Ops.LOAD, *EFFECTS): continue
-    nodes = (*u.src[1].src, gate_of(u))
+    nodes = (*u.src[1].src, gate_or_true(u))
     if any(n.op is Ops.LOAD for x in nodes for n in x.toposort()): return None
     axes = sorted({r for n in nodes for r in n.ranges}, key=lambda r: r.arg[0])
     env = {r: np.arange(r.arg[1]).reshape([-1 if i == d else 1 for i in range(len(axes))]) for d, r in enumerate(axes)}

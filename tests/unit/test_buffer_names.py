@@ -52,19 +52,19 @@ def test_files_and_errors(tmp_path: Path) -> None:
   safe_save({"a.name": t}, tmp_path / "x.safetensors")
   assert "a.name" in str(create_schedule(t + 1))
   big = Tensor.zeros(1 << 20).contiguous().realize()
-  buffer_names.remember({"big.one": big})
+  buffer_names.remember_names({"big.one": big})
   assert "big.one of shape (1048576,)" in largest(big.device)
 
 
 def test_names_keep_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
   t = Tensor([1.0]).realize()
-  buffer_names.remember({"gone": t})
+  buffer_names.remember_names({"gone": t})
   key = id(t)
   assert buffer_names._known[key][1] == "gone"
   del t
   gc.collect()
   assert key not in buffer_names._known
-  monkeypatch.setattr(buffer_names, "MOST", 2)
+  monkeypatch.setattr(buffer_names, "_MOST", 2)
   some = [Tensor([float(i)]).realize() for i in range(5)]
-  buffer_names.remember({str(i): t for i, t in enumerate(some)})
+  buffer_names.remember_names({str(i): t for i, t in enumerate(some)})
   assert [name for _, name in buffer_names._known.values()] == ["3", "4"]

@@ -409,12 +409,12 @@ def test_kernels_that_do_not_compile_are_made_again(copied: tuple[Path, Path, st
         cache.remove(table, name)   # so that it is asked for the kernels, and these are compiled
       elif table not in tables: continue
       elif table == "plan":
-        *rest, steps = cache.get(table, name, plan_cache.FORM) or ()
+        *rest, steps = cache.get(table, name, plan_cache.PLAN_FORM) or ()
         steps = tuple([(broken(spec), *more) for spec, *more in steps])
-        assert cache.put(table, name, plan_cache.FORM, (*rest, steps))
+        assert cache.put(table, name, plan_cache.PLAN_FORM, (*rest, steps))
       else:
-        found = cache.get(table, name, compiling.FORM)
-        assert found is not None and cache.put(table, name, compiling.FORM, (broken(found[0]), found[1]))
+        found = cache.get(table, name, compiling.PROGRAM_FORM)
+        assert found is not None and cache.put(table, name, compiling.PROGRAM_FORM, (broken(found[0]), found[1]))
   assert run(folder, script) == want
   assert run(folder, script) == want   # plans may have been made of such kernels
   after = bodies(folder)
@@ -451,13 +451,13 @@ def test_plans_of_other_graphs_are_not_run(copied: tuple[Path, Path, str]) -> No
     with config(cache_dir=str(folder)):
       before = {}
       for i, (table, name) in enumerate(plans):
-        found = cache.get(table, name, plan_cache.FORM)
+        found = cache.get(table, name, plan_cache.PLAN_FORM)
         assert found is not None
         before[name] = found
-        if found[1] and found[3]: assert cache.put(table, name, plan_cache.FORM, wrong(n + i, *found))
+        if found[1] and found[3]: assert cache.put(table, name, plan_cache.PLAN_FORM, wrong(n + i, *found))
     assert run(folder, script) == want, n
     with config(cache_dir=str(folder)):
-      assert {name: cache.get(plan_cache.TABLE, name, plan_cache.FORM) for name in before} == before, n
+      assert {name: cache.get(plan_cache.PLAN_TABLE, name, plan_cache.PLAN_FORM) for name in before} == before, n
 
 
 @cpu
@@ -492,7 +492,7 @@ def test_choices_that_make_no_sense(root: Path) -> None:
   def found(value: Any, form: Any = PLAIN) -> Any:
     assert cache.put(table, KEY, form, value)
     return tune.remembered(KEY, [low, free])
-  tune.remember(KEY, {"a": 32, "b": 1024, "num_warps": 4})
+  tune.remember_choice(KEY, {"a": 32, "b": 1024, "num_warps": 4})
   assert tune.remembered(KEY, [low, free]) == {"a": 32, "b": 1024, "num_warps": 4}
   for choice in ({"a": 32}, {"a": 8, "b": 8}, {"a": 128, "b": 8}, {"a": 32, "b": 1 << 40}, {"a": 32, "b": 8, "c": 1},
                  {"a": 32, "b": 8, "num_warps": 1 << 20}, {}):
@@ -509,7 +509,7 @@ def test_opts_that_make_no_sense(root: Path, monkeypatch: pytest.MonkeyPatch) ->
   def search(parts: Any, start: Any, *_: Any) -> Any:
     looked.append(start)
     return start
-  monkeypatch.setattr(searching, "search", search)
+  monkeypatch.setattr(searching, "search_opts", search)
   def best() -> Any: return searching.best(parts, device, "k", compiling.rendered)
   with config(beam=1):
     want = best().opts

@@ -14,7 +14,7 @@ from ntgrad.backends.opencl.renderer import OpenCLRenderer
 from ntgrad.codegen import index as ix, pipeline
 from ntgrad.codegen.choose.candidates import first, refusals
 from ntgrad.codegen.choose.chooser import choose
-from ntgrad.codegen.choose.panels import local_bytes
+from ntgrad.codegen.choose.cpu_panels import local_bytes
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops, UOp
@@ -22,7 +22,7 @@ from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.opts import CacheRead, Vectorize
 from ntgrad.codegen.passes.parts import Parts
 from ntgrad.engine.compile import Elsewhere, rendered
-from ntgrad.engine.variants import SizedProgram
+from ntgrad.engine.size_variants import SizedProgram
 from ntgrad.schedule import create_schedule
 
 E = Tensor.empty
@@ -64,7 +64,7 @@ PRODUCTS: dict[str, Callable[[int, int, int], Tensor]] = {
 def test_what_is_chosen_for_products_applies(name: str) -> None:
   """The fixture of all tests fails for one that is dropped."""
   for target, (m, n, k) in itertools.product(MACHINES, ((96, 256, 64), (256, 64, 97), (352, 300, 256), (1000, 176, 64))):
-    chosen = pipeline.run(pipeline.prepare(kernel(PRODUCTS[name](m, n, k)), target), target, "opts", "opts")
+    chosen = pipeline.run_passes(pipeline.prepare(kernel(PRODUCTS[name](m, n, k)), target), target, "opts", "opts")
     assert chosen.kernel.applied and local_bytes(chosen.kernel) <= target.local_memory
 
 
@@ -81,7 +81,7 @@ def test_local_memory_has_room_for_parts_of_a_sum() -> None:
   x = E(5, 97, 128).permute(2, 0, 1).reshape(128, 1, 5, 97)
   k = kernel((x * E(1, 16, 5, 97)).sum((2, 3)))
   for target in MACHINES:
-    chosen = pipeline.run(pipeline.prepare(k, target), target, "opts", "opts")
+    chosen = pipeline.run_passes(pipeline.prepare(k, target), target, "opts", "opts")
     taken = local_bytes(chosen.kernel)
     uops = pipeline.finish(chosen, target)
     assert sum(u.arg[1] * u.dtype.itemsize for u in uops if u.op is Ops.DEFINE_LOCAL) == taken <= target.local_memory
@@ -103,7 +103,7 @@ def test_a_program_is_launched_with_the_sizes_that_it_takes() -> None:
     def __init__(self, spec: ProgramSpec): self.spec = spec
   def make(k: Kernel) -> tuple[Program, tuple[UOp, ...]]:
     parts = pipeline.prepare(k, device.renderer.target)
-    spec, needs = rendered(parts.kernel, pipeline.run(parts, device.renderer.target, "opts", "opts"), device, "k")
+    spec, needs = rendered(parts.kernel, pipeline.run_passes(parts, device.renderer.target, "opts", "opts"), device, "k")
     return Made(spec), needs
   program = SizedProgram(k, device, make)   # type: ignore[arg-type]
   for sizes in ((3, 16), (3, 17), (5, 32)):

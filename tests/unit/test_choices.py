@@ -11,11 +11,11 @@ import pytest
 
 from ntgrad import Tensor
 from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer
-from ntgrad.codegen.choose.estimate import Streams
-from ntgrad.codegen.choose.optimize import optimize
-from ntgrad.codegen.choose.products import Work, best_blocks, parts_of, product_seconds
+from ntgrad.codegen.choose.cpu import optimize
+from ntgrad.codegen.choose.gpu import choices
+from ntgrad.codegen.choose.gpu_cost import Streams
+from ntgrad.codegen.choose.gpu_products import ProductWork, best_blocks, product_seconds, split_k_parts
 from ntgrad.codegen.choose.roles import Role, Roles, vector
-from ntgrad.codegen.choose.tiling import choices
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.opts.merged_axes import merge_axes, split_axes
@@ -139,10 +139,10 @@ def test_roles() -> None:
 
 def test_products_by_the_model() -> None:
   """What was measured: 128×256 for 2048³, and that it takes a quarter less than 128×128."""
-  work = Work(2048, 2048, 2048)
+  work = ProductWork(2048, 2048, 2048)
   assert best_blocks(work, CHIP)[1] == (128, 256, 64)
   assert product_seconds(work, (128, 256, 64), CHIP) < 0.8 * product_seconds(work, (128, 128, 64), CHIP)
-  assert parts_of(work, 8, CHIP) == 1 and parts_of(Work(128, 4096, 16384), 64, CHIP) > 1
+  assert split_k_parts(work, 8, CHIP) == 1 and split_k_parts(ProductWork(128, 4096, 16384), 64, CHIP) > 1
 
 
 def test_choosing_takes_milliseconds() -> None:

@@ -272,8 +272,8 @@ def test_plans_keep_options(monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setattr(plan_cache, "get_device", lambda name: device)
   specs = [ProgramSpec("k", KernelSource("source"), (1,), (1,), 1, options=(("num_warps", n),)) for n in (4, 8)]
   with config(cache=1):
-    plan_cache.store("0" * 64, Plan(1, (), tuple(Step(p, (0,), (0,), (), "D") for p in device.compile(specs)), ()))
-    plan = plan_cache.load("0" * 64)
+    plan_cache.store_plan("0" * 64, Plan(1, (), tuple(Step(p, (0,), (0,), (), "D") for p in device.compile(specs)), ()))
+    plan = plan_cache.load_plan("0" * 64)
   assert plan is not None and [s.program.spec for s in plan.steps] == specs  # type: ignore[union-attr]
 
 
@@ -341,14 +341,14 @@ def test_programs_of_workers(two: None, monkeypatch: pytest.MonkeyPatch) -> None
     outs = several("CPU")
     Tensor.realize(*outs)
     for got, w in zip(outs, want): np.testing.assert_allclose(got.numpy(), w, 1e-5)
-    monkeypatch.setattr(programs, "made", os._exit)
+    monkeypatch.setattr(programs, "_made", os._exit)
     outs = [t + 1 for t in several("CPU")]
     Tensor.realize(*outs)
     for got, w in zip(outs, want): np.testing.assert_allclose(got.numpy(), w + 1, 1e-5)
   kernel = create_schedule([Tensor.empty(3, device="CPU") + 1])[-1].ast
   device = get_device("CPU")
   job = programs.Making(kernel=kernel, name="CPU", renderer=device.renderer, refused="no such thing")
-  with pytest.raises(CompileError, match="no such thing"): programs.compiled(kernel, device, job)
+  with pytest.raises(CompileError, match="no such thing"): programs.compiled_program(kernel, device, job)
 
 
 def test_an_answer_that_is_loaded_already() -> None:

@@ -19,7 +19,7 @@ from ntgrad.backends.cuda import compiler, device as runtime, driver as nvidia
 from ntgrad.backends.cuda.compiler import Binary
 from ntgrad.backends.cuda.device import CUDADevice
 from ntgrad.codegen.ir.errors import DeviceError
-from ntgrad.engine import device as devices, graphs, memory
+from ntgrad.engine import device as devices, launch_graphs as graphs, memory_plan as memory
 from ntgrad.engine.compile import _by_spec, _programs
 from support.cuda_graphs import Refused
 from support.devices import needs_cuda
@@ -153,7 +153,7 @@ def test_order_is_kept_where_memory_is_shared() -> None:
     def overlap(a: int, b: int, places: Any = places) -> bool:
       (m, s, e), (n, t, f) = places[a], places[b]
       return m == n and s < f and t < e
-    after = graphs.reduced(memory.dependencies([memory.Access(touched(b), touched(w)) for b, w in steps])[0])
+    after = graphs.reduced(memory.dependencies([memory.MemoryUse(touched(b), touched(w)) for b, w in steps])[0])
     def closure(edges: list[set[int]]) -> list[set[int]]:
       out: list[set[int]] = []
       for e in edges: out.append(e.union(*(out[j] for j in e)))

@@ -12,7 +12,7 @@ import pytest
 import ntgrad.config
 from ntgrad import Device, Tensor, config, nn
 from ntgrad.backends.opencl.device import available
-from ntgrad.codegen.ir.config import Config
+from ntgrad.codegen.ir.config import Settings
 from ntgrad.engine import device
 from ntgrad.errors import ConfigError, DeviceError
 from support.devices import HAS_CUDA
@@ -101,7 +101,7 @@ def test_what_is_made_of_numbers_belongs_to_no_device() -> None:
       assert got.device == dev and got.tolist() == (np.zeros((2, 3)) + t.numpy()).tolist()
 
 
-@pytest.mark.parametrize("name", [f.name for f in fields(Config) if f.metadata["kind"] is int])
+@pytest.mark.parametrize("name", [f.name for f in fields(Settings) if f.metadata["kind"] is int])
 def test_settings_refuse_what_they_do_not_take(name: str) -> None:
   was = getattr(config, name)
   for value in (-2, 1 << 70, "1", 1.0, None):

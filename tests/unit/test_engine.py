@@ -18,7 +18,7 @@ from ntgrad import Tensor, config, nn
 from ntgrad.backends import cache
 from ntgrad.backends.opencl.device import available
 from ntgrad.codegen.ir.recent import Recent
-from ntgrad.engine import memory, plan_cache, planner as plans, realize as engine
+from ntgrad.engine import memory_plan as memory, plan_cache, planner as plans, realize as engine
 from ntgrad.engine.device import get_device
 from ntgrad.errors import DeviceError
 from support.machines import MACHINES
@@ -279,11 +279,11 @@ def test_arranged_buffers_do_not_overlap(seed: int) -> None:
   all_ = lifetimes(40, seed)
   offsets, total = memory.arrange(all_)
   for i, a in enumerate(all_):
-    assert offsets[i] % memory.ALIGN == 0 and offsets[i] + a.nbytes <= total
+    assert offsets[i] % memory.PIECE_ALIGN_BYTES == 0 and offsets[i] + a.nbytes <= total
     for j, b in enumerate(all_[:i]):
       if a.first <= b.last and b.first <= a.last:
         assert offsets[i] + a.nbytes <= offsets[j] or offsets[j] + b.nbytes <= offsets[i]
-  assert memory.least(all_) <= total <= 1.25 * memory.least(all_)
+  assert memory.least_peak_bytes(all_) <= total <= 1.25 * memory.least_peak_bytes(all_)
   assert memory.arrange(all_) == (offsets, total)
 
 
@@ -306,7 +306,8 @@ def test_each_buffer_goes_into_the_smallest_gap_that_holds_it(seed: int) -> None
     all_ = lifetimes(count, seed)
     assert memory.arrange(all_)[0] == slowly(all_)
     steps = {s for x in all_ for s in (x.first, x.last)}
-    assert memory.least(all_) == max(sum(memory.rounded(x.nbytes) for x in all_ if x.first <= s <= x.last) for s in steps)
+    peaks = [sum(memory.rounded(x.nbytes) for x in all_ if x.first <= s <= x.last) for s in steps]
+    assert memory.least_peak_bytes(all_) == max(peaks)
 
 
 NESTED: dict[str, Callable[[int], list[memory.Lifetime]]] = {
@@ -319,18 +320,18 @@ NESTED: dict[str, Callable[[int], list[memory.Lifetime]]] = {
 def test_arranging_many_buffers_is_little_more_work_for_each(name: str) -> None:
   def run(n: int) -> None:
     all_ = NESTED[name](n)
-    assert memory.least(all_) <= memory.arrange(all_)[1]
+    assert memory.least_peak_bytes(all_) <= memory.arrange(all_)[1]
   one, four = (events(lambda n=n: run(n)) for n in (500, 2000))   # type: ignore[misc]
   assert four <= 5 * one, four / one
 
 
-ACCESSES: dict[str, Callable[[int], list[memory.Access]]] = {
-  "all ready at once": lambda n: [memory.Access((i, n + i), (i,)) for i in range(n)],
-  "all of one buffer": lambda n: [memory.Access((i, -1), (i,)) for i in range(n)],
+ACCESSES: dict[str, Callable[[int], list[memory.MemoryUse]]] = {
+  "all ready at once": lambda n: [memory.MemoryUse((i, n + i), (i,)) for i in range(n)],
+  "all of one buffer": lambda n: [memory.MemoryUse((i, -1), (i,)) for i in range(n)],
   "forth and back": lambda n: (
-    [memory.Access((i, i - 1), (i,)) for i in range(n)] + [memory.Access((-i, n - i), (-i,)) for i in range(1, n)]
+    [memory.MemoryUse((i, i - 1), (i,)) for i in range(n)] + [memory.MemoryUse((-i, n - i), (-i,)) for i in range(1, n)]
   ),
-  "parts of one": lambda n: [memory.Access((-1, i), (-1,)) for i in range(n)],
+  "parts of one": lambda n: [memory.MemoryUse((-1, i), (-1,)) for i in range(n)],
 }
 
 
@@ -353,7 +354,7 @@ def test_order_keeps_what_depends_and_lowers_the_peak(seed: int) -> None:
   for i in range(30):
     reads = {r.randrange(i) for _ in range(r.randrange(3))} if i else set()
     writes = (i, *([r.choice(sorted(reads))] if reads and r.random() < 0.3 else ()))   # now and then in place
-    steps.append(memory.Access((*writes, *sorted(reads - set(writes))), writes))
+    steps.append(memory.MemoryUse((*writes, *sorted(reads - set(writes))), writes))
   sizes: dict[Any, int] = {i: r.choice((1, 10, 100)) for i in range(29)}
   order = memory.order(steps, sizes)
   assert sorted(order) == list(range(30))
@@ -366,7 +367,7 @@ def test_order_keeps_what_depends_and_lowers_the_peak(seed: int) -> None:
 
 def test_order_runs_early_what_frees() -> None:
   """Gradients of weights (which free an activation) before the next layer's."""
-  a = memory.Access
+  a = memory.MemoryUse
   steps = [
     a(("x1",), ("x1",)),
     a(("x2", "x1"), ("x2",)),
@@ -413,7 +414,7 @@ def run(folder: Path, seed: str) -> tuple[str, int]:
 def test_another_process_finds_the_plans(tmp_path: Path) -> None:
   losses, made = run(tmp_path, "1")
   assert made > 0
-  entries = sorted((tmp_path / plan_cache.TABLE).rglob("*"))
+  entries = sorted((tmp_path / plan_cache.PLAN_TABLE).rglob("*"))
   assert len([e for e in entries if e.is_file()]) == made
   assert run(tmp_path, "2") == (losses, 0)
   for e in entries:   # every entry damaged: made anew
@@ -426,8 +427,8 @@ def test_what_is_no_plan_is_removed(tmp_path: Path) -> None:
   with config(dev="CPU", cache_dir=str(tmp_path)):
     get_device("CPU")
     for data in (b"junk", pickle.dumps(5), pickle.dumps((1, (), (), [(0,)], {}))):
-      cache.store(plan_cache.TABLE, "ab" * 32, data)
-      assert plan_cache.load("ab" * 32) is None and cache.load(plan_cache.TABLE, "ab" * 32) is None
+      cache.store(plan_cache.PLAN_TABLE, "ab" * 32, data)
+      assert plan_cache.load_plan("ab" * 32) is None and cache.load(plan_cache.PLAN_TABLE, "ab" * 32) is None
 
 
 @needs_opencl
@@ -449,7 +450,7 @@ def test_what_is_made_for_one_machine_is_not_taken_for_another(tmp_path: Path, m
     look()
     keys = set()
     for bits, cores in ((256, 2), (128, 1), (128, 3), (512, 1)):
-      with config(vector_bits=bits, cores=cores): keys.add(plan_cache.key_of((), ["CPU"]))
+      with config(vector_bits=bits, cores=cores): keys.add(plan_cache.plan_key((), ["CPU"]))
     monkeypatch.setattr(plans, "make_plan", never)
     look()
     if cache.sources() is None: return   # a source file has changed since this process began: nothing is kept
@@ -460,12 +461,12 @@ def test_what_is_made_for_one_machine_is_not_taken_for_another(tmp_path: Path, m
 
 def test_keys() -> None:
   structure = (("a", 1), 2.0)
-  with config(cache=0): assert plan_cache.key_of(structure, ["NUMPY"]) is None
-  assert plan_cache.key_of(structure, ["NUMPY"]) is None
+  with config(cache=0): assert plan_cache.plan_key(structure, ["NUMPY"]) is None
+  assert plan_cache.plan_key(structure, ["NUMPY"]) is None
   if not OPENCL: return
   with config(cache=1, debug=0, verify=0):
-    key = plan_cache.key_of(structure, ["CPU"])
+    key = plan_cache.plan_key(structure, ["CPU"])
     if cache.sources() is None: pytest.skip("a source file has changed since this process began")
-    assert key == plan_cache.key_of((("a", 1), 2.0), ["CPU", "CPU"]) != plan_cache.key_of((("a", 1), 2.5), ["CPU"])
-    assert plan_cache.key_of((object(),), ["CPU"]) is None
-    with config(debug=3): assert plan_cache.key_of(structure, ["CPU"]) is None
+    assert key == plan_cache.plan_key((("a", 1), 2.0), ["CPU", "CPU"]) != plan_cache.plan_key((("a", 1), 2.5), ["CPU"])
+    assert plan_cache.plan_key((object(),), ["CPU"]) is None
+    with config(debug=3): assert plan_cache.plan_key(structure, ["CPU"]) is None

@@ -14,8 +14,8 @@ import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad import Device, Tensor, config, jit, nn
 from ntgrad.codegen.ir.uop import Ops, toposort
-from ntgrad.engine.bounds import bounds
 from ntgrad.engine.compile import program_spec
+from ntgrad.engine.index_checks import value_bounds
 from ntgrad.errors import ArgumentError, ConfigError, IndexOutOfRangeError, NtgradError, ShapeError
 from ntgrad.schedule import create_schedule
 from ntgrad.tile.kernel import device_for
@@ -281,7 +281,7 @@ def test_what_is_known_to_be_inside_costs_nothing() -> None:
     assert marks(x[index]) == 1
   deep = i
   for _ in range(200): deep = deep + deep
-  assert bounds(deep.lazydata) == (-2 ** 31, 2 ** 31 - 1)
+  assert value_bounds(deep.lazydata) == (-2 ** 31, 2 ** 31 - 1)
   with pytest.raises(IndexOutOfRangeError, match="index 11 is outside"): x[Tensor.full((3,), 11, device="CPU")]
   changed = Tensor(np.array([1, 2]), device="CPU").realize()
   changed.assign(changed + 9).realize()

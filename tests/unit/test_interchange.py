@@ -27,7 +27,7 @@ from ntgrad.engine.device import get_device
 from ntgrad.engine.dlpack import Managed, Versioned, is_valid, new_capsule, pointer_of
 from ntgrad.engine.realize import rebased
 from ntgrad.errors import ArgumentError, CaptureError, DTypeError, InterchangeError
-from ntgrad.tile import borrowed
+from ntgrad.tile import foreign_tensors as borrowed
 from support.devices import needs_cuda
 from support.triton import needs_triton
 
@@ -442,7 +442,7 @@ def test_any_strides(shape: tuple[int, ...], strides: tuple[int, ...], first: in
   """Strides of no view: elements are read where they lie, also several from one place, and backwards."""
   flat = np.arange(32, dtype=np.float32)
   want = np.lib.stride_tricks.as_strided(flat[first:], shape, [4 * s for s in strides])
-  got = Tensor._from_node(interchange.gathered(Tensor(flat).lazydata, shape, strides, first))
+  got = Tensor._from_node(interchange.gather_strided(Tensor(flat).lazydata, shape, strides, first))
   np.testing.assert_array_equal(got.numpy(), want)
 
 

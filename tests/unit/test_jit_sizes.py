@@ -14,9 +14,9 @@ from ntgrad import Tensor, Variable, config, nn
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.backends.opencl.device import available
 from ntgrad.engine import planner as plans
-from ntgrad.engine.variants import SizedProgram
+from ntgrad.engine.size_variants import SizedProgram
 from ntgrad.errors import ArgumentError, NtgradError
-from ntgrad.graph.variable import Bound
+from ntgrad.graph.variable import BoundInt
 
 DEVICES = ["NUMPY", "graphs", *(["CPU"] if available()[0] else [])]
 
@@ -411,7 +411,7 @@ def test_graphs_patch_sizes_and_grids(cuda: Any) -> None:  # noqa: F811
 
 def test_bound_is_an_int() -> None:
   n = Variable("n", 1, 100).bind(17)
-  assert isinstance(n, Bound) and {17: "a"}[n] == "a" and n in {17} and n == 17 and hash(n) == hash(17)
+  assert isinstance(n, BoundInt) and {17: "a"}[n] == "a" and n in {17} and n == 17 and hash(n) == hash(17)
   assert (n + 1, n * 2, 2 ** n, n ** 2, divmod(n, 5), -n, n // 2, n % 5) == (18, 34, 2 ** 17, 289, (3, 2), -17, 8, 2)
   assert (1 / n, n / 2, n - 0.5, 0.5 * n) == (1 / 17, 8.5, 16.5, 8.5) and f"{1 / n:.3f}" == "0.059"
 

@@ -21,7 +21,7 @@ from ntgrad.backends import cache, renderer
 from ntgrad.backends.cuda.renderer import TritonRenderer
 from ntgrad.backends.specs import SPEC
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.records import NODE, Sequence, Several, packed
+from ntgrad.codegen.index.records import NODE, Sequence, TupleForm, packed
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param, structure_text
@@ -29,7 +29,7 @@ from ntgrad.codegen.opts import Vectorize
 from ntgrad.engine import compile as compiling, overrides
 from ntgrad.engine.device import get_device
 from ntgrad.schedule import create_schedule
-from ntgrad.tile.specialised import aligned, as_one
+from ntgrad.tile.specialised import as_one, with_aligns
 from support.devices import missing
 
 cpu = pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def key(kernel: Kernel, device: Any = DEVICE, name: str = "k", notes: tuple[str, ...] = ()) -> str | None:
-  return compiling.key_of(kernel, device, name, notes)
+  return compiling.program_key(kernel, device, name, notes)
 
 
 def scheduled(t: Tensor) -> Kernel:
@@ -74,7 +74,7 @@ def test_what_changes_a_program_changes_its_key(folder: Path) -> None:
   others: list[dict[str, Any]] = [{"size": 101}, {"dtype": "float64"}, {"dtype": "float16"}, {"block": 32},
                                   {"application": tripled}]
   keys += [key(specialised(**other).kernel) for other in others]
-  keys += [key(aligned(kernel, (16, 0, 0))), key(aligned(kernel, (4, 0, 0))), key(aligned(kernel, (0, 16, 0)))]
+  keys += [key(with_aligns(kernel, (16, 0, 0))), key(with_aligns(kernel, (4, 0, 0))), key(with_aligns(kernel, (0, 16, 0)))]
   keys += [key(as_one(kernel, ((2, 0),))), key(as_one(kernel, ((2, 1),)))]
   keys += [key(kernel.with_(free=True)), *[key(kernel.with_(applied=(Vectorize(0, n),))) for n in (4, 8)]]
   size = UOp(Ops.SIZE, ix.INT, (), ix.Size("N"))
@@ -135,7 +135,7 @@ def test_where_parts_are_wanted_nothing_is_kept(folder: Path, monkeypatch: pytes
   assert key(kernel, get_device("NUMPY")) is None
   assert key(kernel, SimpleNamespace(renderer=renderer("opencl"), name="CPU")) is None, "a device that says nothing of itself"
   assert key(kernel, compiling.Elsewhere("CPU", renderer("opencl"))) is None
-  monkeypatch.setattr(overrides, "noted", [print])
+  monkeypatch.setattr(overrides, "kernel_listeners", [print])
   assert key(kernel) is None
 
 
@@ -176,22 +176,22 @@ def test_a_damaged_entry_is_made_again(damage: Any, folder: Path) -> None:
   made = compiling.program_spec(kernel, DEVICE, "k")
   name = key(kernel)
   assert name is not None
-  raw = cache.load(compiling.TABLE, name)
+  raw = cache.load(compiling.KERNEL_TABLE, name)
   assert raw is not None
   if damage == "half": damage = raw[:len(raw) // 2]
   spec, n = replace(made.spec, uops=()), UOp(Ops.SIZE, ix.INT, (), ix.Size("N"))
-  if damage == "other": damage = packed(compiling.FORM, (replace(spec, name="other"), ()), f"{compiling.TABLE}/{name}")
-  if damage == "grid": damage = packed(compiling.FORM, (replace(spec, grid=(n,)), ()), f"{compiling.TABLE}/{name}")
-  if damage == "needs": damage = packed(Several(SPEC, Sequence(NODE)), (spec, (n,)), f"{compiling.TABLE}/{name}")
-  cache.store(compiling.TABLE, name, damage)
+  if damage == "other": damage = packed(compiling.PROGRAM_FORM, (replace(spec, name="other"), ()), f"{compiling.KERNEL_TABLE}/{name}")
+  if damage == "grid": damage = packed(compiling.PROGRAM_FORM, (replace(spec, grid=(n,)), ()), f"{compiling.KERNEL_TABLE}/{name}")
+  if damage == "needs": damage = packed(TupleForm(SPEC, Sequence(NODE)), (spec, (n,)), f"{compiling.KERNEL_TABLE}/{name}")
+  cache.store(compiling.KERNEL_TABLE, name, damage)
   again = compiling.program_spec(kernel, DEVICE, "k")
   assert again.parts is not None and again.spec.source == made.spec.source
-  assert cache.load(compiling.TABLE, name) == raw
-  file = folder / compiling.TABLE / name[:2] / name
+  assert cache.load(compiling.KERNEL_TABLE, name) == raw
+  file = folder / compiling.KERNEL_TABLE / name[:2] / name
   data = bytearray(file.read_bytes())
   data[-1] ^= 1   # on disk
   file.write_bytes(data)
-  assert compiling.program_spec(kernel, DEVICE, "k").parts is not None and cache.load(compiling.TABLE, name) == raw
+  assert compiling.program_spec(kernel, DEVICE, "k").parts is not None and cache.load(compiling.KERNEL_TABLE, name) == raw
 
 
 def test_entries_are_bounded(folder: Path) -> None:
@@ -272,7 +272,7 @@ def test_kernels_of_the_scheduler_are_found_too(folder: Path, monkeypatch: pytes
     return (a @ b).numpy()
   from ntgrad.codegen.ir.recent import Recent
   from ntgrad.engine import plan_cache, planner as plans
-  monkeypatch.setattr(plan_cache, "load", lambda key: None)
+  monkeypatch.setattr(plan_cache, "load_plan", lambda key: None)
   def forget() -> None:
     for module, name in ((compiling, "_programs"), (plans, "_plans"), (plans, "_sized"), (plans, "_general")):
       monkeypatch.setattr(module, name, Recent(64))

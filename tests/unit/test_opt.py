@@ -14,7 +14,7 @@ import pytest
 
 from ntgrad import Tensor
 from ntgrad.codegen import index as ix, opts
-from ntgrad.codegen.choose.optimize import optimize
+from ntgrad.codegen.choose.cpu import optimize
 from ntgrad.codegen.explain.printing import index_form
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import OptError, VerifyError
@@ -48,11 +48,11 @@ from ntgrad.codegen.opts import (
   UpcastInwards,
   Vectorize,
   Warps,
-  read,
+  read_opt,
 )
 from ntgrad.codegen.passes.additions import MOST_ADDITIONS, additions, limit_additions
 from ntgrad.codegen.passes.parts import Parts
-from ntgrad.codegen.passes.statements import cut
+from ntgrad.codegen.passes.statements import split_statements
 from ntgrad.codegen.verify.linear import verify_index
 from ntgrad.engine.compile import chosen_for, options
 from ntgrad.engine.device import default_device, get_device
@@ -328,7 +328,7 @@ REFUSED: list[tuple[Callable[[], Kernel], Callable[[Kernel], Opt], str]] = [
   (lambda: Local(0, 2).apply(elements()), lambda k: Persistent(2), "programs with work-items cannot be persistent"),
   # memory
   (
-    lambda: next(cut(Local(0, 2).apply(two_statements())).all()).kernel,
+    lambda: next(split_statements(Local(0, 2).apply(two_statements())).all()).kernel,
     lambda k: CacheRead(1, 1),
     "one statement of several that work-items go through, each at its own pace",
   ),
@@ -383,7 +383,7 @@ REFUSED: list[tuple[Callable[[], Kernel], Callable[[Kernel], Opt], str]] = [
   (rows, lambda k: Reorder(0, 1), "first is bool, got 1"),  # type: ignore[arg-type]
   # JSON
   *[
-    (rows, lambda k, e=e: read(e), "is no Opt: a name of")  # type: ignore[misc]
+    (rows, lambda k, e=e: read_opt(e), "is no Opt: a name of")  # type: ignore[misc]
     for e in (
       [],
       ["overlap", 0, 8],
@@ -432,7 +432,7 @@ def test_text_and_json(cls: type[Opt]) -> None:
   rng, k = random.Random(cls.name), product()
   drawings = [drawn(cls, k, rng.choice) for _ in range(40)]
   for o in drawings:
-    assert type(o) is cls and read(json.loads(json.dumps(o.json()))) == o and f"{cls.name}(" in str(o)
+    assert type(o) is cls and read_opt(json.loads(json.dumps(o.json()))) == o and f"{cls.name}(" in str(o)
   assert len(set(drawings)) == len({str(o) for o in drawings}) > 1
 
 

@@ -160,7 +160,7 @@ def test_errors_name_the_line(monkeypatch: pytest.MonkeyPatch, what: str, again:
       monkeypatch.setattr(programs, "_programs", Recent(8))
       monkeypatch.setattr(programs, "rendered" if what == "render" else "from_specs", refusing(CompileError("no")))
     elif what == "wait":
-      if not again: monkeypatch.setattr(report, "ready", refusing(CompileError("no")))
+      if not again: monkeypatch.setattr(report, "wait_until_compiled", refusing(CompileError("no")))
       else: monkeypatch.setattr("ntgrad.engine.realize.run_step", refusing(DeviceError("no")))
     else: monkeypatch.setattr("ntgrad.engine.realize.run_step", refusing(DeviceError("no")))
     with pytest.raises(NtgradError) as e, config(debug=1 if what == "wait" else 0): t.realize()

@@ -26,9 +26,9 @@ DEVICES = ["CPU", "NUMPY"]
 
 @pytest.fixture(autouse=True)
 def none_in_force() -> Iterator[None]:
-  overrides.given.clear()
+  overrides.given_overrides.clear()
   yield
-  overrides.given.clear()
+  overrides.given_overrides.clear()
 
 
 def rows(*xs: Any) -> Any: return tuple(x.tile((1, -1)) for x in xs)
@@ -103,8 +103,8 @@ def test_a_wrong_one_is_not_captured(device: str, when: int) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_it_is_compared_once(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
   checks: list[str] = []
-  check = overrides.Pair.check
-  monkeypatch.setattr(overrides.Pair, "check", lambda pair, *more: checks.append(pair.file) or check(pair, *more))
+  check = overrides.ComparedPrograms.check
+  monkeypatch.setattr(overrides.ComparedPrograms, "check", lambda pair, *more: checks.append(pair.file) or check(pair, *more))
   call = Calls(device)
   ntgrad.override(call.item, kernel(by_reciprocal))
   for _ in range(5): call()

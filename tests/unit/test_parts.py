@@ -12,7 +12,7 @@ from ntgrad.codegen.kernel import Kernel
 from ntgrad.engine import compile as compiling
 from ntgrad.engine.planner import slice_of
 from ntgrad.schedule import create_schedule
-from ntgrad.schedule.parts import ALIGN, alignment, consecutive
+from ntgrad.schedule.buffer_pieces import PART_ALIGN_BYTES, alignment, consecutive
 from ntgrad.tile import specialised as tile_kernel
 from support.devices import DEVICES, missing
 
@@ -35,8 +35,8 @@ def kernels(t: Tensor) -> list[Kernel]: return [item.ast for item in create_sche
 
 
 @pytest.mark.parametrize("key, shape, align", [
-  (slice(0, 16), (16, 7), ALIGN),
-  (slice(16, 32), (16, 7), ALIGN),
+  (slice(0, 16), (16, 7), PART_ALIGN_BYTES),
+  (slice(16, 32), (16, 7), PART_ALIGN_BYTES),
   (slice(5, 21), (16, 7), 4),
   (5, (7,), 4),
   ((5, slice(2, 4)), (2,), 4),
@@ -45,7 +45,7 @@ def kernels(t: Tensor) -> list[Kernel]: return [item.ast for item in create_sche
   ((slice(10, 20), 2), (9*7 + 1,), 4),
   (slice(None), (400, 7), 0),
   (slice(None, None, -1), (400, 7), 0),
-  (slice(0, 400, 2), (399, 7), ALIGN),         # from the first row that is read to the last
+  (slice(0, 400, 2), (399, 7), PART_ALIGN_BYTES),         # from the first row that is read to the last
 ])
 def test_what_a_kernel_takes(key: Any, shape: tuple[int, ...], align: int) -> None:
   t = Tensor(X).realize()
@@ -57,7 +57,7 @@ def test_what_a_kernel_takes(key: Any, shape: tuple[int, ...], align: int) -> No
 def test_consecutive() -> None:
   assert consecutive((4, 5, 6), ((1, 2), (2, 4), (0, 6))) == 42 and consecutive((4, 5), ((1, 3), (0, 5))) == 5
   assert consecutive((4, 5), ((1, 3), (0, 4))) is None and consecutive((), ()) == 0
-  assert alignment(128, 4) == ALIGN and alignment(4, 4) == 4
+  assert alignment(128, 4) == PART_ALIGN_BYTES and alignment(4, 4) == 4
 
 
 @pytest.mark.parametrize("device", DEVICES)

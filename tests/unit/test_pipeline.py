@@ -38,7 +38,7 @@ def scheduled(t: Tensor) -> Kernel: return create_schedule(t)[-1].ast
 
 def after(name: str, kernel: Kernel, target: Any = None) -> str:
   """What is printed once a pass is done."""
-  return form_text(pipeline.run(kernel, target, pipeline.PASSES[0].name, name))
+  return form_text(pipeline.run_passes(kernel, target, pipeline.PASSES[0].name, name))
 
 
 def row_sums(rows: int = 4, columns: int = 8) -> Kernel: return scheduled(Tensor.empty(rows, columns).sum(1))
@@ -119,7 +119,7 @@ ENDIF"""
 
 
 def test_opts_of_a_plain_kernel_and_of_each_statement() -> None:
-  parts = pipeline.run(scheduled(Tensor.empty(64, 64) + 1), LANES, "tiles", "opts")
+  parts = pipeline.run_passes(scheduled(Tensor.empty(64, 64) + 1), LANES, "tiles", "opts")
   assert parts.kernel.applied and [p.kernel for p in parts.all()] == [parts.kernel]
   text = after("opts", two_statements(), LANES)
   assert text.count("; opts a1.") == 2 and "a1:16 LANE" in text
@@ -149,7 +149,7 @@ def test_additions(n: int) -> None:
 
 def test_expand() -> None:
   k = Linearizer(row_sums()).unroll(1, 2).upcast(0, 2).kernel
-  parts = pipeline.run(Parts.of(k), None, "additions", "expand")
+  parts = pipeline.run_passes(Parts.of(k), None, "additions", "expand")
   part, = parts.all()
   # a STORE a row, a REDUCE of two sources in each
   assert len(part.roots) == 2 and all(len(r.src[2].src) == 2 for r in part.roots)
@@ -157,8 +157,8 @@ def test_expand() -> None:
 
 
 def test_place_and_widths() -> None:
-  ordered = pipeline.run(Parts.of(row_sums()), None, "additions", "place")
-  linear = pipeline.run(ordered, None, "widths", "widths")
+  ordered = pipeline.run_passes(Parts.of(row_sums()), None, "additions", "place")
+  linear = pipeline.run_passes(ordered, None, "widths", "widths")
   assert (
     [u.op.name for u in ordered]
     == [u.op.name for u in linear]
@@ -182,7 +182,7 @@ def test_place_and_widths() -> None:
 
   def widths(uops: UOpList) -> set[Any]: return {u.dtype for u in uops if u.dtype.kind == "i" and u.op is not Ops.ENDLOOP}
   assert widths(ordered) == {dtypes.index} and widths(linear) == {dtypes.int32}
-  far = pipeline.run(Parts.of(scheduled(Tensor.empty(1 << 20, 1 << 12) + 1)), None, "additions", "widths")
+  far = pipeline.run_passes(Parts.of(scheduled(Tensor.empty(1 << 20, 1 << 12) + 1)), None, "additions", "widths")
   assert widths(far) == {dtypes.int32, dtypes.int64}
 
 
@@ -210,7 +210,7 @@ def test_floats() -> None:
   y = p.alu(BinaryOps.ADD, p.alu(BinaryOps.MUL, x, x), p.const(half, 0.5))
   p.store(out, 0, p.alu(TernaryOps.WHERE, p.alu(BinaryOps.CMPLT, x, y), x, p.const(half, 2.0)))
   p.store(out, 1, y)
-  uops = pipeline.run(p.uops, None, "floats", "floats")
+  uops = pipeline.run_passes(p.uops, None, "floats", "floats")
   verify_form("linear", uops)
   values = [(u.op, u.arg, u.dtype) for u in uops if u.op in (Ops.ALU, Ops.CAST)]
   assert values == [
@@ -241,7 +241,7 @@ def masked_products(dtype: DType, n: int = 16) -> UOpList:
   (dtypes.float16, False, dtypes.float16), (dtypes.float8_e4m3, True, dtypes.float8_e4m3), (dtypes.float8_e4m3, False, F32)])
 def test_dots(dtype: DType, fp8: bool, factors: DType) -> None:
   """The factors as the target multiplies them, zero where the sum leaves them out, and the accumulator; valid in every loop."""
-  uops = pipeline.run(masked_products(dtype), Target("blocks", blocks=True, fp8_dots=fp8), "floats", "dots")
+  uops = pipeline.run_passes(masked_products(dtype), Target("blocks", blocks=True, fp8_dots=fp8), "floats", "dots")
   verify_form("linear", uops)
   found = [u for u in uops if u.op is Ops.REDUCE]
   assert [u.arg for u in found] == [("dot", (2,))] * 2
@@ -263,9 +263,9 @@ def broken(form: str) -> tuple[Any, str]:
   store, = k.body
   if form == "index": return k.with_(axes=k.axes[:1]), "the kernel does not have"
   if form == "parts": return Parts.of(k.with_(body=(UOp(Ops.STORE, F32, store.src[:1]),))), "STORE has 3 to 4 sources"
-  part = pipeline.run(Parts.of(k), None, "additions", "expand").items[0]
+  part = pipeline.run_passes(Parts.of(k), None, "additions", "expand").items[0]
   if form == "expanded": return Parts(k, (replace(part, roots=k.body),)), "INDEX does not belong in the expanded form"
-  uops = pipeline.run(Parts(k, (part,)), None, "place", "place")
+  uops = pipeline.run_passes(Parts(k, (part,)), None, "place", "place")
   if form == "ordered": return UOpList(uops[:-2] + uops[-1:]), "stands between a PHI and its ENDLOOP"
   return uops, "has dtype index"
 
@@ -311,6 +311,6 @@ def test_the_list_prints_itself() -> None:
 def test_axes_of_the_expanded_form() -> None:
   """What is left after expansion: axes of programs, work-items and loops; blocks on targets that have them."""
   k = Linearizer(scheduled(Tensor.empty(32, 64).sum(1))).lane(0, 8).unroll(1, 4).kernel
-  part, = pipeline.run(Parts.of(k), None, "additions", "expand").all()
+  part, = pipeline.run_passes(Parts.of(k), None, "additions", "expand").all()
   kinds = {k.axis(r.arg[0]).kind for u in part.roots for r in u.ranges}
   assert kinds <= {AxisKind.GRID, AxisKind.LOOP}

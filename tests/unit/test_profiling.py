@@ -25,7 +25,7 @@ from ntgrad.engine.profile import KERNELS, ROWS, Profile, Row
 def _plain() -> Any:
   """Each size its own kernel, so that what is counted does not depend on the tests before; and nobody is left watching."""
   with config(dynamic="never"): yield
-  assert not report.watchers
+  assert not report.launch_watchers
 
 
 def ones(*shape: int, device: str = "NUMPY") -> Tensor: return Tensor(np.ones(shape, np.float32), device=device).realize()

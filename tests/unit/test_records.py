@@ -42,8 +42,8 @@ from ntgrad.codegen.index.records import (
   OneOf,
   RecordError,
   Sequence,
-  Several,
   Table,
+  TupleForm,
   opened,
   packed,
   sealed,
@@ -52,7 +52,7 @@ from ntgrad.codegen.index.records import (
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.engine import compile as compiling, plan_cache
-from ntgrad.graph.variable import Bound
+from ntgrad.graph.variable import BoundInt
 
 N, M = ix.Size("N", 1, 1 << 40, hint=100), ix.Size("größe", constexpr=True, unit=16, wide=True)
 n, m = N.node, M.node
@@ -80,7 +80,7 @@ VALUES: list[tuple[Form[Any], list[Any]]] = [
   (Maybe(Maybe(INT)), [None, 5]),
   (Sequence(STR), [(), ("a", "b")]),
   (COUNTS, [(), (0, 1 << 62)]),
-  (Several(INT, STR), [(1, "a")]),
+  (TupleForm(INT, STR), [(1, "a")]),
   (Table(STR, INT), [{}, {"a": 1, "": 2}]),
   (OneOf({"a": 1, "b": 2}), [1, 2]),
   (DTYPE, [*dtypes.all, dtypes.index, dtypes.float32.vec(4), dtypes.bool.vec(16)]),
@@ -92,8 +92,8 @@ VALUES: list[tuple[Form[Any], list[Any]]] = [
   (SOURCE, SOURCES),
   (SPEC, SPECS),
   (BINARY, [Binary("k", "sm_90", b"\x7fELF\0", "ptx\n\xff", 4, 1, 1 << 17, 0, 1)]),
-  (compiling.FORM, [(s, (ix.lt(n, 9),)) for s in SPECS] + [(SPECS[0], ())]),
-  (plan_cache.FORM, [
+  (compiling.PROGRAM_FORM, [(s, (ix.lt(n, 9),)) for s in SPECS] + [(SPECS[0], ())]),
+  (plan_cache.PLAN_FORM, [
     (0, (), (), ()),
     (2, (("CPU", (3, 0, 4), dtypes.float32), ("CPU", (), dtypes.bool)), (2, 0), (
       (SPECS[0], (2, 0, 1), (0,), (), "CPU", (0, 4, 512), (7, 8)), (None, (3, 2), (0,), (2,), "NUMPY", (), ()),
@@ -181,14 +181,14 @@ def test_an_expression_may_be_deep() -> None:
 
 
 def test_numbers_that_remember_are_numbers() -> None:
-  assert type(unpacked(COUNTS, packed(COUNTS, (Bound.of(3, n), True + 1)))[0]) is int
+  assert type(unpacked(COUNTS, packed(COUNTS, (BoundInt.of(3, n), True + 1)))[0]) is int
 
 
 # ---- what has no form
 
 @pytest.mark.parametrize("form, value", [
   (INT, True), (INT, 1.0), (INT, "1"), (BOOL, 1), (FLOAT, 1), (STR, b"a"), (TEXT, 1), (BYTES, "a"), (BYTES, bytearray(b"a")),
-  (ZIPPED, None), (COUNT, -1), (COUNTS, (1, -1)), (COUNTS, (True,)), (Between(1, 5), 6), (Several(INT), (1, 2)),
+  (ZIPPED, None), (COUNT, -1), (COUNTS, (1, -1)), (COUNTS, (True,)), (Between(1, 5), 6), (TupleForm(INT), (1, 2)),
   (OneOf({"a": 1}), 2), (DTYPE, "float32"), (PLAIN, object()), (PLAIN, {1}), (PLAIN, dtypes.int32), (SPEC, SOURCES[0]),
   (NODE, UOp(Ops.LOAD, dtypes.float32)), (NODE, UOp.const(dtypes.float32, 1.0)), (NODE, UOp.alu(UnaryOps.NEG, n)), (DIM, 1.5),
 ])
@@ -218,7 +218,7 @@ SIZED = ["SIZE", ["N", None, None, False, False, False, 1, None, False]]
 
 
 def test_the_hand_written_form_is_right() -> None:
-  assert unpacked(Several(INT, TEXT), record([3, 0], blobs=[b"abc"])) == (3, "abc")
+  assert unpacked(TupleForm(INT, TEXT), record([3, 0], blobs=[b"abc"])) == (3, "abc")
   assert unpacked(DIM, record([2], [SIZED, ["CONST", 3], ["MUL", 0, 1]])) is ix.mul(ix.Size("N").node, 3)
 
 
@@ -234,7 +234,7 @@ def test_the_hand_written_form_is_right() -> None:
   (TEXT, record("0", blobs=[b"a"])),
   (TEXT, record(True, blobs=[b"a", b"b"])), (TEXT, record(0, blobs=[b"\xff"])), (TEXT, record([0], blobs=[b"a"])),
   (BYTES, record(5, blobs=[b"a"])), (ZIPPED, record([0, 1], blobs=[b"a"])), (ZIPPED, record([0, 1 << 50], blobs=[b"a" * 100])),
-  (Maybe(INT), record(5)), (Maybe(INT), record([1, 2])), (Several(INT, INT), record([1])), (Several(INT, INT), record("ab")),
+  (Maybe(INT), record(5)), (Maybe(INT), record([1, 2])), (TupleForm(INT, INT), record([1])), (TupleForm(INT, INT), record("ab")),
   (Table(STR, INT), record([["a", 1], ["a", 2]])), (Table(STR, INT), record([["a"]])), (Table(STR, INT), record({"a": 1})),
   (OneOf({"a": 1}), record("b")), (DTYPE, record("float33")), (DTYPE, record(["float32", 1 << 40])),
   (DTYPE, record(["float32", 1])),
@@ -291,7 +291,7 @@ def test_heads() -> None:
 
 
 def test_other_versions_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-  monkeypatch.setattr(records, "VERSION", records.VERSION + 1)
+  monkeypatch.setattr(records, "RECORD_VERSION", records.RECORD_VERSION + 1)
   newer = sealed(b"body")
   monkeypatch.undo()
   with pytest.raises(RecordError, match="version"): opened(newer)

@@ -21,7 +21,7 @@ from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.linearizer import Linearizer
 from ntgrad.codegen.opts import ShiftInwards
 from ntgrad.engine import compile, planner as plans, report
-from ntgrad.engine.counters import PHASES, phase, taken
+from ntgrad.engine.counters import PHASES, phase, take_phase_seconds
 from ntgrad.schedule import create_schedule
 from ntgrad.tile.visualize import visualize
 from support.sizes import elementwise, symbols
@@ -33,7 +33,7 @@ def shown(level: int, capsys: pytest.CaptureFixture[str], size: int, color: int 
   """What two runs of one structure print. ``size``: another structure for each test, as each is new once."""
   a = Tensor(list(range(size)), device="NUMPY", dtype="float32").realize()
   capsys.readouterr()
-  report.reset()
+  report.reset_numbering()
   with config(debug=level, color=color, cache=0, dynamic="never"):
     for _ in range(2): (a.exp() + 1).realize()
   return capsys.readouterr().out
@@ -52,12 +52,12 @@ def test_schedules(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_phases_are_counted_apart() -> None:
   """The time of a phase within another counts for the inner one alone, also where an error ends it."""
-  taken()
+  take_phase_seconds()
   with phase("scheduling"):
     with pytest.raises(ZeroDivisionError), phase("choosing"): 1 / 0
     with phase("compiling"): time.sleep(0.02)
-  spent = taken()
-  assert spent["compiling"] >= 0.02 > spent["scheduling"] and set(taken().values()) == {0.0}
+  spent = take_phase_seconds()
+  assert spent["compiling"] >= 0.02 > spent["scheduling"] and set(take_phase_seconds().values()) == {0.0}
 
 
 def test_a_line_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,7 +71,7 @@ def test_a_line_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_run_time_sizes_have_their_numbers(capsys: pytest.CaptureFixture[str]) -> None:
   """A launch says with which sizes it ran, and counts work and traffic for them; the kernel itself is for all sizes."""
-  report.reset()
+  report.reset_numbering()
   with config(debug=3, color=0, cache=0, dynamic="always"):
     for n in (35, 36): (Tensor([2.0] * n, device="NUMPY").realize().sqrt() * 3).realize()
   lines = capsys.readouterr().out.splitlines()
@@ -132,7 +132,7 @@ def test_only_some_kernels(capsys: pytest.CaptureFixture[str]) -> None:
   texts = {}
   for only in ("", "r_*", "E_54, r_nothing", "nothing"):
     capsys.readouterr()
-    report.reset()
+    report.reset_numbering()
     with config(debug=5, show="opts", only=only, color=0, cache=0, dynamic="never"), pytest.MonkeyPatch.context() as patch:
       patch.setattr(compile, "_programs", Recent(64))
       patch.setattr(plans, "_plans", Recent(64))
@@ -166,7 +166,7 @@ def test_colour_is_a_choice(capsys: pytest.CaptureFixture[str]) -> None:
     (5e-9, "  5.0 nB"),
   ],
 )
-def test_numbers_with_units(value: float, text: str) -> None: assert report.scaled(value, "B") == text
+def test_numbers_with_units(value: float, text: str) -> None: assert report.unit_text(value, "B") == text
 
 
 def test_a_name_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,7 +174,7 @@ def test_a_name_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:
   a = Tensor(list(range(58)), device="NUMPY", dtype="float32").realize()
   sources = []
   for order in (("exp", "sin", "cos"), ("cos", "exp", "sin")):
-    report.reset()
+    report.reset_numbering()
     capsys.readouterr()
     for table in (compile._programs, compile._by_spec, plans._plans): table.clear()   # type: ignore[attr-defined]
     with config(debug=5, show="opts", color=0, cache=0, dynamic="never"), profile() as p:
@@ -222,7 +222,7 @@ def test_how_long_it_took_to_make_a_kernel(capsys: pytest.CaptureFixture[str], d
 
 def test_what_kernels_share_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
   """A function that an earlier kernel has shown is named; with the names the text of each kernel is still whole."""
-  report.reset()
+  report.reset_numbering()
   a = Tensor([1.0] * 71).realize()
   with config(debug=4, color=0, cache=0, dynamic="never"):
     a.exp().realize()

@@ -11,14 +11,14 @@ from ntgrad import Tensor, config, dtypes
 from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.bound import work_of
-from ntgrad.codegen.choose.optimize import optimize
-from ntgrad.codegen.choose.products import Work, best_blocks, worth_copying
+from ntgrad.codegen.choose.cpu import optimize
+from ntgrad.codegen.choose.gpu_products import ProductWork, best_blocks, worth_copying
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.schedule import schedule_graph, sink_of
-from ntgrad.schedule.rows import aligned, padded
+from ntgrad.schedule.padded_rows import padded, vector_bytes
 
 CHIP = replace(TARGET, bandwidth=4.2e12)   # an H200
 CPU = Target("opencl", cores=2)
@@ -50,8 +50,9 @@ def test_sizes_of_rows() -> None:
   assert [padded(n, 2) for n in (1001, 2047, 127, 129, 257, 65, 513, 64, 8, 15, 17)] == \
     [1024, 2048, 128, 136, 272, 72, 544, 64, 8, 15, 17]
   assert [padded(n, 4) for n in (1001, 2049)] == [1024, 2080] and padded(2040, 1) == 2048
-  assert aligned((10, 1001), 1, 2, 0) == 2 and aligned((10, 1004), 1, 2, 0) == 8 and aligned((10, 64, 8), 2, 2, 0) == 16
-  assert aligned((10, 64), 1, 2, 4) == 4 and aligned((10, 64), 0, 2, 0) == 2
+  assert vector_bytes((10, 1001), 1, 2, 0) == 2 and vector_bytes((10, 1004), 1, 2, 0) == 8
+  assert vector_bytes((10, 64, 8), 2, 2, 0) == 16
+  assert vector_bytes((10, 64), 1, 2, 4) == 4 and vector_bytes((10, 64), 0, 2, 0) == 2
 
 
 def test_the_callers_factors_are_copied_where_that_pays() -> None:
@@ -121,7 +122,7 @@ def test_doubles_are_multiplied_in_blocks() -> None:
 @pytest.mark.parametrize("vectors, least, most", [((16, 16), 1.0, 1.0), ((2, 2), 4.0, 20.0), ((16, 2), 1.5, 20.0)])
 def test_narrow_reads_in_the_model(vectors: tuple[int, int], least: float, most: float) -> None:
   """As measured: 2049×2047×2045 takes ten times as long as 2048³."""
-  work = Work(2049, 2045, 2047)
+  work = ProductWork(2049, 2045, 2047)
   found = best_blocks(replace(work, vectors=vectors), CHIP)[0] / best_blocks(work, CHIP)[0]
   assert least <= found <= most
   sizes = [2 * 2049 * 2047, 2 * 2047 * 2045]

@@ -34,8 +34,8 @@ def expected(base: np.ndarray, index: np.ndarray, value: np.ndarray, mode: str =
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
   """``runs``: with each index put in order first, as long ones are."""
   if request.param == "runs":
-    monkeypatch.setattr(scatters, "LONG", 16)
-    monkeypatch.setattr(scatters, "SHORT", 8)
+    monkeypatch.setattr(scatters, "_LONG", 16)
+    monkeypatch.setattr(scatters, "LEAST_PART_ENTRIES", 8)
   if request.param in ("CPU", "NUMPY"): yield request.param
   else:
     with installed(): yield TRITON

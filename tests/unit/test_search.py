@@ -11,14 +11,14 @@ from ntgrad import Tensor, config
 from ntgrad.backends.base import Device, KernelSource, Program, ProgramSpec
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen import pipeline
-from ntgrad.codegen.choose.optimize import optimize
+from ntgrad.codegen.choose.cpu import optimize
 from ntgrad.codegen.ir.errors import ArgumentError, DeviceError
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import prod
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.opts import Warps
 from ntgrad.codegen.passes.parts import Parts
-from ntgrad.engine import search, trials
+from ntgrad.engine import measuring as trials, search
 from ntgrad.engine.compile import extent, rendered
 from ntgrad.engine.device import default_device, get_device
 from ntgrad.schedule import create_schedule
@@ -112,7 +112,7 @@ def test_a_trial_compares() -> None:
   k = kernel(E(16, device="NUMPY") + 1)
   device = Stopwatch(k)
   buffers = [search.contents("NUMPY", p) for p in k.params]
-  bench = trials.Bench(device, [trials.Memory(b.nbytes, b.dtype, b.raw, p.written) for b, p in zip(buffers, k.params)])
+  bench = trials.Bench(device, [trials.CandidateMemory(b.nbytes, b.dtype, b.raw, p.written) for b, p in zip(buffers, k.params)])
   good, bad = device.compile([spec(k, "k"), ProgramSpec("k", KernelSource(""), (1,), (1,), 2, options=(("num_warps", 2),))])
   bench.reference(good)
   assert bench.measure(good) == 1e-6 / 4 * 16
@@ -124,8 +124,8 @@ def test_a_trial_compares() -> None:
 def test_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setattr(search, "BUDGET", 3.0)
   found: list[Parts] = []
-  real = search.search
-  monkeypatch.setattr(search, "search", lambda *a: found.append(real(*a)) or found[-1])
+  real = search.search_opts
+  monkeypatch.setattr(search, "search_opts", lambda *a: found.append(real(*a)) or found[-1])
   rng = np.random.default_rng(0)
   a, b = rng.random((40, 48), np.float32), rng.random((48, 56), np.float32)
   np.testing.assert_allclose((Tensor(a, device="CPU") @ Tensor(b, device="CPU")).numpy(), a @ b, rtol=1e-5)
@@ -164,7 +164,7 @@ def test_statements_have_opts_of_their_own() -> None:
   """One step changes the Opts of one statement; all that apply compute the same."""
   k, target = statements(), Target("lanes", lanes=8, cores=2, local_memory=1 << 20)
   parts = pipeline.prepare(k, target)
-  start = pipeline.run(parts, target, "opts", "opts")
+  start = pipeline.run_passes(parts, target, "opts", "opts")
   assert search.measurable(parts, target) and sum(map(bool, start.opts)) == 2
   data = [np.zeros((3, 16, 8), np.float32), np.random.default_rng(0).integers(-4, 5, (3, 16, 8)).astype(np.float32)]
   want = data[1] - data[1].sum(2, keepdims=True)

@@ -13,7 +13,7 @@ from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.linearizer import linearize
-from ntgrad.codegen.passes.selections import may_select, select
+from ntgrad.codegen.passes.selections import may_select, replace_selections
 from ntgrad.schedule import create_schedule
 from ntgrad.tile import language as tl
 from support.devices import DEVICES
@@ -25,7 +25,7 @@ SPECIAL = np.array([[np.nan, -0.0, np.inf, 3.0], [1.0, np.nan, -0.0, -np.inf], [
 
 def left(*tensors: Tensor) -> int:
   """How many sums the kernels of a schedule have after the pass."""
-  return sum([len([u for u in select(k).reduces if u.arg[0] is BinaryOps.ADD])
+  return sum([len([u for u in replace_selections(k).reduces if u.arg[0] is BinaryOps.ADD])
               for item in create_schedule(tensors) for k in item.ast])
 
 
@@ -113,13 +113,13 @@ def kernel_of(value: UOp) -> Kernel:
 def equal(a: UOp, b: UOp) -> UOp: return UOp(Ops.ALU, dtypes.bool, (a, b), BinaryOps.CMPEQ)
 
 
-def value_after(value: UOp) -> UOp: return select(kernel_of(value)).body[0].src[2]
+def value_after(value: UOp) -> UOp: return replace_selections(kernel_of(value)).body[0].src[2]
 
 
 def test_what_the_pass_makes() -> None:
   picked = ix.eq(B, ix.add(A, 1)).where(load(TABLE, A, B), ZERO)
   assert value_after(total(picked, 1)) is UOp.alu(BinaryOps.ADD, load(TABLE, A, ix.add(A, 1)), ZERO)   # 1 <= a0 + 1 < 6
-  assert [a.id for a in select(kernel_of(total(picked, 1))).axes] == [0, 2]   # nothing used the last
+  assert [a.id for a in replace_selections(kernel_of(total(picked, 1))).axes] == [0, 2]   # nothing used the last
   beyond = ix.eq(B, ix.add(A, 2)).where(load(TABLE, A, B), ZERO)
   inside = ix.lt(A, 4).where(load(TABLE, A, ix.least(ix.add(A, 2), 5)), ZERO)
   assert value_after(total(beyond, 1)) is UOp.alu(BinaryOps.ADD, inside, ZERO)
@@ -156,9 +156,9 @@ def test_blocks_are_read_at_their_own_indices() -> None:
   from ntgrad.backends.cuda.renderer import TARGET
   variable = UOp(Ops.DEFINE_LOCAL, dtypes.float32, (), ("v0", (6,), "private"))
   u = total(ix.eq(B, A).where(UOp(Ops.LOAD, dtypes.float32, (variable, UOp(Ops.INDEX, ix.INT, (B,)))), ZERO), 1)
-  assert TARGET.blocks and select(kernel_of(u), TARGET).body[0].src[2] is u and value_after(u) is not u
+  assert TARGET.blocks and replace_selections(kernel_of(u), TARGET).body[0].src[2] is u and value_after(u) is not u
   of_memory = total(ix.eq(B, A).where(load(TABLE, A, B), ZERO), 1)
-  assert select(kernel_of(of_memory), TARGET).body[0].src[2] is not of_memory
+  assert replace_selections(kernel_of(of_memory), TARGET).body[0].src[2] is not of_memory
 
 
 def test_which_sums_are_looked_at() -> None:
@@ -176,7 +176,7 @@ def test_an_axis_that_nothing_varies_with_any_more_counts_still() -> None:
   total = UOp(Ops.REDUCE, dtypes.float32, (one,), (BinaryOps.ADD, (1, 2)))
   store = UOp(Ops.STORE, dtypes.float32, (out.uop, UOp(Ops.INDEX, ix.INT, (i.rng,)), total))
   kernel = Kernel((out, x), (i, a, b), (store,))
-  assert [axis.id for axis in select(kernel).axes] == [0, 2]
+  assert [axis.id for axis in replace_selections(kernel).axes] == [0, 2]
   data = np.arange(1, 6, dtype=np.float32)
   memory = [np.zeros(20, np.uint8), data.view(np.uint8).copy()]
   Evaluator("k", linearize(kernel)).run(memory, {})

@@ -10,7 +10,7 @@ from ntgrad.backends import renderer
 from ntgrad.backends.base import KernelSource, Program, ProgramSpec
 from ntgrad.codegen import index as ix, pipeline
 from ntgrad.codegen.choose.bound import work_of
-from ntgrad.codegen.choose.sized import as_twin, with_numbers
+from ntgrad.codegen.choose.runtime_sizes import as_twin, with_numbers
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.target import Target
@@ -21,8 +21,8 @@ from ntgrad.codegen.opts import Cover, Pad, Peel, Serial, ShiftInwards, UpcastIn
 from ntgrad.codegen.passes.widths import lower_index
 from ntgrad.engine.compile import kernel_name
 from ntgrad.engine.device import get_device
-from ntgrad.engine.report import describe, grid_text, launched
-from ntgrad.engine.variants import UNIT, SizedProgram
+from ntgrad.engine.report import describe, grid_text, launched_spec
+from ntgrad.engine.size_variants import UNIT, SizedProgram
 from support.sizes import MAKES, centered, elementwise, product, row_sum, symbols
 from support.statements import Builder
 
@@ -59,7 +59,7 @@ def test_a_kernel_without_sizes_is_its_own_twin() -> None:
 @pytest.mark.parametrize("name", MAKES)
 def test_opts_of_a_twin_are_replayed(name: str) -> None:
   """What a CPU's heuristics choose for numbers is done with sizes: vectors among it."""
-  k = pipeline.run(pipeline.prepare(MAKES[name](symbols(1000)), CPU), CPU, "opts", "opts").kernel
+  k = pipeline.run_passes(pipeline.prepare(MAKES[name](symbols(1000)), CPU), CPU, "opts", "opts").kernel
   assert k.sizes and any(a.kind.name == "LANE" for a in k.axes), (name, k.applied)
 
 
@@ -141,7 +141,7 @@ def test_a_variant_for_whole_blocks() -> None:
     return next(v for v in p.variants if v.program is program)
   whole = made(1000, 1024, 1024)
   assert whole.blocks.loops == (0,) and whole.units[0] > 4 and whole.units[1] == 1, "K, M, N"
-  k = pipeline.run(pipeline.prepare(whole.program.kernel, triton.target), triton.target, "opts", "opts")
+  k = pipeline.run_passes(pipeline.prepare(whole.program.kernel, triton.target), triton.target, "opts", "opts")
   text = triton.render("k", pipeline.finish(k, triton.target)).text
   loads = [line for line in text.splitlines() if "tl.load" in line]
   assert len(loads) == 2 and all("< K" not in line for line in text.splitlines()) and "mask" not in loads[1]
@@ -191,7 +191,7 @@ def test_a_variant_for_any_sizes() -> None:
   """What the first variant's vectors and copies do not fit is served by one that needs nothing, whatever else comes."""
   seen: list[tuple[bool, tuple[UOp, ...]]] = []
   def make(k: Kernel) -> tuple[Program, tuple[UOp, ...]]:
-    parts = pipeline.run(pipeline.prepare(k, CPU), CPU, "opts", "opts")
+    parts = pipeline.run_passes(pipeline.prepare(k, CPU), CPU, "opts", "opts")
     seen.append((k.free, parts.needs))
     return Made(k), parts.needs
   p = SizedProgram(product(symbols()), On(CPU), make)  # type: ignore[arg-type]
@@ -248,7 +248,7 @@ def test_texts(wide: bool) -> None:
   n = {x: size(x, hint=100, wide=wide) for x in "MNK"}
   for name, texts in (("c", ("const int K", "const long K")), ("triton", ("tl.int32", "tl.int64"))):
     r = renderer(name)
-    parts = pipeline.run(pipeline.prepare(row_sum(n), r.target), r.target, "opts", "opts")
+    parts = pipeline.run_passes(pipeline.prepare(row_sum(n), r.target), r.target, "opts", "opts")
     source = r.render("k", pipeline.finish(parts, r.target))
     if name == "triton": assert [d.name for d in source.sizes] == ["int64" if wide else "int32"] * 2
     else: assert texts[wide] in source.text.replace("int64_t", "long").replace("int32_t", "int"), source.text
@@ -265,14 +265,14 @@ def test_texts_of_a_kernel() -> None:
 
 @pytest.mark.parametrize("name", MAKES)
 def test_descriptions_of_what_heuristics_make(name: str) -> None:
-  assert describe(pipeline.run(pipeline.prepare(MAKES[name](symbols(100)), CPU), CPU, "opts", "opts").kernel)
+  assert describe(pipeline.run_passes(pipeline.prepare(MAKES[name](symbols(100)), CPU), CPU, "opts", "opts").kernel)
 
 
 def test_work_of_a_launch() -> None:
   k = product(symbols())
   at = dict(zip((s.name for s in k.sizes), (5, 3, 4)))                # K, M, N
   spec = ProgramSpec("k", KernelSource(""), (k.axes[0].size,), (1,), 3, work=work_of(k), sizes=k.sizes)
-  numbers = launched(spec, (5, 3, 4))
+  numbers = launched_spec(spec, (5, 3, 4))
   static = product(at)
   assert (numbers.work, numbers.grid) == (work_of(static), (3,)) and grid_text(numbers) == "3"
-  assert launched(spec).work == work_of(product({"M": 16, "N": 16, "K": 16})) and grid_text(spec) == "M"
+  assert launched_spec(spec).work == work_of(product({"M": 16, "N": 16, "K": 16})) and grid_text(spec) == "M"

@@ -17,7 +17,7 @@ from ntgrad.backends.cuda.device import CUDADevice
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import Size
-from ntgrad.codegen.index.sizes import about, arguments, dim_text, evaluator
+from ntgrad.codegen.index.sizes import arguments, bounds_text, dim_text, evaluator
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import DeviceError, VerifyError
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
@@ -187,7 +187,7 @@ def test_triton_source() -> None:
 def test_listing() -> None:
   listing = str(wide(False).uops)
   assert "UOps.DEFINE_VAR" in listing and "N/16 (0..65536)\n" in listing and "('g', 1, N/16)" in listing
-  assert "('g', 0, (N + 3)//4)" in str(elementwise(False).uops) and about(Size("K", 1)) == "K (1..)"
+  assert "('g', 0, (N + 3)//4)" in str(elementwise(False).uops) and bounds_text(Size("K", 1)) == "K (1..)"
 
 
 def test_names() -> None:

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor
-from ntgrad.codegen.choose.optimize import optimize
+from ntgrad.codegen.choose.cpu import optimize
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops
 from ntgrad.codegen.kernel import AxisKind
-from ntgrad.codegen.kernel.accesses import profile
+from ntgrad.codegen.kernel.accesses import access_profile
 from ntgrad.codegen.pipeline import linearize
 from ntgrad.schedule import create_schedule
 from support.devices import missing
@@ -43,6 +43,6 @@ def test_rows_in_far_pages_are_read_in_runs(shape: tuple[int, ...], order: tuple
   target = Target("opencl", lanes=16, registers=32, cores=2, local_memory=512 << 10)
   kernel = optimize(item.ast, target)
   last = [a for a in kernel.axes if a.kind is AxisKind.LOOP][-1]
-  load, = [x for x in profile(kernel).accesses if not x.write]
+  load, = [x for x in access_profile(kernel).accesses if not x.write]
   step = load.steps[last.id]   # None: the last block begins earlier
   assert step is None or 0 < abs(step) * load.itemsize <= 128, kernel.axes

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from ntgrad.codegen.ir.errors import ArgumentError
-from ntgrad.graph.symbol import Condition, Symbol, block_size, bounds_of, cdiv, evaluate, maximum, minimum, names_of
+from ntgrad.graph.symbol import Condition, Symbol, block_size, bounds_of, cdiv, evaluate, maximum, minimum, symbols_of
 
 S, M, N, x, y, B = (Symbol(n) for n in ("S", "M", "N", "x", "y", "BLOCK"))
 
@@ -132,8 +132,8 @@ def test_constants_are_ints() -> None:
 
 def test_names() -> None:
   e = cdiv(M * 2 + N, B) - M
-  assert names_of(e) == {M, N, B} and names_of(3) == frozenset() and names_of(M < N) == {M, N}
-  assert names_of(M - M + N) == {N} or names_of(M - M + N) == {M, N}
+  assert symbols_of(e) == {M, N, B} and symbols_of(3) == frozenset() and symbols_of(M < N) == {M, N}
+  assert symbols_of(M - M + N) == {N} or symbols_of(M - M + N) == {M, N}
   assert M.is_name and not e.is_name and M.name == "M"
 
 
@@ -161,7 +161,7 @@ def test_options() -> None:
   )
   assert Symbol("T", meta=True, power_of_two=False).power_of_two is False
   restored = pickle.loads(pickle.dumps(cdiv(N, b) * 2))
-  assert restored == cdiv(N, b) * 2 and {s.name: s.bounds for s in names_of(restored)} == {"TILE": (16, 256), "N": (None, None)}
+  assert restored == cdiv(N, b) * 2 and {s.name: s.bounds for s in symbols_of(restored)} == {"TILE": (16, 256), "N": (None, None)}
 
 
 def test_block_size() -> None:

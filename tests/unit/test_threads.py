@@ -16,7 +16,7 @@ import ntgrad.tile as tile
 from ntgrad import Device, Tensor, no_grad
 from ntgrad.backends.memory import Pooled
 from ntgrad.codegen.ir import uop
-from ntgrad.codegen.ir.config import Config, config
+from ntgrad.codegen.ir.config import Settings, config
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.graph.modes import mode
@@ -81,7 +81,7 @@ def test_settings_of_a_block_are_the_threads() -> None:
 
 
 def test_settings_in_many_threads() -> None:
-  mine = Config()
+  mine = Settings()
   def work(n: int) -> bool:
     for i in range(300):
       with mine(beam=n, noopt=n % 2):

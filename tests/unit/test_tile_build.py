@@ -16,7 +16,7 @@ import ntgrad.tile.language as tl
 from ntgrad.codegen.index.sizes import evaluator
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, GradientError, ShapeError, StateError
-from ntgrad.engine.variants import SizedProgram
+from ntgrad.engine.size_variants import SizedProgram
 from ntgrad.tile import Symbol, Tensor, manifest
 from ntgrad.tile.library import BuiltProgram
 from support.devices import missing
@@ -301,7 +301,7 @@ def test_a_damaged_or_old_library(tmp_path: Path) -> None:
 def test_expressions_come_back_from_text() -> None:
   N, M = Symbol("N", lower_bound=1), Symbol("M", lower_bound=1)
   for e in (N, tile.cdiv(N, 16), N * M - 3, (N + M) // 4 % 7, tile.cdiv(N, M) * 2, N ** 2):
-    there = manifest.expression(manifest.text(e.node))
+    there = manifest.expression(manifest.size_entry(e.node))
     names = tuple(map(manifest.name_of, ("M", "N")))
     for values in ((1, 1), (5, 100), (64, 63)):
       assert evaluator((there,), tuple(n.arg for n in names))(values)[0] == tile.Symbol(e).subs(dict(zip("MN", values)))

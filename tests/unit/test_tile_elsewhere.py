@@ -517,14 +517,14 @@ def test_build_as_it_is_called_elsewhere(device: str, tmp_path: Any) -> None:
 def test_candidates_with_the_same_source_are_one(device: str) -> None:
   if device != "CPU": pytest.skip("once is enough")
   from ntgrad.engine.device import get_device
-  from ntgrad.tile.launch import describe
-  from ntgrad.tile.tune import compiled
+  from ntgrad.tile.launch import describe_argument
+  from ntgrad.tile.tune import compiled_candidates
   k = tile.make(fours, copy, (Tensor(1), Tensor(1)))
   arguments = (((8,), "float32"),) * 2
   sizes = {"x_size_0": 8, "y_size_0": 8}
-  one, same = (k.build([describe(a) for a in arguments], {}, sizes) for _ in range(2))
+  one, same = (k.build([describe_argument(a) for a in arguments], {}, sizes) for _ in range(2))
   other = k.specialise(*(((16,), "float32"),) * 2)
   assert one is not None and same is not None and one is not same
   lines: list[str] = []
-  programs = compiled([({"B": 1}, one), ({"B": 2}, same), ({"B": 3}, other)], get_device("CPU"), lines)
+  programs = compiled_candidates([({"B": 1}, one), ({"B": 2}, same), ({"B": 3}, other)], get_device("CPU"), lines)
   assert [v for v, _ in programs] == [{"B": 1}, {"B": 3}] and lines == ["B=2: the same program as B=1"]

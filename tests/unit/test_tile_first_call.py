@@ -16,13 +16,13 @@ import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad.backends import pool, renderer
 from ntgrad.backends.base import Program
-from ntgrad.codegen.choose.room import WRITTEN_OUT, room_of
+from ntgrad.codegen.choose.gpu_resources import WRITTEN_OUT, room_of
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import CompileError
-from ntgrad.engine import trials
+from ntgrad.engine import measuring as trials
 from ntgrad.engine.device import default_device
 from ntgrad.tile import Tensor, block_size, tune
-from ntgrad.tile.tune import Clock, compiled, different, fitting
+from ntgrad.tile.tune import Clock, compiled_candidates, different, fitting
 
 TRITON: Any = renderer("triton").target
 CPU: Any = renderer("opencl").target
@@ -141,7 +141,7 @@ def test_a_candidate_whose_compiler_takes_too_long_is_dropped_and_the_others_go_
   def wait_for(over: Any, timeout: float | None = None) -> Any:   # the time is over when the quick one is there: no clock decides
     return real(lambda: quick.unit.answer is not None or over(), timeout)
   monkeypatch.setattr(pool.changed, "wait_for", wait_for)
-  there = trials.ready([slow, quick], 120.0, apart=True)
+  there = trials.compiled_in_time([slow, quick], 120.0, apart=True)
   assert there == [False, True] and quick.unit.answer == 7
   assert slow.asked == 0 and quick.asked == 1          # this process never compiles what is slow
   assert not slow.unit.taken and not slow.unit.done
@@ -149,21 +149,22 @@ def test_a_candidate_whose_compiler_takes_too_long_is_dropped_and_the_others_go_
 
 def test_no_time_no_process() -> None:
   programs = [Slow(600.0)]
-  assert trials.ready(programs, -1.0, apart=True) == [False] and not programs[0].unit.taken
-  assert trials.ready(programs, -1.0) == [False] and programs[0].asked == 0
+  assert trials.compiled_in_time(programs, -1.0, apart=True) == [False] and not programs[0].unit.taken
+  assert trials.compiled_in_time(programs, -1.0) == [False] and programs[0].asked == 0
   programs[0].unit.done = True                         # built with another, or by a worker
-  assert trials.ready(programs, -1.0) == [True] and programs[0].asked == 1
+  assert trials.compiled_in_time(programs, -1.0) == [True] and programs[0].asked == 1
 
 
 def test_what_is_not_compiled_in_time_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
   kernel, symbols = product()
   ranked = [({"B": n}, reader(kernel, "float16")({str(s): n for s in symbols})) for n in (32, 64)]
   device: Any = SimpleNamespace(renderer=renderer("triton"), name="sm_90", compile=lambda specs: [Slow(0.0) for _ in specs])
-  monkeypatch.setattr(tune, "ready", lambda programs, seconds, apart: [apart and n == 1 for n, _ in enumerate(programs)])
+  monkeypatch.setattr(
+    tune, "compiled_in_time", lambda programs, seconds, apart: [apart and n == 1 for n, _ in enumerate(programs)])
   lines: list[str] = []
   clock = Clock(TRITON)
   clock.seconds = 1e6
-  assert [v for v, _ in compiled(ranked, device, lines, clock)] == [{"B": 64}]
+  assert [v for v, _ in compiled_candidates(ranked, device, lines, clock)] == [{"B": 64}]
   assert lines == ["B=32: not compiled in time"]
 
 
@@ -176,11 +177,11 @@ from ntgrad.tile import Tensor, block_size
 from ntgrad.engine.device import get_device
 from ntgrad.tile import kernel as module
 searched = []
-real = module.search
+real = module.search_values
 def search(*args):
   searched.append(1)
   return real(*args)
-module.search = search
+module.search_values = search
 B = block_size(8, 32)
 def halves(x, y):
   total = x * 0

@@ -458,11 +458,11 @@ def test_tuning_searches_once_and_remembers(tmp_path: Any, monkeypatch: Any) -> 
   """Three block sizes are tried (on copies of what is written), the choice is kept on disk, and another process finds it."""
   from ntgrad.tile import kernel as module
   searched = []
-  real = module.search
+  real = module.search_values
   def search(*args: Any) -> Any:
     searched.append(real(*args))
     return searched[-1]
-  monkeypatch.setattr(module, "search", search)
+  monkeypatch.setattr(module, "search_values", search)
   B = block_size(8, 32)
   def made() -> Any:
     def halves(x: Any, y: Any) -> None:
@@ -488,8 +488,8 @@ def test_tuning_searches_once_and_remembers(tmp_path: Any, monkeypatch: Any) -> 
 
 
 def test_a_candidate_that_fails_is_dropped_with_a_reason(tmp_path: Any) -> None:
-  from ntgrad.tile.launch import describe
-  from ntgrad.tile.tune import search
+  from ntgrad.tile.launch import describe_argument
+  from ntgrad.tile.tune import search_values
   B = block_size(8, 32)
   def sized(x: Any, y: Any) -> None:
     tl.static_assert(x.shape[0] != 16, "sixteen is too many")
@@ -497,9 +497,9 @@ def test_a_candidate_that_fails_is_dropped_with_a_reason(tmp_path: Any) -> None:
   k = tile.make(lambda x, y: (x.tile((B,)), y.tile((B,))), sized, (Tensor(1), Tensor(1)))
   x, y = (Lazy(v).realize() for v in vectors(64))
   device = get_device(x.device)
-  arguments = [describe(t) for t in (x, y)]
+  arguments = [describe_argument(t) for t in (x, y)]
   values = k.bind(arguments, {})
-  found, lines = search(k, [k.symbols[str(B)]], lambda v: k.build(arguments, {}, values | v), device,
+  found, lines = search_values(k, [k.symbols[str(B)]], lambda v: k.build(arguments, {}, values | v), device,
                         [t.lazydata.arg for t in (x, y)])
   assert any("sixteen is too many" in line for line in lines) and found[str(B)] != 16
 
@@ -510,7 +510,7 @@ def test_a_choice_made_on_one_device_serves_no_other(tmp_path: Any, monkeypatch:
   def search(kernel: Any, symbols: Any, specialise: Any, device: Any, inputs: Any) -> Any:
     searched.append(device.identity)
     return {str(symbols[0]): 8 * len(searched)}, []
-  monkeypatch.setattr(module, "search", search)
+  monkeypatch.setattr(module, "search_values", search)
   B = block_size(8, 64)
 
   def made() -> Any:

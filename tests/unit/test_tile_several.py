@@ -13,7 +13,7 @@ import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad import config
 from ntgrad.errors import NtgradError
-from ntgrad.tile import Config, Tensor, several
+from ntgrad.tile import Config, Tensor, configurations as several
 
 
 def premake(factor: float, work: int = 1, width: int = 64) -> Any:

@@ -15,12 +15,12 @@ import ntgrad.tile.language as tl
 from ntgrad import Tensor, config
 from ntgrad.backends import renderer
 from ntgrad.codegen.explain.printing import index_form
-from ntgrad.codegen.explain.tile_source import key_of, tile_source
+from ntgrad.codegen.explain.tile_source import kernel_key, tile_source
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.engine.compile import programs
 from ntgrad.engine.device import get_device
-from ntgrad.engine.exported import read
+from ntgrad.engine.override_files import read
 from ntgrad.errors import NtgradError
 from ntgrad.schedule import schedule_graph, sink_of
 from ntgrad.tile.eject import Eject
@@ -67,7 +67,7 @@ def test_round_trip(name: str, target: str) -> None:
     made = read(text := tile_source(k, "k")).form()
     assert index_form(made) == index_form(k), text
     assert str(linearize(made, to)) == str(linearize(k, to)), text
-    assert read(text).key == key_of(k)
+    assert read(text).key == kernel_key(k)
 
 
 def run(kernel: Kernel, device: str, arrays: list[np.ndarray]) -> list[np.ndarray]:

@@ -14,15 +14,15 @@ from golden.test_kernels import CASES, GRAPHS
 
 import ntgrad
 from ntgrad import Tensor, Variable, config, nn
-from ntgrad.codegen.choose.tiling import tile as tiled
+from ntgrad.codegen.choose.gpu import choose_tiles as tiled
 from ntgrad.codegen.explain.printing import index_form
-from ntgrad.codegen.explain.tile_source import key_of, tile_source
+from ntgrad.codegen.explain.tile_source import kernel_key, tile_source
 from ntgrad.codegen.ir.errors import ArgumentError, OverrideError
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.linearizer import Linearizer, linearize
 from ntgrad.codegen.opts import Vectorize
 from ntgrad.engine import compile as engine_compile, overrides, report
-from ntgrad.engine.exported import read
+from ntgrad.engine.override_files import read
 from ntgrad.schedule import create_schedule
 from ntgrad.tile.eject import Eject
 from support.triton_kernels import MORE as TRITON, WITH_BLOCKS
@@ -105,7 +105,7 @@ def test_round_trip(name: str) -> None:
     made = read(text := tile_source(k, "k")).form()
     assert index_form(made) == index_form(k), text
     assert str(Linearizer(made).linearize().uops) == str(Linearizer(k).linearize().uops), text
-    assert read(text).key == key_of(k)
+    assert read(text).key == kernel_key(k)
 
 
 @pytest.mark.parametrize("name", {**GRAPHS, **TRITON})
@@ -172,7 +172,7 @@ from ntgrad.codegen.opts import Vectorize
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 
-KEY = "{key_of(item.ast)}"   # of the kernel that this stands for
+KEY = "{kernel_key(item.ast)}"   # of the kernel that this stands for
 OPTS = [[Vectorize(axis=1, n=8)]]   # of each part
 M, N = 8, 32   # sizes; numbers below may be made of them
 
@@ -255,9 +255,9 @@ def test_noopt_keeps_tiles(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.fixture(autouse=True)
 def none_in_force() -> Iterator[None]:
-  overrides.given.clear()
+  overrides.given_overrides.clear()
   yield
-  overrides.given.clear()
+  overrides.given_overrides.clear()
 
 
 def numbers(*shape: int) -> np.ndarray: return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
@@ -363,7 +363,7 @@ def test_eject_edit_and_override(tmp_path: Path) -> None:
 
 
 def test_debug_3_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
-  report.reset()
+  report.reset_numbering()
   with config(debug=3, color=0, cache=0): (Tensor(numbers(3, 7)).realize().sum(1) * 1.625).realize()
   shown = capsys.readouterr().out
   assert "as a file of the tile language" in shown and "  data0 = tl.sum(data1) * 1.625" in shown

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ntgrad.codegen.ir.errors import ArgumentError, CaptureError, StateError, few, shown
-from ntgrad.engine.buffer import watchers
+from ntgrad.engine.buffer import transfer_watchers
 from ntgrad.engine.device import Device
 from ntgrad.graph.checks import checked
 
@@ -190,7 +190,7 @@ class _Iteration:
   def __iter__(self) -> _Iteration: return self
 
   def __next__(self) -> Any:
-    if watchers and any([w.thread == threading.get_ident() for w in watchers]):
+    if transfer_watchers and any([w.thread == threading.get_ident() for w in transfer_watchers]):
       raise CaptureError("DataLoader: a batch is taken within a captured function, which a replay cannot repeat; take it before "
                          "the call, and pass it as an argument")
     loader = self.loader

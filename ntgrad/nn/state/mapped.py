@@ -14,7 +14,7 @@ from ntgrad.codegen.ir.errors import StateError, few
 from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.core import MAX_DIMS, MAX_SIZE
-from ntgrad.engine.buffer import LARGE, Buffer, Storage, watchers
+from ntgrad.engine.buffer import LARGE_BYTES, Buffer, Storage, transfer_watchers
 from ntgrad.engine.device import Device, get_device
 from ntgrad.graph import nodes as graph
 from ntgrad.nn.files import opened
@@ -71,10 +71,10 @@ def tensor_of(source: Callable[[], Bytes], dtype: DType, shape: tuple[int, ...],
   get_device(name)   # refuses one that the machine has not
   nbytes = math.prod(shape) * dtype.itemsize
   # a jit that records has to see what comes from the host
-  if watchers or not nbytes:
+  if transfer_watchers or not nbytes:
     return Tensor(np.array(source()).view(dtype.np).reshape(shape), device=name)
   storage = Unread(name, nbytes, source)
-  if nbytes >= LARGE: storage.place = "a file"
+  if nbytes >= LARGE_BYTES: storage.place = "a file"
   return Tensor._from_node(graph.buffer(Buffer(name, shape, dtype, storage)))
 
 

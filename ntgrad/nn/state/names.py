@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from ntgrad.codegen.ir.errors import StateError
-from ntgrad.graph.buffer_names import remember
+from ntgrad.graph.buffer_names import remember_names
 from ntgrad.graph.checks import checked
 from ntgrad.nn.tree import walk
 from ntgrad.tensor import Tensor
@@ -19,7 +19,7 @@ def get_state_dict(obj: Any, prefix: str = "") -> dict[str, Tensor]:
   where two paths spell one name.
   """
   out = tensors_in(obj, prefix)
-  remember(out)
+  remember_names(out)
   return out
 
 

@@ -19,7 +19,7 @@ from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.errors import MissingFileError, StateError, shown
 from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.core import MAX_SIZE
-from ntgrad.graph.buffer_names import remember
+from ntgrad.graph.buffer_names import remember_names
 from ntgrad.graph.checks import checked
 from ntgrad.nn.files import plain_file, replaced_when_whole
 from ntgrad.tensor import Tensor
@@ -61,7 +61,7 @@ def safe_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metad
                        "use json.dumps for other values")
     header["__metadata__"] = dict(metadata)
   # widest elements first: every tensor then starts at a multiple of its item size without holes, which the format forbids
-  remember(tensors)
+  remember_names(tensors)
   order = sorted(tensors, key=lambda n: -tensors[n].dtype.itemsize)
   begin: dict[str, int] = {}
   at = 0

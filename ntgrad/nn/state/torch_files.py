@@ -203,10 +203,10 @@ def _view(flat: Tensor, begin: int, end: int, size: Sequence[int], strides: Sequ
     want *= n
   if all([n == 1 or s == w for n, s, w in zip(size, strides, dense[::-1])]):
     return flat._seen((Ops.SHRINK, ((begin, end),)), (Ops.RESHAPE, size))
-  from ntgrad.engine.interchange import gathered, strided
+  from ntgrad.engine.interchange import gather_strided, strided
   base = flat.lazydata
   node = strided(shrink(base, [(begin, end)]), size, strides)
-  if node is None: return Tensor._from_node(gathered(base, size, strides, begin))
+  if node is None: return Tensor._from_node(gather_strided(base, size, strides, begin))
   moves: list[Any] = []
   while node is not base:
     assert node.op in MOVEMENT

@@ -1,0 +1,201 @@
+"""Panels: copies in local memory of the part of a product's factor that every row reads, where it lies far apart in memory."""
+from __future__ import annotations
+
+import math
+from typing import Iterator, Sequence
+
+from ..ir.errors import OptError
+from ..ir.target import Target
+from ..ir.uop import Ops, prod
+from ..kernel import Axis, AxisKind, Kernel
+from ..kernel.accesses import MemoryAccess, access_profile
+from ..opts import CacheRead, Reorder, Serial
+from ..passes.additions import limit_additions, room_along
+from .candidates import first
+
+# bytes between neighbours in the loop from which on a panel pays for whole vectors (for gathers it always does)
+_STEP = 512
+_USES = 8                         # times that a panel is read at least
+_PART = 4                         # a panel takes at most one in so many parts of a core's own cache
+# cycles (measured with PoCL on AVX-512)
+MULTIPLY, FILL_CYCLES, GATHERED = 0.75, 12.0, 8.0  # of a product of two vectors; of a vector, and of an element, copied to a panel
+FETCH, START_CYCLES = 4.0, 2000.0                  # of a line of the other factor; of a program
+LINE_BYTES = 64                                   # bytes of a line
+UNEVEN = 0.3                                # of a program: so far the last core is behind the others
+MOST_PANELS = 8                             # panels side by side in one program
+NEAR = 256                                  # bytes between two iterations up to which the next line has been fetched
+MOST_PACKED = 64 << 10                      # bytes of rows of the other factor that are copied for several panels
+_SHARE = 0.75                               # of a core's own cache: a panel and the rows that go through it
+PACK_PROGRAMS = 4                           # programs for each core, where each copies its own rows
+LEAST_ROWS = 8                              # blocks of rows of a program at least: each program makes all panels again
+
+
+def room(target: Target) -> int:
+  """Bytes that the panels of a program may have, so that they stay in a core's own cache."""
+  return min(target.core_cache // 2, target.local_memory)
+
+
+def most_packed(target: Target) -> int:
+  """Bytes of a panel and the rows that go through it, where these are copied too."""
+  return min(int(_SHARE * target.core_cache), target.local_memory)
+
+
+def jumps_far(x: MemoryAccess, bound: frozenset[int]) -> bool:
+  """Whether a load jumps to another line with each step along any of the axes that are reduced."""
+  steps = [abs(x.steps[b] or 0) * x.itemsize for b in bound if b in x.steps]
+  return bool(steps) and not x.write and min(steps) >= NEAR
+
+
+def share(count: int, rest: int, want: int, cores: int) -> int:
+  """How many of ``count`` values of an axis each program takes, so that there are about as many programs as wanted, ``rest``
+  times those along this axis, and the last of the cores to end has as little to do as it can be."""
+  least = max(-(-want // rest), 1)
+  def last(n: int) -> tuple[int, int]: return -(-rest * -(-count // n) // cores) * n, -n
+  return min({-(-count // p) for p in range(least, min(2 * least, count) + 1)} or {1}, key=last)
+
+
+def panels(kernel: Kernel) -> Iterator[MemoryAccess]:
+  """The LOADs of a product with lanes along its columns that may have a panel."""
+  lanes = kernel.of_kind(AxisKind.LANE)
+  loops = [a.id for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound]
+  if not lanes or lanes[0].id in kernel.bound or not loops or len(kernel.reduces) != 1: return
+  here = [a.id for a in kernel.axes if a.kind is not AxisKind.GRID]
+  for x in access_profile(kernel).accesses:   # variables are near already
+    if x.write or x.slot < 0 or lanes[0].id not in x.axes or not x.axes & kernel.bound: continue
+    if not x.overlaps_along(here): yield x
+
+
+def local_bytes(kernel: Kernel) -> int:
+  """The bytes of local memory that a kernel's copies take, once long sums are sums of sums: that rounds their axes up. Of an axis
+  whose number stands for a run-time size it is done already (``most``)."""
+  if not any([a.most and isinstance(a.size, int) for a in kernel.axes]): kernel = limit_additions(kernel)
+  copies = [u for u in kernel.nodes if u.op is Ops.CACHE_READ]
+  return sum([u.dtype.itemsize * prod([a.most or a.count for a in map(kernel.axis, u.arg)]) for u in copies])
+
+
+def panel_bytes(kernel: Kernel, x: MemoryAccess, lane: Axis) -> float:
+  """The bytes of a panel of what a LOAD reads; infinitely many where it cannot be copied."""
+  try: return local_bytes(CacheRead(x.slot, lane.id).apply(kernel)) - local_bytes(kernel)
+  except OptError: return math.inf
+
+
+def copy_once(kernel: Kernel, target: Target, left: list[int]) -> Kernel:
+  """The kernel of one statement with a panel: x[a0, a1] * y[a1, a2] -> x[a0, a1] * cache_read[a1, a2](y[a1, a2]).
+
+  Not where more bytes would be needed than are ``left`` of the program's local memory; what the panel takes is subtracted.
+  """
+  for x in panels(kernel):
+    lane, inner = kernel.of_kind(AxisKind.LANE)[0], [a.id for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound][-1]
+    if x.steps.get(lane.id) == 1 and (x.steps.get(inner) or 0) * x.itemsize < _STEP: continue
+    again = prod(a.count for a in kernel.of_kind(AxisKind.GRID, AxisKind.LOOP) if a.id not in kernel.bound | x.axes)
+    if x.gated or again < _USES: continue
+    size = panel_bytes(kernel, x, lane)
+    if size > min(left[0], target.core_cache // _PART): continue
+    left[0] -= int(size)
+    return CacheRead(x.slot, lane.id).apply(kernel)
+  return kernel
+
+
+def copy_for_rows(kernel: Kernel, target: Target, slot: int, exact: bool = False) -> Kernel | None:
+  """A product whose programs are columns of panels of a param: a loop over the rows reads each panel from the cache. None where
+  it cannot have one. ``exact``: the sizes stand for others."""
+  x = next((x for x in panels(kernel) if x.slot == slot), None)
+  if x is None: return None
+  lane = kernel.of_kind(AxisKind.LANE)[0]
+  size = panel_bytes(kernel, x, lane)
+  if size > room(target): return None
+  others = [y for y in access_profile(kernel).accesses if not y.write and y.slot != slot and lane.id not in y.axes]
+  # the other factor, where each step goes to another line
+  jumps = list({y.slot: y for y in others if jumps_far(y, kernel.bound)}.values())
+  def packed(k: Kernel) -> Kernel | None:
+    return pack_rows(k, target, x, int(size), jumps[0], lane) if len(jumps) == 1 and not exact else None
+  def each(k: Kernel) -> Kernel | None:
+    for opt in shared_out(k, target, x, int(size)): k = opt.apply(k)
+    k = CacheRead(x.slot, lane.id).apply(k)
+    return first(k, [lambda k: pack_each(k, target, jumps)]) if local_bytes(k) <= target.local_memory else None
+  return first(kernel, [packed, each])
+
+
+def pack_each(kernel: Kernel, target: Target, jumps: Sequence[MemoryAccess]) -> Kernel:
+  """A product with a panel, where the rows of one iteration of the factors that are read from far apart are copied, too, if they
+  fit and several panels take them."""
+  for y in jumps:
+    again = prod(a.count for a in kernel.of_kind(AxisKind.LOOP) if a.id not in kernel.bound | y.axes)
+    if again < 2: continue
+    packed, before = CacheRead(y.slot, summed_along(kernel, y), each_round=True).apply(kernel), local_bytes(kernel)
+    if before < local_bytes(packed) <= min(before + MOST_PACKED, target.local_memory): kernel = packed
+  return kernel
+
+
+def summed_along(kernel: Kernel, x: MemoryAccess) -> int:
+  """The innermost of the axes that a sum goes through along which it reads a param."""
+  return [a.id for a in kernel.axes if a.id in kernel.bound & x.axes][-1]
+
+
+def shared_out(kernel: Kernel, target: Target, x: MemoryAccess, size: int) -> list[Serial]:
+  """How a product whose columns go through panels of ``x``, of so many bytes, is cut into programs: the panels that each fills,
+  and the blocks of rows that go through them, so that the last core has as little to do as it can: a0:43 GRID, a1:4 GRID ->
+  a0:3 GRID, a3:15 LOOP, a1:4 GRID."""
+  grid, lane = kernel.of_kind(AxisKind.GRID), kernel.of_kind(AxisKind.LANE)[0]
+  columns, rows = [a for a in grid if a.id in x.axes], [a for a in grid if a.id not in x.axes]
+  rounds = prod(a.count for a in kernel.axes if a.id in kernel.bound)
+  copies = [a for a in kernel.axes if a.kind is AxisKind.UPCAST]
+  vector = max(lane.count * x.itemsize / (4 * target.lanes), 1.0)
+  block = MULTIPLY * vector * rounds * prod(a.count for a in copies)            # of one panel, and what else its rows take
+  others = FETCH * rounds * prod(a.count for a in copies if a.id not in x.axes) * x.itemsize / LINE_BYTES
+  fill = rounds * prod(a.count for a in copies if a.id in x.axes) * (FILL_CYCLES if x.steps.get(lane.id) == 1 else GATHERED * lane.count)
+  c = columns[-1] if columns else None
+  most = min(MOST_PANELS, room(target) // size)
+  several = [n for n in range(1, most + 1) if c.count % n == 0] if c is not None else [1]
+  panels_in_all = prod(a.count for a in columns)
+  tried: list[tuple[float, list[Serial]]] = []
+  for n in several:
+    first = [Serial(c.id, n)] if c is not None and n > 1 else []
+    for opts, programs, blocks in loops_over(rows):
+      programs *= panels_in_all // n
+      rounds = -(-programs // target.cores)
+      each = n * (fill + blocks * block) + blocks * others + START_CYCLES
+      tried.append((rounds * each * (1 + UNEVEN / rounds), [*first, *opts]))
+  return min(tried, key=lambda t: t[0])[1]
+
+
+def loops_over(rows: Sequence[Axis]) -> Iterator[tuple[list[Serial], int, int]]:
+  """The ways to make loops of GRID axes, inner ones first: the Opts, the programs that are left, and what each goes through."""
+  inner, opts = 1, list[Serial]()
+  for i, r in reversed(list(enumerate(rows))):
+    outer = prod(a.count for a in rows[:i])
+    root = math.isqrt(r.count) + 1   # each number of programs once, and all small parts
+    for n in sorted({-(-r.count // p) for p in range(1, root + 1)} | set(range(1, min(root, r.count) + 1))):
+      yield [*opts, *([Serial(r.id, n)] if n > 1 else [])], outer * -(-r.count // n), inner * n
+    inner, opts = inner * r.count, [*opts, *([Serial(r.id)] if r.count > 1 else [])]
+  if not rows: yield [], 1, 1
+
+
+def pack_rows(kernel: Kernel, target: Target, x: MemoryAccess, size: int, y: MemoryAccess, lane: Axis) -> Kernel | None:
+  """A product whose programs are blocks of rows, copied to local memory once: for each panel of ``x`` one by one, which takes so
+  many bytes, all rows of the block. None where they do not fit."""
+  grid = kernel.of_kind(AxisKind.GRID)
+  rows, columns = [a for a in grid if a.id in y.axes - x.axes], [a for a in grid if a.id in x.axes - y.axes]
+  if len(rows) != 1 or len(columns) != 1: return None
+  r, c = rows[0], columns[0]
+  held = [a for a in kernel.axes if a.id in y.axes and (a.id in kernel.bound or a.kind is AxisKind.UPCAST)]
+  one = y.itemsize * prod(room_along(kernel, a) for a in held)
+  most = (most_packed(target) - size) // one
+  rest = prod(a.count for a in grid if a not in (r, c))
+  blocks = min(share(r.count, rest, PACK_PROGRAMS * target.cores, target.cores), most)
+  if blocks < min(LEAST_ROWS, r.count): blocks = min(LEAST_ROWS, most)
+  if blocks < min(LEAST_ROWS, r.count) or c.count < 2: return None
+  programs = rest * -(-r.count // blocks)
+  kernel = Serial(c.id, share(c.count, programs, PACK_PROGRAMS * target.cores, target.cores)).apply(kernel)
+  kernel = Serial(r.id, blocks).apply(kernel)
+  loop = next((a for a in kernel.of_kind(AxisKind.LOOP) if a.id not in kernel.bound and a.id in ids_along(kernel, x.slot)), None)
+  if loop is None: return None
+  kernel = Reorder(loop.id, True).apply(kernel)
+  kernel = CacheRead(x.slot, lane.id, each_round=True).apply(kernel)
+  kernel = CacheRead(y.slot, summed_along(kernel, y)).apply(kernel)
+  return kernel if local_bytes(kernel) <= target.local_memory else None
+
+
+def ids_along(kernel: Kernel, slot: int) -> frozenset[int]:
+  """The axes that the reads of a param vary along."""
+  return frozenset[int]().union(*(x.axes for x in access_profile(kernel).accesses if x.slot == slot and not x.write))

@@ -1,0 +1,169 @@
+"""Sizes that stay symbols: when a dimension of a kernel's arguments is a run-time size, and the kernels that serve many sizes.
+
+A number that is known stays one, as static kernels are the fastest. What is met with a second value becomes a size. While a
+kernel is made for sizes, questions that bounds do not answer (is N == M?) are answered as it is for the call at hand, and become
+conditions (``codegen/index/assume.py``). A call for which none of a kernel's forms fits gets one more, or numbers.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence
+
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.index.rewrite import rewrite
+from ntgrad.codegen.index.sizes import Dim, evaluator
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.kernel import Kernel
+from ntgrad.graph.symbol import Symbol
+
+if TYPE_CHECKING:
+  from .kernel import TileKernel
+  from .signature import Signature
+  from .specialised import Specialised
+  from .tensor import Tensor
+
+_LARGEST = (1 << 31) - 1  # a run-time size; greater ones are numbers
+MOST_FORMS = 16           # of the calls that differ in sizes only: from then on each has numbers
+MOST_SEEN = 64            # values of a dimension, to tell whether there are several
+_Values = Mapping[str, int]
+_NONE: Mapping[str, str] = {}
+Sizes = tuple[int, ...]
+Shapes = Callable[[Sequence[int]], tuple[int, ...]]
+
+
+def name_of(name: str) -> UOp:
+  """A size of which nothing but its name counts."""
+  return UOp(Ops.SIZE, ix.INT, (), ix.Size(name))
+
+
+@dataclass(frozen=True)
+class SizedKernel:
+  """A kernel for many sizes: which values of names it takes, and what it is launched with for them."""
+  specialised: Any                                    # Specialised, or Built where it comes from a library
+  condition: UOp                                      # of names without options
+  values: _Values                                      # that it was made for
+  fits: Callable[[Sequence[int]], tuple[int, ...]]    # of all values, in this order
+
+  def serves(self, values: _Values) -> bool:
+    """Whether it may be launched where names have these values."""
+    return tuple(values) == tuple(self.values) and bool(self.fits(tuple(values.values()))[0])
+
+  def sizes(self, values: _Values) -> Sizes:
+    """What a launch gives for the kernel's sizes."""
+    return tuple([values[s.name] for s in self.specialised.sizes])
+
+  def of_shapes(self, kernel: Signature, shapes: Sequence[tuple[int, ...]]) -> Shapes | None:
+    """``serves`` and ``sizes`` as one function of the dimensions of all arguments, one after another: whether it may be launched,
+    and the sizes. Names that are in no shape have the values that they had first. None where a dimension is an expression of
+    names."""
+    declared = [kernel.tensors[i]._source.shape for i in kernel.given if not kernel.tensors[i].constexpr]
+    if [len(s) for s in declared] != [len(s) for s in shapes]: return None
+    dims = [name_of(f"d{i}") for i in range(sum(map(len, shapes)))]
+    first: dict[str, UOp] = {}
+    conditions = []
+    for want, d in zip([e for shape in declared for e in shape], dims):
+      if isinstance(want, Symbol) and not want.is_name: return None
+      to = ix.const(want) if isinstance(want, int) else first.setdefault(want.name, d)
+      if to is not d: conditions.append(UOp(Ops.ALU, ix.TRUE.dtype, (d, to), BinaryOps.CMPEQ))
+    known = {n: first.get(n) or ix.const(v) for n, v in self.values.items()}
+    conditions += rewrite((self.condition,), {Ops.SIZE: lambda old, new: known[old.arg.name]})
+    given = [known[s.name] for s in self.specialised.sizes]
+    return evaluator((ix.both(*conditions), *given), tuple([d.arg for d in dims]))
+
+
+@dataclass
+class Family:
+  """The calls of a kernel that differ in sizes only."""
+  seen: dict[str, set[int]] = field(default_factory=dict)   # of each name the values that it had
+  equal: dict[str, str] = field(default_factory=dict)       # of dimensions without a name: the first that was equal in every call
+  forms: list[SizedKernel] = field(default_factory=list)
+
+  def open(self, kernel: TileKernel, values: _Values, given: Iterable[str]) -> list[str]:
+    """The names that are sizes in a call with these values, which is noted."""
+    automatic = names_in(kernel.tensors, automatic=True)
+    def free(s: Symbol) -> bool: return not s.constexpr and not s.power_of_two
+    names = [n for n in names_in(kernel.tensors) if n not in given and free(kernel.symbols[n])]
+    if config.dynamic == "never": return []
+    for n in names:
+      had = self.seen.setdefault(n, set())
+      if len(had) < MOST_SEEN: had.add(values[n])
+    first: dict[tuple[str, int], str] = {}
+    self.equal = {n: first.setdefault((self.equal.get(n, ""), values[n]), n) for n in names if n in automatic}
+    if not all(0 < values[n] <= _LARGEST for n in names): return []
+    return names if config.dynamic == "always" else [n for n in names if n not in automatic or len(self.seen[n]) > 1]
+
+
+def bucket(n: int) -> int:
+  """A size rounded up to a power of two: the tuner chooses for each."""
+  return 1 << max(n - 1, 0).bit_length()
+
+
+def names_in(tensors: Sequence[Tensor], automatic: bool = False) -> list[str]:
+  """The names in the shapes of parameters, or only those of dimensions that were declared without one."""
+  dims = [(e, a) for t in tensors for e, a in zip(t._source.shape, t._source.automatic) if isinstance(e, Symbol)]
+  return list(dict.fromkeys([s.name for e, a in dims if a or not automatic for s in sorted(e.names(), key=str)]))
+
+
+def _as_sizes(names: Iterable[str], values: _Values, symbols: Mapping[str, Symbol], equal: Mapping[str, str]) -> dict[str, Dim]:
+  """The values, with a run-time size for each of ``names``: 1 or more, and within its symbol's bounds. Some are ``equal``."""
+  out: dict[str, Dim] = dict(values)
+  for n in names:
+    s = symbols[n]
+    low, high = max(s.lower_bound or 1, 1), _LARGEST if s.upper_bound is None else min(s.upper_bound, _LARGEST)
+    out[n] = UOp(Ops.SIZE, ix.INT, (), ix.Size(equal.get(n, n), low, high, hint=values[n]))
+  return out
+
+
+def form_of(names: Sequence[str], values: _Values, symbols: Mapping[str, Symbol],
+            make: Callable[[Mapping[str, Dim]], tuple[Specialised, Iterable[UOp]]],
+            equal: Mapping[str, str] = _NONE) -> SizedKernel:
+  """A kernel for all values of ``names`` that are like these, by ``make``, which gives the conditions that this takes too.
+
+  What must be equal is one size: the kernel is made again with one name for both, or with the number. So is what is to be
+  ``equal``: each name, and the one that stands for it.
+  """
+  given = _as_sizes(names, values, symbols, equal)
+  while True:
+    specialised, conditions = make(given)
+    conditions = list(conditions)
+    found = {n: to for c in conditions for n, to in equal_in(c)}
+    if not found: break
+    given = {n: found.get(v.arg.name, v) if isinstance(v, UOp) else v for n, v in given.items()}
+  plain: dict[Any, Any] = {Ops.SIZE: lambda old, new: name_of(old.arg.name)}
+  each = list(rewrite(conditions, plain))
+  for n, v in given.items():
+    if not isinstance(v, UOp): each.append(UOp(Ops.ALU, ix.TRUE.dtype, (name_of(n), ix.const(values[n])), BinaryOps.CMPEQ))
+    elif v.arg.name != n: each.append(UOp(Ops.ALU, ix.TRUE.dtype, (name_of(n), name_of(v.arg.name)), BinaryOps.CMPEQ))
+    else: each += _within(name_of(n), v.arg.lower, v.arg.upper)
+  condition = ix.both(*each)
+  return form_for(specialised, condition, values)
+
+
+def form_for(specialised: Any, condition: UOp, values: _Values) -> SizedKernel:
+  """The form of a kernel that serves values which fulfil a condition on names without options."""
+  return SizedKernel(specialised, condition, dict(values), evaluator((condition,), tuple([ix.Size(n) for n in values])))
+
+
+def _within(n: UOp, low: int, high: int) -> list[UOp]:
+  """The conditions that a size is in its bounds."""
+  at_least = UOp(Ops.ALU, ix.TRUE.dtype, (ix.const(low), n), BinaryOps.CMPLE)
+  return [at_least, UOp(Ops.ALU, ix.TRUE.dtype, (n, ix.const(high)), BinaryOps.CMPLE)]
+
+
+def equal_in(c: UOp) -> list[tuple[str, Dim]]:
+  """The size and what it is equal to, where a condition says so: N == M, N == 4."""
+  if c.op is not Ops.ALU or c.arg is not BinaryOps.CMPEQ or c.src[1].op is not Ops.CONST: return []
+  terms, k = ix.linear(c.src[0])
+  n = c.src[1].arg - k
+  if any(t.op is not Ops.SIZE for t, _ in terms): return []
+  if len(terms) == 1 and n % terms[0][1] == 0: return [(terms[0][0].arg.name, n // terms[0][1])]
+  if len(terms) == 2 and n == 0 and terms[0][1] == -terms[1][1]:
+    (a, _), (b, _) = sorted(terms, key=lambda t: str(t[0].arg.name))
+    return [(b.arg.name, a)]
+  return []
+
+
+def sizes_text(kernel: Kernel) -> str:
+  """The names of a kernel's sizes."""
+  return ", ".join([s.name for s in kernel.sizes])

@@ -1,0 +1,453 @@
+"""The parameters of a kernel as its application sees them: tiles, levels, and the whole tensor at computed places."""
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field
+from typing import Any, Callable, Iterator, Sequence
+
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.index.sizes import Dim
+from ntgrad.codegen.index.view import strides_of
+from ntgrad.codegen.ir.dtype import DType
+from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, AxisError, DTypeError, NtgradError, ShapeError
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.kernel.arrangement import Arrangement
+
+from .block import (
+  BlockValue,
+  DimSize,
+  as_index,
+  axis_for,
+  block,
+  block_binary,
+  broadcast_shapes,
+  dim,
+  give_operators,
+  one,
+  picks,
+  plain_value,
+  seen,
+  to_axes,
+  tracer,
+  unify,
+)
+
+
+@dataclass(eq=False)
+class Parameter:
+  """A tensor parameter of the kernel that is being built: its place among the arguments, its arrangement with numbers (or
+  run-time sizes), its dtype."""
+  name: str
+  slot: int
+  arrangement: Arrangement
+  dtype: DType
+  other: Any = None
+  written: bool = False
+  axes: tuple[UOp | None, ...] | None = None     # of its innermost level, the same at every read
+  memory: tuple[int, ...] | None = None          # the shape in memory, where the tensor is jagged
+  offsets: Parameter | None = None               # where each entry of a jagged tensor begins
+  of: str = ""                                   # of those offsets: the name of the jagged tensor
+  jagged: int = 0                                # its dimension
+  anywhere: bool = False                         # read or written at computed places
+  picked: set[tuple[int, int]] = field(default_factory=set)   # levels' dimensions where it names one of several tiles: x[0]
+  computed: bool = False                         # .. by an index that is neither a number nor a loop's counter: x[k // 2]
+  # levels' dimensions that the only round of a loop goes through: what it counts, how many tiles there are, which it is
+  once: list[tuple[Counter, Dim, tuple[int, int]]] = field(default_factory=list)
+  notes: bool = False                            # no argument: where the kernel notes which of its checks failed
+  one: Parameter | None = None                   # a written one that is the same memory
+  whole: bool = False                            # it is not arranged: its indices are those of the source
+  fit: Callable[[], None] | None = None          # sees whether its tiles are those of the grid, when the first one is used
+  misfit: NtgradError | None = None              # why they are not
+  tiled: bool = False                            # some of its tiles are read or written, or asked where they are
+
+  @property
+  def shape(self) -> tuple[Dim, ...]:
+    """The shape in memory; a single number has one element."""
+    return self.memory or self.arrangement.source or (1,)
+
+  @property
+  def uop(self) -> UOp:
+    slot = (self.one or self).slot
+    return UOp(Ops.DEFINE_GLOBAL, self.dtype, (), (slot, f"data{slot}", True))
+  @property
+  def levels(self) -> tuple[tuple[Dim, ...], ...]:
+    """The levels beneath the grid, outermost first; one element where there are none."""
+    return self.arrangement.levels[1:] or ((),)
+  @property
+  def scalar(self) -> bool:
+    """A source without dimensions: every program sees the same number."""
+    return self.arrangement.source == () and len(self.arrangement.levels) == 1
+
+
+class Counter(int):
+  """What a loop whose rounds are known counts; arithmetic with it gives other ints. ``once``: of the only round of a loop."""
+  once = False
+
+
+class Level:
+  """What ``parameter.dtype`` is while the parameter has more levels: the next one's shape and dtype."""
+
+  def __init__(self, parameter: Parameter, level: int): self._parameter, self._level = parameter, level
+  @property
+  def shape(self) -> tuple[DimSize, ...]: return tuple(map(seen, self._parameter.levels[self._level]))
+  @property
+  def ndim(self) -> int: return len(self.shape)
+  @property
+  def dtype(self) -> Any:
+    return self._parameter.dtype if self._level + 1 == len(self._parameter.levels) else Level(self._parameter, self._level + 1)
+
+
+class Place:
+  """Where elements are in memory, and, once it has been read, what they were then.
+
+  ``level`` is how many regions of the kernel were open when it was read; None for what a parameter's own name stands for, which
+  is read anew each time. The elements are loaded when they are first needed, at the latest before they are written
+  (``Tracer.materialize``).
+  """
+  _parameter: Parameter
+  level: int | None = None
+  _block: BlockValue | None = None
+
+  def load(self) -> BlockValue: raise NotImplementedError
+  def load_block(self) -> BlockValue:
+    """The elements as they were when the place was read."""
+    if self.level is None: return self.load()
+    if self._block is None:
+      self._block = self.load()
+      self._block.level = self.level
+    return self._block
+
+  def __hash__(self) -> int: return id(self)
+  def to(self, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: Any = False) -> BlockValue:
+    """The elements converted to a dtype; with ``bitcast`` their bits as they are."""
+    return block(self).to(dtype, fp_downcast_rounding, bitcast)
+  cast = astype = to
+
+
+class Tile(Place):
+  """A parameter in an application, or one of its tiles. Reading it loads the innermost level's block; indexing goes a level
+  deeper."""
+
+  def __init__(self, parameter: Parameter, indices: tuple[tuple[UOp, ...], ...] = (), level: int | None = None,
+               once: tuple[tuple[Counter, Dim, tuple[int, int]], ...] = ()):
+    self._parameter, self._indices, self.level, self._once = parameter, indices, level, once
+
+  def now(self) -> Tile:
+    """The tile as it is read here."""
+    return Tile(self._parameter, self._indices, len(tracer().outer), self._once)
+
+  def holds(self, value: Any) -> bool:
+    """Whether a value is what this tile has in memory."""
+    return (
+      isinstance(value, Tile) and value._parameter is self._parameter and value._indices == self._indices and value._block is None
+    )
+
+  @property
+  def shape(self) -> tuple[DimSize, ...]:
+    """The level's shape."""
+    return tuple(map(seen, self._parameter.levels[len(self._indices)]))
+  @property
+  def ndim(self) -> int: return len(self.shape)
+  @property
+  def dtype(self) -> Any:
+    """The element type; for a level above the innermost, the next level."""
+    return Level(self._parameter, len(self._indices)).dtype
+  @property
+  def source(self) -> SourceTensor: return SourceTensor(self._parameter, self)
+  @property
+  def innermost(self) -> bool: return len(self._indices) + 1 == len(self._parameter.levels)
+  @property
+  def T(self) -> BlockValue: return block(self).T
+  def __repr__(self) -> str:
+    return self._parameter.name + "".join([f"[{', '.join([str(i.arg) if i.op is Ops.CONST else '…' for i in at])}]"
+                                           for at in self._indices])
+  def __bool__(self) -> bool: return bool(block(self))
+  def __len__(self) -> int: return operator.index(self.shape[0])
+  def __iter__(self) -> Iterator[Any]: return (self[i] for i in range(len(self)))
+
+  def __getitem__(self, index: Any) -> Any:
+    if self._parameter.whole: return self.source[index]
+    if self.innermost:
+      at, axes, inside = self.part(index)
+      if inside is ix.TRUE: return block(self)[index]
+      indices, valid = self.accessed(at)
+      return BlockValue(tracer().load(self._parameter, indices, ix.both(valid, inside)), axes)
+    got = index if isinstance(index, tuple) else (index,)
+    if len(got) != self.ndim:
+      raise AxisError(f"{self!r}: {len(got)} indices for a level of shape {self.shape}; give one a dimension")
+    at, once = [], list(self._once)
+    for d, (i, n) in enumerate(zip(got, self.shape)):
+      u, here = as_index(block(i).value), (len(self._indices) + 1, d)
+      lo, hi = ix.bounds(u)
+      if lo == hi:
+        if not -n <= lo < n: raise AxisError(f"{self!r}: index {lo} in a dimension of {n} of a level {self.shape}")
+        if lo < 0: u = as_index(block(n + lo).value)
+        if isinstance(i, Counter):
+          if i.once: once.append((i, dim(n), here))
+        elif not one(n): self._parameter.picked.add(here)
+      if u.op not in (Ops.CONST, Ops.RANGE): self._parameter.computed = True
+      at.append(u)
+    return Tile(self._parameter, (*self._indices, tuple(at)), len(tracer().outer), tuple(once))
+
+  def place(self, axes: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
+    """The index in memory of the innermost level's element at ``axes``, and whether there is one."""
+    indices, valid = self.pulled(axes)
+    if self._parameter.offsets is not None: indices, valid = entry_of(self._parameter, indices, valid)
+    for level, dims in zip(self._indices, self._parameter.levels):   # an index that is known only when the kernel runs
+      for i, n in zip(level, dims): valid = ix.both(valid, ix.ge(i, 0), ix.lt(i, n))
+    return indices, valid
+
+  def pulled(self, axes: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
+    """The source index of the innermost level's element at ``axes``, and whether its tile has one there."""
+    p = self._parameter
+    if p.scalar: return (ix.const(0),), ix.TRUE
+    if not self.innermost:
+      raise ShapeError(
+        f"{self!r} has levels {p.levels[len(self._indices) :]}: index the level {self.shape} before its tiles are read or written"
+      )
+    return self.pulled_by(axes)
+
+  def pulled_by(self, *deeper: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
+    """``pulled`` with axes for each level beneath the tile's indices."""
+    p = self._parameter
+    p.tiled = True
+    if p.fit is not None: p.fit()
+    p.once += self._once
+    levels = [list(tracer().grid), *map(list, self._indices), *[[ix.ZERO if a is None else a for a in axes] for axes in deeper]]
+    return p.arrangement.pull(levels[:len(p.arrangement.levels)])
+
+  def length(self) -> BlockValue:
+    """How long the entry of a jagged tensor is that the tile is of, with the tile's dimensions along which the entry varies."""
+    p = self._parameter
+    above = p.levels[len(self._indices):-1]
+    axes = tuple(map(axis_for, p.levels[-1])) if above else self.axes()
+    (batch, *_), _ = self.pulled_by(*[tuple(map(axis_for, dims)) for dims in above], axes)
+    if above and batch.ranges - set(tracer().grid) - {r for level in self._indices for i in level for r in i.ranges}:
+      raise ShapeError(f"{self!r}.source.shape[{p.jagged}]: the level {self.shape} has several entries; index it first")
+    begin, end = ends_of(p, batch, ix.both(ix.ge(batch, 0), ix.lt(batch, p.arrangement.source[0])))
+    return BlockValue(ix.sub(end, begin), [a for a in axes if a is not None and a in batch.ranges])
+
+  def accessed(self, axes: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
+    """``place`` for what is read or written there: with ``checks="all"`` run-time indices of levels are checked."""
+    for number, (level, dims) in enumerate(zip(self._indices, self._parameter.levels), 1):
+      for d, (i, n) in enumerate(zip(level, dims)): tracer().check_index(f"level {number} of {self._parameter.name}", d, n, i, ())
+    return self.place(axes)
+
+  def axes(self) -> tuple[UOp | None, ...]:
+    p = self._parameter
+    if p.axes is None: p.axes = tuple(map(axis_for, p.levels[-1]))
+    return tracer().settled(p.axes) if self.innermost else ()
+
+  def load(self) -> BlockValue:
+    """What is in memory now; ``other`` where the tile hangs over the edge."""
+    axes = self.axes()
+    indices, valid = self.accessed(axes)
+    return BlockValue(tracer().load(self._parameter, indices, valid), axes)
+
+  def store(self, value: Any) -> None:
+    """Write a block that broadcasts to the tile's shape, converted to the parameter's dtype."""
+    t, p = tracer(), self._parameter
+    try: b = block(value)
+    except ArgumentError as e: raise ArgumentError(f"storing into {self!r}: {e}") from None
+    shape = p.levels[-1] if self.innermost else ()
+    own = (None,) * (len(shape) - b.ndim) + b.axes
+    axes = t.settled([a if a is not None else axis_for(n) for a, n in zip(own[-len(shape):] if shape else (), shape)])
+    if tuple(1 if a is None else a.arg[1] for a in axes) != shape: axes = tuple(map(axis_for, shape))
+    u = to_axes(f"storing into {self!r}", b, axes)
+    indices, valid = self.accessed(axes)
+    t.store(p, indices, plain_value(u, p.dtype), valid)
+
+  def part(self, index: Any) -> tuple[list[UOp], list[UOp | None], UOp]:
+    """What an index picks of an innermost tile, as ``picks`` gives it."""
+    own = self.axes()
+    at, axes, inside = picks(own, index)
+    for d, (a, i) in enumerate(zip(own, at)):
+      if a is not None and i is not a: self._parameter.picked.add((len(self._indices) + 1, d))
+    return at, axes, inside
+
+  def store_at(self, index: Any, value: Any) -> None:
+    """Write a part of an innermost tile: the elements that an index picks, as numpy has it, of a block that broadcasts to these.
+    What lies outside of the tile is not written."""
+    if self._parameter.whole: return self.source[index].store(value)
+    at, axes, inside = self.part(index)
+    u = to_axes(f"storing into a part of {self!r}", block(value), axes)
+    indices, valid = self.accessed(at)
+    tracer().store(self._parameter, indices, plain_value(u, self._parameter.dtype), ix.both(valid, inside))
+
+  def offsets(self, dim: int | None = None) -> BlockValue:
+    """The positions of the tile's elements along a dimension of the source; without one, where they are in memory, counted in
+    elements from the source's first: of the tile's shape.
+
+    Along a dimension a block has the dimensions of the tile that the position varies along: those of rows of a matrix tile have
+    shape (rows,).
+    """
+    axes = self.axes()
+    indices, _ = self.place(axes) if dim is None else self.pulled(axes)
+    if dim is None:
+      at = ix.ZERO
+      for i, n in zip(indices, strides_of(self._parameter.shape)): at = ix.add(at, ix.mul(i, ix.node(n)))
+      return BlockValue(at, axes)
+    if not isinstance(dim, int): raise AxisError(f"{self!r}.offsets({dim!r}): a dimension is an int")
+    blocks = tuple(BlockValue(i, [a for a in axes if a is not None and a in i.ranges]) for i in indices)
+    if not -len(blocks) <= dim < len(blocks): raise AxisError(f"{self!r}.offsets({dim}): the source has {len(blocks)} dimensions")
+    return blocks[dim]
+
+  def stride(self, dim: int) -> DimSize: return self.source.stride(dim)
+  def data_ptr(self) -> Pointer:
+    """Where the source's first element is."""
+    return self.source.data_ptr()
+
+
+class SourceTensor:
+  """The whole tensor beneath a parameter, seen from one of its tiles. Indexing gives a reference: read or written at computed
+  places, by every program. Of a jagged tensor the jagged dimension is as long as the tile's entry."""
+
+  def __init__(self, parameter: Parameter, tile: Tile): self._parameter, self._tile = parameter, tile
+  @property
+  def shape(self) -> tuple[Any, ...]:
+    p = self._parameter
+    return tuple([self._tile.length() if p.offsets is not None and d == p.jagged else seen(n)
+                  for d, n in enumerate(p.arrangement.source)])
+  @property
+  def ndim(self) -> int: return len(self._parameter.arrangement.source)
+  @property
+  def dtype(self) -> DType: return self._parameter.dtype
+  def __repr__(self) -> str: return f"{self._parameter.name}.source"
+  def __iter__(self) -> Iterator[Any]: raise ApplicationError(f"{self!r} is a whole tensor, not one by one; give it indices")
+  def stride(self, dim: int) -> DimSize:
+    """Elements from one index of a dimension to the next."""
+    p, n = self._parameter, self.ndim
+    if not isinstance(dim, int) or not -n <= dim < n: raise AxisError(f"{self!r}.stride({dim!r}): the source has {n} dimensions")
+    if p.memory is None: return seen(strides_of(p.arrangement.source)[dim])
+    if dim % n: return seen(strides_of(p.memory)[dim % n - 1])
+    raise ShapeError(f"{self!r}.stride({dim}): from one entry of a jagged tensor to the next it is not always as far; "
+                     f"{p.name}.offsets() is where a tile's elements are")
+  @property
+  def strides(self) -> tuple[DimSize, ...]: return tuple(self.stride(d) for d in range(self.ndim))
+  def data_ptr(self) -> Pointer:
+    """Where the first element is; ``data_ptr() + offsets`` are places for ``tl.load``, ``tl.store`` and the atomics."""
+    return Pointer(self._parameter, block(0))
+  def __getitem__(self, index: Any) -> Reference:
+    got = index if isinstance(index, tuple) else (index,)
+    if len(got) != self.ndim:
+      raise AxisError(f"{self!r}: {len(got)} indices for a tensor of {self.ndim} dimensions; give one a dimension")
+    return Reference(self._parameter, tuple(block(i) for i in got))
+  def at(self, *indices: Any, inside: bool = False) -> Reference:
+    """The elements at computed indices, one a dimension: ``x.source.at(i, j)`` is ``x.source[i, j]``. ``inside`` promises that
+    all of them are in the tensor wherever the mask holds: whether they are is not looked at then."""
+    place = self[indices]
+    place.inside = bool(inside)
+    return place
+
+
+class Reference(Place):
+  """Elements of a tensor at computed indices, which broadcast together. Outside the tensor a load gives 0 and a store does
+  nothing."""
+
+  def __init__(self, parameter: Parameter, indices: tuple[BlockValue, ...]):
+    self._parameter, self._indices, self.level = parameter, indices, len(tracer().outer)
+    self.inside = False   # whether all indices are known to be inside where the mask holds
+  def __repr__(self) -> str: return f"{self._parameter.name}.source[…]"
+  @property
+  def dtype(self) -> DType: return self._parameter.dtype
+  @property
+  def shape(self) -> tuple[DimSize, ...]: return unify_shape(self._indices)
+
+  def _where(self) -> tuple[tuple[BlockValue, ...], tuple[Dim, ...]]:
+    """An index for each dimension in memory, and the sizes of these."""
+    return self._indices, self._parameter.arrangement.source
+
+  def _places(self, mask: Any, *more: Any) -> tuple[tuple[UOp, ...], UOp, list[UOp], tuple[UOp | None, ...]]:
+    indices, sizes = self._where()
+    given = [*indices, *([block(mask)] if mask is not None else []), *map(block, more)]
+    values, axes = unify(repr(self), *given) if given else ([], ())
+    n = len(indices)
+    self._parameter.anywhere = True
+    at = tuple(as_index(v) for v in values[:n])
+    bounded = () if self.inside else zip(at, sizes)
+    valid = ix.both(*(c for i, s in bounded for c in (ix.ge(i, 0), ix.lt(i, s))))
+    rest = values[n:]
+    if mask is not None:
+      m = rest.pop(0)
+      if m.dtype.kind != "b": raise DTypeError(f"{self!r}: a mask is a block of bools, got {m.dtype}")
+      valid = ix.both(valid, m)
+    for d, (i, size) in enumerate(zip(at, sizes)):
+      tracer().check_index(self._parameter.name, d, size, i, axes, ix.TRUE if mask is None else m)
+    if self._parameter.offsets is not None and not hasattr(self, "_pointed"): at, valid = entry_of(self._parameter, at, valid)
+    return at, valid, rest, axes
+
+  def load(self, mask: Any = None, other: Any = None) -> BlockValue:
+    """The elements; where ``mask`` is false, ``other`` (0)."""
+    t = tracer()
+    at, valid, rest, axes = self._places(mask, *([] if other is None else [other]))
+    value = t.load(self._parameter, at, valid, rest[0] if rest else None)
+    t.raw_loads += 1
+    return BlockValue(value, axes)
+
+  def store(self, value: Any, mask: Any = None) -> None:
+    """Write elements where ``mask`` holds."""
+    at, valid, (u,), _ = self._places(mask, value)
+    tracer().store(self._parameter, at, plain_value(u, self.dtype), valid)
+
+  def put(self, value: Any, mask: Any, axis: int | Sequence[int] | None, how: str) -> None:
+    """Write elements where ``mask`` holds, one after another along axes of their block."""
+    at, valid, (u,), axes = self._places(mask, value)
+    ids = range(len(axes)) if axis is None else [axis] if isinstance(axis, int) else axis
+    if bad := [a for a in ids if not -len(axes) <= a < len(axes)]:
+      raise AxisError(f"{self!r}.put: axis {bad[0]}; the block has {len(axes)} dimensions")
+    order = tuple([int(a.arg[0]) for i in ids if (a := axes[i]) is not None])
+    tracer().store(self._parameter, at, plain_value(u, self.dtype), valid, order=(how, order) if order or how == "add" else None)
+
+  def atomic(self, op: str, value: Any, mask: Any = None) -> None:
+    at, valid, (u,), _ = self._places(mask, value)
+    tracer().store(self._parameter, at, plain_value(u, self.dtype), valid, op)
+
+
+give_operators(Tile)
+give_operators(Reference)
+
+
+class Pointer(Reference):
+  """Elements in memory by how far they are from the first: ``x.source.data_ptr() + offsets``. It is read with ``tl.load``,
+  written with ``tl.store`` and the atomics; adding moves it. Outside of the tensor a load gives 0 and a store does nothing."""
+  _pointed = True
+
+  def __init__(self, parameter: Parameter, offset: BlockValue):
+    super().__init__(parameter, (offset,))
+    self.level = None   # it holds no value
+  def __repr__(self) -> str: return f"{self._parameter.name}.source.data_ptr()"
+  def load_block(self) -> BlockValue:
+    raise ApplicationError(f"{self!r} is a place, not what is there; read it with tl.load")
+  def __add__(self, other: Any) -> Pointer: return Pointer(self._parameter, block_binary(BinaryOps.ADD, self._indices[0], other))
+  __radd__ = __add__
+  def __sub__(self, other: Any) -> Pointer: return Pointer(self._parameter, block_binary(BinaryOps.SUB, self._indices[0], other))
+
+  def _where(self) -> tuple[tuple[BlockValue, ...], tuple[Dim, ...]]:
+    sizes, (at,) = self._parameter.shape, self._indices
+    out = []
+    for d, (n, step) in enumerate(zip(sizes, strides_of(sizes))):
+      i = at if isinstance(step, int) and step == 1 else block_binary(BinaryOps.IDIV, at, seen(step))
+      out.append(i if d == 0 else block_binary(BinaryOps.MOD, i, seen(n)))   # the first tells what is outside
+    return tuple(out), sizes
+
+
+def entry_of(p: Parameter, indices: tuple[UOp, ...], valid: UOp) -> tuple[tuple[UOp, ...], UOp]:
+  """An element of a jagged tensor in memory: (batch, …, j, …) is at (…, offsets[batch] + j, …), if the entry is that long."""
+  begin, end = ends_of(p, indices[0], valid)
+  j = indices[p.jagged]
+  inside = block_binary(BinaryOps.CMPLT, BlockValue(plain_value(ix.sub(j, ix.sub(end, begin)))), 0).value
+  at = list(indices[1:])
+  at[p.jagged - 1] = ix.add(begin, j)
+  return tuple(at), ix.both(valid, inside)
+
+
+def ends_of(p: Parameter, batch: UOp, valid: UOp) -> tuple[UOp, UOp]:
+  """Where an entry of a jagged tensor begins and ends."""
+  assert p.offsets is not None
+  begin, end = (as_index(tracer().load(p.offsets, (ix.add(batch, k),), valid)) for k in (0, 1))
+  return begin, end
+
+
+def unify_shape(blocks: Sequence[BlockValue]) -> tuple[DimSize, ...]:
+  """The shape that blocks broadcast to."""
+  return broadcast_shapes("index", *(b.shape for b in blocks)) if blocks else ()

@@ -1,0 +1,293 @@
+"""Python source as an application has it: the text that a function was written in, syntax trees with the text's line numbers,
+scopes, and what statements assign.
+
+The text is a file's, a notebook cell's, or what was typed where Python keeps no text: what comes of ``python -c``, of a file as
+standard input and of a prompt is found again in the command line, the input and the history of lines, and is taken where it
+compiles to the very function.
+"""
+from __future__ import annotations
+import __future__
+
+import ast
+import builtins
+import codeop
+import dis
+import inspect
+import itertools
+import linecache
+import os
+import re
+import stat
+import sys
+import textwrap
+import types
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Iterator, NamedTuple, Sequence
+
+from ntgrad.codegen.ir.errors import ApplicationError, did_you_mean
+
+_FUTURES = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names})
+_LINES = 5000        # of a prompt's history, that are looked through
+_PLACES = 50         # among them where a function of the name is made
+_STATEMENT = 200     # lines of a statement at a prompt
+_BYTES = 1 << 24     # of a file that is standard input
+
+
+class _Text(NamedTuple):
+  """Where code stands: the name of a file, and its lines, as the code's line numbers count them."""
+  file: str
+  lines: Sequence[str] = ()
+
+  def line(self, n: int) -> str: return self.lines[n - 1].rstrip() if 0 < n <= len(self.lines) else ""
+
+
+def _text_of(fn: types.FunctionType) -> _Text:
+  """The text that a function was written in. Raises ApplicationError where nobody has it."""
+  code, file = fn.__code__, fn.__code__.co_filename
+  linecache.checkcache(file)
+  lines = linecache.getlines(file)   # of a file, or a cell of a notebook
+  if lines and stands(code, lines): return _Text(file, lines)
+  for candidate in _candidates(fn):
+    if any(_same(code, c) for c in _compiled(candidate, code)): return _Text(file, candidate.splitlines(True))
+  what = "a lambda" if code.co_name == "<lambda>" else fn.__qualname__
+  if os.path.exists(file):
+    raise ApplicationError(f"{what}: it does not stand in line {code.co_firstlineno} of {file}; was the file changed after it "
+                           "was imported, or the function made by exec under that file's name?")
+  raise ApplicationError(
+    f"{what}: its source is not known ({file}). The tile language reads functions from their source, and Python keeps none of "
+    "what exec or a pipe gave it; write the function in a file or a notebook cell")
+
+
+def stands(code: types.CodeType, lines: Sequence[str]) -> bool:
+  """Whether a function of this name begins where its code says."""
+  line = _Text("", lines).line(code.co_firstlineno)
+  return line.lstrip().startswith("@") or re.search(_made(code.co_name), line) is not None
+
+
+def _made(name: str) -> str: return r"\blambda\b" if name == "<lambda>" else rf"\bdef\s+{re.escape(name)}\b"
+
+
+def line_of(code: types.CodeType, n: int) -> str:
+  """A line near some code; "" where nobody has it."""
+  if (line := linecache.getline(code.co_filename, n)): return line.rstrip()
+  try: return _text_of(types.FunctionType(code, {}, closure=tuple(types.CellType() for _ in code.co_freevars))).line(n)
+  except ApplicationError: return ""
+
+
+def source_of(fn: types.FunctionType) -> str:
+  """The lines of a function, its decorators too, as they stand. Raises ApplicationError
+  where nobody has them."""
+  fn = inspect.unwrap(fn)
+  text, first = _text_of(fn), fn.__code__.co_firstlineno
+  return "".join(inspect.getblock(list(text.lines[first - 1:])))
+
+
+def _candidates(fn: types.FunctionType) -> Iterator[str]:
+  """Texts that may have made a function."""
+  try: yield "".join(inspect.findsource(fn)[0])   # of a module in an archive; typed, from Python 3.13 on
+  except (OSError, TypeError): pass
+  if not fn.__code__.co_filename.startswith("<"): return
+  for word in sys.orig_argv[1:]:   # python -c
+    yield word
+    if word.startswith("-"): yield word.partition("c")[2]
+  if (found := standard_input()): yield found
+  yield from typed(fn.__code__)
+
+
+def standard_input() -> str:
+  """What a file has that is standard input; "" where it is none."""
+  try:
+    info = os.fstat(0)
+    if not stat.S_ISREG(info.st_mode) or info.st_size > _BYTES: return ""
+    return os.pread(0, info.st_size, 0).decode()
+  except (OSError, ValueError, AttributeError): return ""   # closed; no text; a system without pread
+
+
+def typed(code: types.CodeType) -> Iterator[str]:
+  """The statements of a prompt that a function may stand in, the last ones first. Empty lines are in no history."""
+  if (readline := sys.modules.get("readline")) is None: return
+  n = readline.get_current_history_length()
+  lines = [readline.get_history_item(i) or "" for i in range(max(n - _LINES, 0) + 1, n + 1)]
+  name = _made(code.co_name)
+  places = (i for i in reversed(range(len(lines))) if re.search(name, lines[i]))
+  for at in itertools.islice(places, _PLACES):
+    for first in range(at, max(at - _STATEMENT, -1), -1):
+      if lines[first][:1] in ("", " ", "\t", ")", "]", "}"): continue   # within a statement
+      yield from statements(lines[first:first + _STATEMENT], at - first)
+
+
+def statements(lines: Sequence[str], at: int) -> Iterator[str]:
+  """The statements that begin with the first line and have that of number ``at``."""
+  for end in range(at + 1, len(lines) + 1):
+    if end < len(lines) and lines[end][:1] in (" ", "\t"): continue   # the next line goes on with a block
+    text = "\n".join(lines[:end]) + "\n"
+    try: whole = codeop.compile_command(text + "\n", symbol="single") is not None
+    except (SyntaxError, ValueError, OverflowError): return
+    if whole: yield text
+
+
+def _compiled(text: str, code: types.CodeType) -> Iterator[types.CodeType]:
+  """The code in a text of all functions with the name of ``code``."""
+  try: stack = [compile(text, code.co_filename, "exec", code.co_flags & _FUTURES, dont_inherit=True)]
+  except (SyntaxError, ValueError, OverflowError): return
+  while stack:
+    c = stack.pop()
+    if c.co_name == code.co_name: yield c
+    stack += [x for x in c.co_consts if isinstance(x, types.CodeType)]
+
+
+def _same(a: types.CodeType, b: types.CodeType) -> bool:
+  """Whether two functions have the same instructions, at the same places."""
+  pairs = [(a, b)]
+  while pairs:
+    a, b = pairs.pop()
+    if _said(a) != _said(b): return False
+    pairs += [(x, y) for x, y in zip(a.co_consts, b.co_consts) if isinstance(x, types.CodeType)]
+  return True
+
+
+def _said(c: types.CodeType) -> tuple[Any, ...]:
+  """What two codes that are the same have in common, without the functions in them."""
+  consts = [isinstance(x, types.CodeType) or repr(x) for x in c.co_consts]
+  return (c.co_qualname, c.co_firstlineno, c.co_code, consts, c.co_names, c.co_varnames, c.co_freevars, c.co_cellvars,
+          list(c.co_positions()))
+
+
+# ---- syntax trees, and scopes
+@dataclass(frozen=True)
+class Code:
+  """A Python function's source as a syntax tree, its line numbers those of the text that it stands in."""
+  tree: ast.FunctionDef | ast.Lambda
+  text: _Text
+
+
+@lru_cache(maxsize=1024)
+def code_of(fn: types.FunctionType) -> Code:
+  """The source of a function. Raises ApplicationError where Python does not know it."""
+  fn = inspect.unwrap(fn)
+  text, first = _text_of(fn), fn.__code__.co_firstlineno
+  if fn.__code__.co_name == "<lambda>": return Code(_lambda(fn, text), text)
+  lines = inspect.getblock(list(text.lines[max(first, 1) - 1:]))
+  tree = ast.parse(textwrap.dedent("".join(lines)))
+  _move(tree, max(first, 1) - 1, len(lines[0]) - len(lines[0].lstrip()))
+  return Code(next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)), text)
+
+
+def _lambda(fn: types.FunctionType, text: _Text) -> ast.Lambda:
+  """A lambda from the places that its instructions have: it may stand anywhere in a statement."""
+  code = fn.__code__
+  quiet = {"RESUME", "COPY_FREE_VARS", "MAKE_CELL", "RETURN_VALUE"}
+  places = [
+    p for i in dis.get_instructions(code) if i.opname not in quiet and (p := i.positions) is not None and p.col_offset is not None
+  ]
+  begin = min((p.lineno or 0, p.col_offset or 0) for p in places)
+  end = max((p.end_lineno or 0, p.end_col_offset or 0) for p in places)
+  lines = [line.encode() for line in text.lines[begin[0] - 1:end[0]]]
+  lines[-1] = lines[-1][:end[1]]
+  lines[0] = lines[0][begin[1]:]
+  body = ast.parse("(" + b"".join(lines).decode() + ")", mode="eval").body
+  for n in ast.walk(body):
+    if getattr(n, "lineno", 0) == 1: _shift(n, begin[1] - 1)
+  ast.increment_lineno(body, begin[0] - 1)
+  names = ", ".join(inspect.signature(fn).parameters)
+  tree = ast.parse(f"lambda {names}: 0", mode="eval").body
+  assert isinstance(tree, ast.Lambda)
+  tree.body = body
+  return tree
+
+
+def _shift(n: Any, columns: int) -> None:
+  if hasattr(n, "col_offset"): n.col_offset += columns
+  if getattr(n, "end_col_offset", None) is not None and n.end_lineno == n.lineno: n.end_col_offset += columns
+
+
+def _move(tree: ast.AST, lines: int, columns: int) -> None:
+  """Line numbers and columns as in the file, for messages."""
+  ast.increment_lineno(tree, lines)
+  for n in ast.walk(tree): _shift(n, columns)
+
+
+def hashable(x: Any) -> bool: return getattr(type(x), "__hash__", None) is not None
+
+
+def of_language(fn: Any) -> bool:
+  """Whether a function belongs to the language: it is called, not read."""
+  return str(getattr(fn, "__module__", "")).startswith("ntgrad.")
+
+
+class Unbound:
+  """A name without a value here, and why."""
+  def __init__(self, why: str): self.why = why
+
+
+class Closure:
+  """A function defined inside an application."""
+  def __init__(self, code: Code, scope: Scope, defaults: tuple[list[Any], dict[str, Any]]):
+    self.code, self.scope, self.defaults = code, scope, defaults
+  def __repr__(self) -> str: return f"{getattr(self.code.tree, 'name', 'lambda')}()"
+
+
+class Scope:
+  """The names of one function call: its own, then those around it."""
+
+  def __init__(self, names: dict[str, Any], around: Scope | None, fn: types.FunctionType | None, text: _Text, name: str):
+    self.names, self.around, self.fn, self.text, self.name = names, around, fn, text, name
+
+  def find(self, name: str) -> Any:
+    if name in self.names:
+      found = self.names[name]
+      if isinstance(found, Unbound): raise ApplicationError(f"{name!r} has no value here: {found.why}")
+      return found
+    if self.around is not None: return self.around.find(name)
+    if self.fn is not None:
+      free = self.fn.__code__.co_freevars
+      if name in free and self.fn.__closure__ is not None:
+        try: return self.fn.__closure__[free.index(name)].cell_contents
+        except ValueError: pass
+      if name in self.fn.__globals__: return self.fn.__globals__[name]
+    if hasattr(builtins, name): return getattr(builtins, name)
+    near = did_you_mean(name, self.known())
+    raise ApplicationError(f"{name!r} is read before it has any value: it is no parameter and nothing here assigns it{near}")
+
+  def known(self) -> list[str]:
+    """The names that have values here, Python's own left out."""
+    out: list[str] = []
+    scope: Scope | None = self
+    while scope is not None:
+      out += [n for n, x in scope.names.items() if not isinstance(x, Unbound)]
+      if scope.around is None and scope.fn is not None: out += [*scope.fn.__code__.co_freevars, *scope.fn.__globals__]
+      scope = scope.around
+    return out
+
+
+def assigned(target: ast.expr) -> list[str]: return [n.id for n in ast.walk(target) if isinstance(n, ast.Name)]
+
+
+def assigned_names(stmts: Sequence[ast.stmt]) -> list[str]:
+  """The names that statements assign, nested functions left out."""
+  out: dict[str, None] = {}
+  stack: list[ast.AST] = list[ast.AST](stmts)[::-1]
+  while stack:
+    n = stack.pop()
+    if isinstance(n, (ast.FunctionDef, ast.Lambda, ast.ListComp, ast.GeneratorExp)): continue
+    if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store): out[n.id] = None
+    stack.extend(list(ast.iter_child_nodes(n))[::-1])
+  return list(out)
+
+
+def returns(stmts: Sequence[ast.stmt]) -> bool:
+  """Whether statements return a value, nested functions left out."""
+  stack: list[ast.AST] = list(stmts)
+  while stack:
+    n = stack.pop()
+    if isinstance(n, ast.Return) and n.value is not None: return True
+    if not isinstance(n, (ast.FunctionDef, ast.Lambda)): stack.extend(ast.iter_child_nodes(n))
+  return False
+
+
+def read_of(target: ast.expr) -> ast.expr:
+  """A target of ``+=`` as the expression that reads it."""
+  new = ast.parse(ast.unparse(target), mode="eval").body
+  for n in ast.walk(new): ast.copy_location(n, target)
+  return new
