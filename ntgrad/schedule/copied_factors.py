@@ -113,8 +113,8 @@ def channels_last(p: Product) -> Iterator[tuple[BufferAccess, int]]:
 
 def aligned_rows(p: Product, order: Sequence[UOp], target: Target) -> Iterator[tuple[BufferAccess, int]]:
   """The factors with which the product takes longer than with copies of them, and the dimension of the copies' rows. They are:
-  factors whose rows do not begin at multiples of VECTOR_BYTES; factors of one byte that do not lie along what is summed, as blocks
-  of bytes are multiplied; columns of float32 that is not rounded, if they do. ``order`` has the axes of what the kernel
+  factors whose rows do not begin at multiples of VECTOR_BYTES; factors of one byte that do not lie along what is summed, as
+  blocks of bytes are multiplied; columns of float32 that is not rounded, if they do. ``order`` has the axes of what the kernel
   stores."""
   if config.noopt or p.count < _LARGE: return
   def free(f: BufferAccess) -> frozenset[UOp]: return frozenset(r for i in f.at for r in i.ranges) - p.bound
