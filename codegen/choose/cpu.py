@@ -32,7 +32,7 @@ from ..opts import (
 from ..opts.merged_axes import merge_axes, split_axes
 from ..passes.expand import is_spaced
 from .candidates import first
-from .cpu_panels import LEAST_ROWS, NEAR, copy_for_rows, jumps_far, most_packed, room, share
+from .cpu_panels import LEAST_ROWS, LINE_BYTES, NEAR, copy_for_rows, jumps_far, most_packed, room, share
 from .gpu import choose_tiles
 
 # ---- what is tried
@@ -71,7 +71,7 @@ STORE = 1.5                       # a store
 CHAIN = 4                         # cycles from an addition to the next one that needs it
 ITERATION = 2                     # an iteration of a loop
 JOIN = 12                         # joining an accumulator's lanes, after the loop
-LINE_BYTES, PAGE_BYTES, RUN_BYTES = 64, 4096, 1024  # bytes of a line, of a page, and of a page that are read before others
+PAGE_BYTES, RUN_BYTES = 4096, 1024  # of a page, and those of a page that are read before others
 AHEAD = 8                         # pages that are read one after another take one in so many parts of a core's cache
 KEPT_VECTORS = 8                          # loaded vectors that are in registers at once, at most
 SPILL = 0.3                       # part of all arithmetic, for each register too few

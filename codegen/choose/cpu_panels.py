@@ -18,7 +18,7 @@ _STEP = 512
 _USES = 8                         # times that a panel is read at least
 _PART = 4                         # a panel takes at most one in so many parts of a core's own cache
 # cycles (measured with PoCL on AVX-512)
-MULTIPLY, FILL_CYCLES, GATHERED = 0.75, 12.0, 8.0  # of a product of two vectors; of a vector, and of an element, copied to a panel
+MULTIPLY, FILL_CYCLES, GATHERED = 0.75, 12.0, 8.0  # of a product of two vectors; of a vector, of an element copied to a panel
 FETCH, START_CYCLES = 4.0, 2000.0                  # of a line of the other factor; of a program
 LINE_BYTES = 64                                   # bytes of a line
 UNEVEN = 0.3                                # of a program: so far the last core is behind the others
@@ -143,7 +143,8 @@ def shared_out(kernel: Kernel, target: Target, x: MemoryAccess, size: int) -> li
   vector = max(lane.count * x.itemsize / (4 * target.lanes), 1.0)
   block = MULTIPLY * vector * rounds * prod(a.count for a in copies)            # of one panel, and what else its rows take
   others = FETCH * rounds * prod(a.count for a in copies if a.id not in x.axes) * x.itemsize / LINE_BYTES
-  fill = rounds * prod(a.count for a in copies if a.id in x.axes) * (FILL_CYCLES if x.steps.get(lane.id) == 1 else GATHERED * lane.count)
+  each = FILL_CYCLES if x.steps.get(lane.id) == 1 else GATHERED * lane.count
+  fill = rounds * prod(a.count for a in copies if a.id in x.axes) * each
   c = columns[-1] if columns else None
   most = min(MOST_PANELS, room(target) // size)
   several = [n for n in range(1, most + 1) if c.count % n == 0] if c is not None else [1]

@@ -23,17 +23,17 @@ from .gpu_products import HALF, LARGE_BLOCK_ELEMENTS, PIPELINE, ProductWork, bes
 from .roles import VECTOR_BYTES, Role, Roles, any_contiguous, fastest_axis, flat, product_of, vector
 
 _LEAST_DOT = 16           # elements of an axis of a product from which on it is worth a block
-WINDOW, WINDOWS = 16, 64   # elements of reduced axes that may be written out: of each, and of all together
+WINDOW, WINDOWS = 16, 64  # elements of reduced axes that may be written out: of each, and of all together
 _ROWS = (2, 4, 8, 16)     # steps that are tried of an axis that is not written out
 STATEMENTS = 256          # statements of a kernel, at most, where such steps are tried
 # of the least time: what takes so long is as good. Those without loops, then those without copies, then the smallest are taken
 _GAIN = 1.03
 ALONG, NEAR_POWER, LARGEST = 4, 2, 15  # blocks that are tried: powers of 2, from 2**4 on along memory; of 4 along other axes
-KEYS = 3                         # axes of which every size is tried
-LEAST_BLOCK = 64                 # elements of a block, where there is not much to do
-STRIDE = 8                       # elements of which a LOAD takes one: what it leaves out is moved along with them
-NEARLY = 2                       # of the least time: blocks that may be best with another number of warps
-_WORTH = 0.85                    # of the time with the usual warps: another number of warps must take less
+KEYS = 3                               # axes of which every size is tried
+LEAST_BLOCK = 64                       # elements of a block, where there is not much to do
+STRIDE = 8                             # elements of which a LOAD takes one: what it leaves out is moved along with them
+NEARLY = 2                             # of the least time: blocks that may be best with another number of warps
+_WORTH = 0.85                          # of the time with the usual warps: another number of warps must take less
 
 
 def choose_tiles(kernel: Kernel, target: Target) -> Kernel:

@@ -28,7 +28,7 @@ HALF = 2                 # bytes of an element for which rates are given
 EXACT = 0.75             # of the rate of vectors: products of float32 that are not rounded, in blocks of EXACT_BLOCK
 EXACT_BLOCK = 64         # rows and columns; smaller blocks read more of shared memory for each
 CROSSED = 3              # times as long, where columns lie along what is summed: their threads read the same banks
-# loads a cycle that a core makes of rows which begin at no multiple of LINE bytes, so that no thread reads LINE bytes at once: of
+# loads a cycle that a core makes of rows which begin at no multiple of VECTOR_BYTES, so that no thread reads as many at once: of
 # fewer bytes than go past the registers, and of others (products of odd sizes on an H200: 1.1 to 3.8, and about 8)
 NARROW_LOADS, PAST_LOADS, PAST_BYTES = 2.0, 8.0, 4
 _COPIED = 0.9             # of the time without copies of factors: copies must take less
@@ -144,7 +144,8 @@ def product_seconds(work: ProductWork, blocks: Blocks, target: Target) -> float:
   fit = max(1, min(target.register_file // (registers * WARP * warps), target.local_memory // (stages * moved),
                    target.warps // warps))
   multiply = 2 * bm * bn * bk / multiplied_a_second(work, bm, bn, target)
-  loads = [b * bk * work.read / v / (PAST_LOADS if v >= PAST_BYTES else NARROW_LOADS) for b, v in zip((bm, bn), work.vectors) if v < VECTOR_BYTES]
+  loads = [b * bk * work.read / v / (PAST_LOADS if v >= PAST_BYTES else NARROW_LOADS)
+           for b, v in zip((bm, bn), work.vectors) if v < VECTOR_BYTES]
   narrow = sum(loads) / target.clock
   load = max(moved / (target.cache_bandwidth / target.cores), narrow)
   if work.exact: multiply += narrow   # by the same units
@@ -164,8 +165,8 @@ def product_seconds(work: ProductWork, blocks: Blocks, target: Target) -> float:
 
 
 def worth_copying(work: ProductWork, sizes: Sequence[int], target: Target) -> tuple[bool, ...]:
-  """Which factors, of so many bytes (0: not this one), are better copied first to where a thread reads LINE bytes at a time: the
-  time of a pass over the memory of each against that of a product which reads it in small pieces."""
+  """Which factors, of so many bytes (0: not this one), are better copied first to where a thread reads VECTOR_BYTES at a time:
+  the time of a pass over the memory of each against that of a product which reads it in small pieces."""
   best, least = (False,) * len(sizes), _COPIED * best_blocks(work, target)[0]
   for which in itertools.product(*[(False, True) if n else (False,) for n in sizes]):
     if not any(which): continue

@@ -19,7 +19,7 @@ from ..kernel import Axis, AxisKind, Kernel
 from ..kernel.accesses import MemoryAccess, access_profile, flat_index, ids_of
 
 VECTOR_BYTES = 16    # bytes that one thread reads or writes at a time, at most
-_FEW = 16    # an axis counts along which so small a part of the bytes is moved
+_FEW = 16            # an axis counts along which so small a part of the bytes is moved
 
 
 class Role(Enum):

@@ -42,7 +42,7 @@ def dtype_name(d: DType) -> str:
 
 class Printer:
   """Expressions as text. ``named``, where given, writes a text on a line of its own and returns a name for it: the text of a node
-  longer than LONGEST is replaced by such a name. ``dims``, where given, are the dimensions of each buffer that are shown.
+  longer than _LONGEST is replaced by such a name. ``dims``, where given, are the dimensions of each buffer that are shown.
 
   ``gates``, where given, gets each place that is loaded or stored under a condition, and the condition, as texts. The condition
   is then left out of the place. A place ends with ``'`` where the same place has another condition elsewhere.

@@ -29,10 +29,10 @@ _COLUMNS = (1024, 64)  # columns at a time, at most and at least
 PROGRAM = 32768        # elements that a program is worth starting for
 EACH = 4               # programs for each core, at least, before one makes several tasks
 # ---- targets with blocks
-_BLOCK = 4096                # elements of a block
-_ROWS = 2048                 # of short rows, together
+_BLOCK = 4096                                # elements of a block
+_ROWS = 2048                                 # of short rows, together
 WIDEST_COLUMNS, NARROWEST_COLUMNS = 128, 32  # columns of a block
-_WARPS = 8                   # of a program with a whole block
+_WARPS = 8                                   # of a program with a whole block
 
 
 class Scan(NamedTuple):

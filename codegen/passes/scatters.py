@@ -50,15 +50,15 @@ _WARPS = 4             # warps of a program that looks for its rows
 # of entries that are compared with each other: how many a block has, and warps, from so many programs for each core on
 PAIRS = ((16, 32, 1), (4, 64, 2), (0, 128, 4))
 MANY_ENTRIES, SORTED_ENTRIES = 128, 2048  # entries of a table from which on they are sorted, so many at a time
-SIDE = 8                  # tables side by side that one program has, at most
-SIDE_PAIRS = (16, 2)      # entries that are compared with each other then, and warps
+SIDE = 8                                  # tables side by side that one program has, at most
+SIDE_PAIRS = (16, 2)                      # entries that are compared with each other then, and warps
 # about what it takes: cycles for each entry in pairs, by how many entries a block has; of a program that looks for its rows for
 # each block, and for each entry that it finds
 PAIR_CYCLES = {32: 40, 64: 20, 128: 12}
 BLOCK_CYCLES = FOUND_CYCLES = 1800  # cycles
 _LONG = 16384                       # entries from which on to sort them takes less time than that all programs look through them
 PART_PROGRAMS, LEAST_PART_ENTRIES = 2048, 32             # programs that then have a part each, and entries of a part, at least
-MOST_PART_ENTRIES, RUN_ELEMENTS = 512, 2048            # entries of a part at most, and elements of these that are added up at once
+MOST_PART_ENTRIES, RUN_ELEMENTS = 512, 2048  # entries of a part at most, and elements of these that are added up at once
 
 
 def spread_scatters(kernel: Kernel, target: Target | None = None) -> Kernel:

@@ -7,7 +7,7 @@ from typing import Any, Callable, Hashable
 
 CPU, CUDA, PINNED, MANAGED = 1, 2, 3, 13   # types of devices
 DLPACK_VERSION = (1, 1)                    # major and minor version of the protocol
-READ_ONLY, COPIED_FLAG = 1, 2                   # flags
+READ_ONLY, COPIED_FLAG = 1, 2              # flags
 
 
 class DLTensor(ctypes.Structure):

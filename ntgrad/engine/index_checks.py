@@ -23,8 +23,8 @@ from .device_asserts import WORD_VALUES, Check, Checks, make_checks
 
 Interval = tuple[int, int]
 _DEEP = 48             # nodes beneath each other that are looked at
-_ONE = 16384           # elements of an index that one program looks through; of more each of PARTS takes its share
-CHECK_PROGRAMS = 64             # programs that look through a long index
+_ONE = 16384           # elements of an index that one program looks through; of more each of CHECK_PROGRAMS takes its share
+CHECK_PROGRAMS = 64    # programs that look through a long index
 _SITES = 4             # calls with one index that are named
 
 

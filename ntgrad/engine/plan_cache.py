@@ -91,7 +91,8 @@ def _check(inputs: int, made: Collection[_Made], outputs: Collection[int], steps
   """Raises RecordError, or what its kernels raise, for a plan that makes no sense."""
   nothing = {slot for slot, (_, shape, _) in enumerate(made, inputs) if not prod(shape)}
   there, slots = {*range(inputs), *nothing}, inputs + len(made)
-  if any([prod(shape) * dtype.itemsize > MOST_SLOT_BYTES for _, shape, dtype in made]): raise RecordError("more memory than there is")
+  if any([prod(shape) * dtype.itemsize > MOST_SLOT_BYTES for _, shape, dtype in made]):
+    raise RecordError("more memory than there is")
   for spec, taken, writes, last_use, _, offsets, _ in steps:
     if max(taken, default=0) >= slots or max(writes, default=0) >= len(taken) or offsets and len(offsets) != len(taken):
       raise RecordError("a step on what is not there")

@@ -19,6 +19,7 @@ from ntgrad.graph.variable import BoundInt
 
 from . import realize as engine
 from .buffer import Buffer, Storage, transfer_watchers
+from .realize import apply_moves as apply_moves, base_of as base_of, moves_from_base as moves_from_base
 from .sized_recording import At, Outline, launches_at, outline, plain_ints
 
 
@@ -210,9 +211,6 @@ def refuse_recording(what: str) -> None:
       raise CaptureError(f"jit {r.name}: {what}, which a replay does not repeat; call it outside of the captured function")
 
 
-base_of, moved, onto = engine.base_of, engine.moves_from_base, engine.apply_moves
-
-
 def storage_of(a: Alias) -> Storage | None:
   """The memory that an Alias's value lies in, its own or another's; None where it is not computed."""
   base = base_of(a.node)
@@ -284,7 +282,7 @@ class Output:
   """A returned tensor: the storage that its kernels write (by serial number), and the view of it."""
 
   def __init__(self, kind: Any, node: UOp):
-    self.kind, self.movement = kind, moved(node)
+    self.kind, self.movement = kind, moves_from_base(node)
     self.buffer: Buffer | None = base_of(node).arg
     self.serial, self.shape = base_of(node).arg.storage.serial, base_of(node).arg.shape
 
@@ -293,4 +291,4 @@ class Output:
     assert self.buffer is not None
     b, self.buffer = self.buffer, None
     if any([type(n) is BoundInt for n in b.shape]): b = Buffer(b.device, plain_ints(b.shape), b.dtype, b.storage)
-    return self.kind._from_node(onto(b.node, plain_ints(self.movement)))
+    return self.kind._from_node(apply_moves(b.node, plain_ints(self.movement)))

@@ -24,7 +24,7 @@ from . import (
 )
 from .buffer import LARGE_BYTES, Buffer, Storage
 from .device import get_device
-from .recording import Copy, Output, Recorder, onto, storage_of
+from .recording import Copy, Output, Recorder, apply_moves, storage_of
 from .sized_recording import At, SizedRecording
 
 AT_ONCE = 16 << 20   # bytes of inner buffers that are allocated for the greatest sizes at once
@@ -306,7 +306,7 @@ class Replay:
     else: self._launch(draw)
     for r, grad in self.grads:
       if (t := r()) is not None: t.grad = grad
-    return [o.kind._from_node(onto(made[o.serial].node, m)) for o, m in zip(self.outputs, self._at.movements)]
+    return [o.kind._from_node(apply_moves(made[o.serial].node, m)) for o, m in zip(self.outputs, self._at.movements)]
 
   def _launch(self, draw: Callable[[int, Any], np.ndarray]) -> None:
     counters.count_launches(self.steps)

@@ -176,7 +176,7 @@ def loaded(body: Sequence[UOp]) -> set[UOp]:
 
 
 def _apart(body: Sequence[UOp]) -> list[list[int]]:
-  """The statements of a kernel, by number, that are better made by kernels of their own: sums of LARGE values that no other one
+  """The statements of a kernel, by number, that are better made by kernels of their own: sums of _LARGE values that no other one
   reads. Together they would be as few programs as one of them, and keep all that they read until the last of it is made."""
   if len(body) < 2 or any([s.arg is not None for s in body]): return [list(range(len(body)))]
   groups: list[tuple[list[int], set[UOp], bool]] = []   # statements, the large buffers that they read, whether all are sums

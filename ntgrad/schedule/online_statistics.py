@@ -24,10 +24,10 @@ from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UnaryOps, UOp, toposort
 from ntgrad.graph import nodes as graph
 
-BENEATH = 64            # nodes between a shift and the statistic that it is made of
-_LITTLE = 0.5           # of the cache: what takes no more is read again from there
+BENEATH = 64                                  # nodes between a shift and the statistic that it is made of
+_LITTLE = 0.5                                 # of the cache: what takes no more is read again from there
 LONG_PART_ELEMENTS, LINE_ELEMENTS = 1024, 64  # elements of a part, from which on it is a multiple of those of a line
-_MORE = 2               # times as many parts as are needed, at most, where their blocks are fuller
+_MORE = 2                                     # times as many parts as are needed, at most, where their blocks are fuller
 
 
 @dataclass(frozen=True)

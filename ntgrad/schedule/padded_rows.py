@@ -31,22 +31,24 @@ _LARGE = 1 << 24          # products of a sum from which on its result has such 
 _LONG = 256               # elements of a row, as a block is wide: shorter ones are stored across their ends anyway
 _ROWS = 128, 64, 32       # bytes: what rows are a multiple of where they get longer by no more than LONGER
 LONGER = 1 / 16           # of a row: how much longer it gets to be a multiple of _ROWS, at most
-_MOST = 1 / 8             # of a row: how much longer it gets to be a multiple of LINE bytes, at most
+_MOST = 1 / 8             # of a row: how much longer it gets to be a multiple of VECTOR_BYTES, at most
 
 
 def padded(n: int, itemsize: int) -> int:
   """The elements of rows of ``n`` with padding behind; ``n`` where they are well as they are, or would get much longer."""
   def up(size: int) -> int: return -(-n * itemsize // size) * size // itemsize
   if n * itemsize % VECTOR_BYTES == 0 or n < LEAST: return n
-  return next((up(size) for size in _ROWS if up(size) <= n * (1 + LONGER)), up(VECTOR_BYTES) if up(VECTOR_BYTES) <= n * (1 + _MOST) else n)
+  aligned = up(VECTOR_BYTES)
+  return next((up(size) for size in _ROWS if up(size) <= n * (1 + LONGER)), aligned if aligned <= n * (1 + _MOST) else n)
 
 
 def vector_bytes(shape: Shape, place: int, itemsize: int, align: int) -> int:
-  """The bytes of a buffer, up to LINE, that one thread can read at a time along a dimension, whichever row they are of: its
-  memory begins at a multiple of ``align`` bytes (0: of many). Those of one element where other elements lie between."""
+  """The bytes of a buffer, up to VECTOR_BYTES, that one thread can read at a time along a dimension, whichever row they are of:
+  its memory begins at a multiple of ``align`` bytes (0: of many). Those of one element where other elements lie between."""
   strides = list(map(ix.count, strides_of(shape)))
   if strides[place] != 1: return itemsize
-  return math.gcd(align or VECTOR_BYTES, VECTOR_BYTES, *[s * itemsize for d, (s, n) in enumerate(zip(strides, shape)) if d != place and n != 1])
+  others = [s * itemsize for d, (s, n) in enumerate(zip(strides, shape)) if d != place and n != 1]
+  return math.gcd(align or VECTOR_BYTES, VECTOR_BYTES, *others)
 
 
 def row(shape: Shape) -> int:
@@ -62,7 +64,7 @@ def sole_axis(a: BufferAccess, place: int, size: ix.Dim) -> UOp | None:
 
 
 def _in_parts(a: BufferAccess, place: int) -> bool:
-  """Whether an index goes along a row in parts that begin at multiples of LINE bytes: part * 64 + i."""
+  """Whether an index goes along a row in parts that begin at multiples of VECTOR_BYTES: part * 64 + i."""
   axes, first = ix.linear(a.at[place])
   apart = [k for _, k in axes if k != 1] + [first]
   return all(x.op is Ops.RANGE for x, _ in axes) and len(axes) == len(apart) and not any(
@@ -126,7 +128,8 @@ class _Rows:
     place = row(shape)
     n = shape[place]
     if not all(isinstance(n, int) for n in shape) or not isinstance(n, int): return None
-    if vector_bytes(shape, place, f.by.dtype.itemsize, 0) >= VECTOR_BYTES or (more := padded(n, f.by.dtype.itemsize)) == n: return None
+    if vector_bytes(shape, place, f.by.dtype.itemsize, 0) >= VECTOR_BYTES: return None
+    if (more := padded(n, f.by.dtype.itemsize)) == n: return None
     axis = sole_axis(f, place, n)
     return (place, n, more) if (_in_parts(f, place) if axis is None else grows(kernel, axis)) else None
 

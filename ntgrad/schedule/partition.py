@@ -134,7 +134,7 @@ class Partition:
 
   def _again(self, u: UOp) -> tuple[int, frozenset[UOp]]:
     """What it takes to compute ``u`` in one more kernel: operations, and the values beneath it that are in memory, or will be
-    because several nodes read what is dear to compute. Too many of them count as NEVER."""
+    because several nodes read what is dear to compute. Too many of them count as _NEVER."""
     if u.op in LEAVES or not u.src: return 0, frozenset()
     if u.op in _ROWS or u.op is Ops.REDUCE_AXIS: return _NEVER, frozenset()
     cost, beneath = own_cost(u), frozenset[UOp]()

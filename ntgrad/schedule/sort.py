@@ -17,12 +17,12 @@ from .kernel_groups import Group
 from .placement import Idx
 from .scan import is_first, movement, take_first, with_zeros
 
-SELECTED = 64          # elements of a row that a CPU's program keeps in order while it goes through the row
-DIGITS = range(3, 12)  # bits of a digit: a program has a counter for each of its values
-START_ELEMENTS = 20000          # elements that could be counted while a kernel starts
-NUMPY_START = 4        # elements that numpy could count meanwhile: it goes through counters one at a time
-PART, KEPT = 2048, 32  # elements of a part whose least are asked for, at least, and how many for each of these
-_STAGES = 2            # of a merge in one kernel, which reads so many times two elements for one
+SELECTED = 64           # elements of a row that a CPU's program keeps in order while it goes through the row
+DIGITS = range(3, 12)   # bits of a digit: a program has a counter for each of its values
+START_ELEMENTS = 20000  # elements that could be counted while a kernel starts
+NUMPY_START = 4         # elements that numpy could count meanwhile: it goes through counters one at a time
+PART, KEPT = 2048, 32   # elements of a part whose least are asked for, at least, and how many for each of these
+_STAGES = 2             # of a merge in one kernel, which reads so many times two elements for one
 
 
 def join_sort(u: UOp, g: Group, idx: Idx, valid: UOp) -> tuple[Idx, UOp, tuple[UOp, ...]] | None:

@@ -130,7 +130,7 @@ def index_dtype(u: UOp) -> DType:
 
 
 def block(x: Any) -> BlockValue:
-  """A value of an application as a Block: what a parameter or reference holds now, a number as a constant."""
+  """A value of an application as a BlockValue: what a parameter or reference holds now, a number as a constant."""
   if isinstance(x, BlockValue): return x
   if hasattr(x, "load_block"): return x.load_block()
   if isinstance(x, int) and -(1 << 63) <= x < 1 << 64:

@@ -180,7 +180,8 @@ def test_a_damaged_entry_is_made_again(damage: Any, folder: Path) -> None:
   assert raw is not None
   if damage == "half": damage = raw[:len(raw) // 2]
   spec, n = replace(made.spec, uops=()), UOp(Ops.SIZE, ix.INT, (), ix.Size("N"))
-  if damage == "other": damage = packed(compiling.PROGRAM_FORM, (replace(spec, name="other"), ()), f"{compiling.KERNEL_TABLE}/{name}")
+  if damage == "other":
+    damage = packed(compiling.PROGRAM_FORM, (replace(spec, name="other"), ()), f"{compiling.KERNEL_TABLE}/{name}")
   if damage == "grid": damage = packed(compiling.PROGRAM_FORM, (replace(spec, grid=(n,)), ()), f"{compiling.KERNEL_TABLE}/{name}")
   if damage == "needs": damage = packed(TupleForm(SPEC, Sequence(NODE)), (spec, (n,)), f"{compiling.KERNEL_TABLE}/{name}")
   cache.store(compiling.KERNEL_TABLE, name, damage)
