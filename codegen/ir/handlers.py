@@ -1,6 +1,6 @@
-"""Handlers of signals. Python runs a handler in the main thread, between any two instructions. What it interrupts is half
-done, and waits for the handler to end. If the main thread holds a lock, a handler that takes it either gets it at once (a
-re-entrant lock) or waits for ever."""
+"""Handlers of signals. Python runs a handler in the main thread, between any two instructions. What it interrupts is half done,
+and waits for the handler to end. If the main thread holds a lock, a handler that takes it either gets it at once (a re-entrant
+lock) or waits for ever."""
 from __future__ import annotations
 
 import os

@@ -1,5 +1,5 @@
 """Layouts: the order in memory of the dimensions of buffers that the scheduler makes. (``padded_rows``: how long their rows are;
-``factors``: which buffers are copied.)
+``copied_factors``: which buffers are copied.)
 
 A convolution is a product of blocks where its channels lie side by side: x[n, c, h, w] is stored as [n, h, w, c]. Buffers that
 are computed from it element by element, or are the result of another product over the same pixels, are stored so too. So kernels

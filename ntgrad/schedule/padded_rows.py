@@ -3,7 +3,7 @@
 A target with blocks reads a factor 16 bytes at a time, past the registers. For that all rows must begin at such a multiple, and
 the conditions under which there are elements must hold for all 16 bytes. So a matrix of 1001 columns is stored with rows of
 1024, with zeros behind. A sum over them goes on to 1024. A result with so many columns stores only those that there are. Buffers
-of the caller stay as they are; ``factors.copy_factors`` makes copies of them where that pays.
+of the caller stay as they are; ``copied_factors.copy_factors`` makes copies of them where that pays.
 """
 from __future__ import annotations
 
