@@ -10,7 +10,7 @@ from weakref import ref
 
 import numpy as np
 
-from ntgrad.backends.memory import host_room
+from ntgrad.backends.memory_pool import host_room
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.errors import (

@@ -1,7 +1,7 @@
 """Triton source to a cubin, for any chip, with no GPU, no CUDA toolkit and no PyTorch.
 
 The cubin, with what a launch must know of it, is stored in ntgrad's disk cache; Triton's is not used. Kernels that are known
-before they are needed wait in a queue (:func:`ahead`), from which worker processes build too (``backends/pool.py``).
+before they are needed wait in a queue (:func:`ahead`), from which worker processes build too (``backends/workers.py``).
 """
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ntgrad.codegen.index import records
 from ntgrad.codegen.ir.errors import CompileError
 from ntgrad.codegen.ir.recent import Recent
 
-from .. import cache, pool
+from .. import cache, workers as pool
 from ..base import KernelSource, ProgramSpec
 from ..process import temporary
 

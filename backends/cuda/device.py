@@ -25,7 +25,7 @@ from ntgrad.codegen.ir.handlers import not_in_handler
 
 from .. import rates
 from ..base import Device, Graph, Node, Program, ProgramSpec, remade
-from ..memory import Pooled
+from ..memory_pool import Pooled
 from ..process import forked
 from . import compiler, driver as nvidia
 from .compiler import Binary

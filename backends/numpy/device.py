@@ -17,7 +17,7 @@ from ntgrad.codegen.kernel.linear import UOpList
 from ntgrad.codegen.verify.linear import verify_linear
 
 from ..base import Device, KernelSource, Program, ProgramSpec, Renderer, grid_of
-from ..memory import from_system, host_room
+from ..memory_pool import from_system, host_room
 from .evaluate import Evaluator
 from .memory import Array
 

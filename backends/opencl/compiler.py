@@ -2,7 +2,7 @@
 
 PoCL takes 100 ms to build a kernel and another 100 for machine code at its first launch; a process compiles one thing at a time.
 So kernels wait in units, in the order in which they will be launched; a unit is built when its first kernel is to be launched,
-and meanwhile worker processes (``backends/pool.py``) build units from the other end. What this process has built is saved once
+and meanwhile worker processes (``backends/workers.py``) build units from the other end. What this process has built is saved once
 all its kernels have run and nothing has been compiled for a moment, or at exit.
 """
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ntgrad.codegen.ir.errors import CompileError, StateError
 from ntgrad.codegen.ir.handlers import keep_handlers, not_in_handler
 from ntgrad.codegen.ir.recent import Recent
 
-from .. import cache, pool
+from .. import cache, workers as pool
 from ..base import ProgramSpec
 from . import binaries
 from .cpuname import missing

@@ -28,9 +28,9 @@ from ntgrad.codegen.ir.errors import CompileError, DeviceError, OutOfMemoryError
 from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.ir.target import Target
 
-from .. import pool, rates
+from .. import rates, workers as pool
 from ..base import Graph, Node, Program, ProgramSpec, grid_of
-from ..memory import Pooled
+from ..memory_pool import Pooled
 from ..process import Driver, forked
 from . import binaries
 from .compiler import Compiler, is_pocl

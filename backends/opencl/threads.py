@@ -31,7 +31,7 @@ import numpy as np
 from ntgrad.codegen.ir.handlers import not_in_handler
 
 from ..base import KernelSource, ProgramSpec
-from ..memory import host_room
+from ..memory_pool import host_room
 
 PIECES = 16          # for each thread a grid is cut into so many pieces: those that end early take more
 PATIENCE = 1 << 14   # pauses (of about 50 ns) that a helper looks for work before it sleeps

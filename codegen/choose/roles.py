@@ -12,11 +12,11 @@ from functools import cached_property
 from typing import Iterable
 
 from .. import index as ix
-from ..index.rewrite import rewrite
 from ..ir.dtype import dtypes
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
 from ..kernel import Axis, AxisKind, Kernel
 from ..kernel.accesses import MemoryAccess, access_profile, flat_index, ids_of
+from ..kernel.rewrite import rewrite
 
 VECTOR_BYTES = 16    # bytes that one thread reads or writes at a time, at most
 _FEW = 16            # an axis counts along which so small a part of the bytes is moved

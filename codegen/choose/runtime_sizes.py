@@ -13,11 +13,11 @@ from dataclasses import fields, replace
 from typing import Callable, Iterable, Iterator
 
 from .. import index as ix
-from ..index.rewrite import substitute
 from ..ir.errors import OptError
 from ..ir.target import Target
 from ..ir.uop import BinaryOps, Ops, UOp, toposort
 from ..kernel import Axis, AxisKind, Kernel
+from ..kernel.rewrite import substitute
 from ..opts import (
   Block,
   CacheRead,

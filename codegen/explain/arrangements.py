@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Sequence
 
 from .. import index as ix
-from ..index.rewrite import substitute
 from ..index.size_text import text_of
 from ..ir.errors import NtgradError
 from ..ir.uop import BinaryOps, Ops, UOp
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel, Param
 from ..kernel.arrangement import Arrangement
+from ..kernel.rewrite import substitute
 from .derivation import NoArrangement, straight
 from .fused_axes import by_digits
 from .printing import Printer

@@ -14,11 +14,11 @@ from typing import Iterable, Iterator, Mapping, Sequence
 from .. import index as ix
 from ..index import Dim
 from ..index.assume import assuming, greater, negated
-from ..index.rewrite import substitute
 from ..index.view import window_count
 from ..ir.uop import BinaryOps, Ops, UOp
 from ..kernel import Axis, AxisKind
 from ..kernel.arrangement import Arrangement
+from ..kernel.rewrite import substitute
 
 Terms = list[tuple[UOp, Dim]]            # what no size is, each with its factor
 _Row = list[tuple[int, Dim] | None]      # for each dimension: an axis and its factor, None where the step has none

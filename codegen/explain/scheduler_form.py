@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any, Sequence
 
 from ..index.assume import assumes, same_size
-from ..index.rewrite import rewrite, substitute
 from ..ir.uop import Ops, UOp, toposort
 from ..kernel import AxisKind, Kernel
+from ..kernel.rewrite import rewrite, substitute
 from ..passes import tiles
 
 

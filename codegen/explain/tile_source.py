@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import NamedTuple, Sequence
 
 from .. import index as ix
-from ..index.rewrite import substitute
 from ..index.size_text import text_of
 from ..ir.dtype import DType, dtypes
 from ..ir.errors import ExportError, NtgradError
@@ -23,6 +22,7 @@ from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 from ..kernel import Axis, AxisKind, Kernel, Param
 from ..kernel.accesses import gate_or_true
 from ..kernel.arrangement import Arrangement
+from ..kernel.rewrite import substitute
 from ..opts import Opts
 from .arrangements import ArrangedAccess, derive
 from .printing import constant_text as float_text, dtype_name

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Iterable, Mapping
 
 from .. import index as ix
-from ..index.rewrite import fold_node, rewrite, substitute
 from ..ir.errors import OptError
 from ..ir.functions import identity
 from ..ir.target import Target
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, prod
 from ..kernel import Axis, AxisKind, Kernel
+from ..kernel.rewrite import fold_node, rewrite, substitute
 from .base import OnAxis, Opt, SizedOpt
 
 __all__ = [

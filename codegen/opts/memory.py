@@ -4,12 +4,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .. import index as ix
-from ..index.rewrite import rewrite
 from ..ir.dtype import dtypes
 from ..ir.errors import OptError
 from ..ir.uop import Ops, UOp, toposort
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel, reads_its_place
 from ..kernel.accesses import gate_or_true
+from ..kernel.rewrite import rewrite
 from .base import Opt
 
 __all__ = ["CacheRead", "NonTemporal", "TensorDescriptor"]

@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Iterator
 
 from .. import index as ix
-from ..index.rewrite import rewrite
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, prod
 from ..kernel import Axis, AxisKind, Kernel
+from ..kernel.rewrite import rewrite
 from ..opts import Pad, Serial, Split
 
 MOST_ADDITIONS = 64   # additions to one accumulator, one after another

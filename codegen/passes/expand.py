@@ -9,12 +9,12 @@ import itertools
 from typing import Iterable, Sequence
 
 from .. import index as ix
-from ..index.rewrite import fold_node, rewrite, substitute
 from ..ir.dtype import DType, dtypes
 from ..ir.errors import OptError
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, prod
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel
 from ..kernel.accesses import flat_index, gate_or_true
+from ..kernel.rewrite import fold_node, rewrite, substitute
 from .additions import MOST_COPIES
 
 _Env = tuple[tuple[UOp, UOp], ...]   # a number for each copied axis, in axis order

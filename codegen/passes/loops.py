@@ -12,13 +12,13 @@ import itertools
 from typing import Sequence, Union
 
 from .. import index as ix
-from ..index.rewrite import fold_node
 from ..ir.dtype import dtypes
 from ..ir.errors import OptError
 from ..ir.functions import identity
 from ..ir.uop import BinaryOps, Ops, UOp, prod, repeated, toposort
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel
 from ..kernel.accesses import ids_of
+from ..kernel.rewrite import fold_node
 
 Loops = frozenset[UOp]
 _NONE: Loops = frozenset()

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..index.rewrite import Rules, rewrite
 from ..ir.dtype import DType, cast_number, dtypes, scale_byte
 from ..ir.target import Target
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp
 from ..kernel import Kernel
+from ..kernel.rewrite import Rules, rewrite
 
 SCALE, UINT8, UINT32, FLOAT32 = dtypes.float8_e8m0, dtypes.uint8, dtypes.uint32, dtypes.float32
 _NAN, _HALF, _INF, _LEAST = 0x7fc00000, 0x400000, 0x7f800000, 0x400000   # bits of float32; the least scale is 2 ** -127

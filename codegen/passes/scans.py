@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Iterable, NamedTuple
 
 from .. import index as ix
-from ..index.rewrite import rewrite, substitute
 from ..ir.config import config
 from ..ir.dtype import DType, dtypes
 from ..ir.functions import identity
@@ -19,6 +18,7 @@ from ..ir.target import Target
 from ..ir.uop import BinaryOps, Ops, UOp
 from ..kernel import Axis, AxisKind, Kernel
 from ..kernel.accesses import flat_index, steps_of
+from ..kernel.rewrite import rewrite, substitute
 from ..opts import Warps
 from ..opts.axes import or_identity
 

@@ -30,13 +30,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .. import index as ix
-from ..index.rewrite import substitute
 from ..ir.config import config
 from ..ir.dtype import dtypes
 from ..ir.target import Target
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp
 from ..kernel import Axis, AxisKind, Kernel
 from ..kernel.accesses import flat_index, steps_of
+from ..kernel.rewrite import substitute
 from ..opts import Warps
 from ..opts.merged_axes import merge_axes
 from .scans import store_over, with_gated_loads

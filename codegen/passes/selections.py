@@ -9,12 +9,12 @@ at the index clamped to the axis, and counts if the index is inside.
 from __future__ import annotations
 
 from .. import index as ix
-from ..index.rewrite import rewrite, substitute
 from ..ir.dtype import dtypes
 from ..ir.functions import identity
 from ..ir.target import Target
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
 from ..kernel import Kernel, is_variable
+from ..kernel.rewrite import rewrite, substitute
 
 ADD, _BINDS = BinaryOps.ADD, frozenset({Ops.REDUCE, Ops.SCAN, Ops.SORT, Ops.SORTED})
 

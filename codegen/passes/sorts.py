@@ -12,12 +12,12 @@ from __future__ import annotations
 from typing import Iterable, NamedTuple
 
 from .. import index as ix
-from ..index.rewrite import substitute
 from ..ir.config import config
 from ..ir.dtype import DType, dtypes
 from ..ir.target import Target
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp
 from ..kernel import Axis, AxisKind, Kernel
+from ..kernel.rewrite import substitute
 from .scans import EACH, PROGRAM, store_over, with_gated_loads
 
 LOOK = 16            # elements that are looked at for one that is less than those kept

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Callable, Iterable, Sequence, Union
 
 from .. import index as ix
-from ..index.rewrite import substitute
 from ..index.sizes import Dim
 from ..ir.config import config
 from ..ir.dtype import DType, dtypes
@@ -23,6 +22,7 @@ from ..ir.target import Target
 from ..ir.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel, LocalVariable, inner, is_variable
 from ..kernel.accesses import gate_or_true, ids_of
+from ..kernel.rewrite import substitute
 from ..opts.axes import seen_by
 from .loops import positions
 from .parts import Item, Mark, Part, Parts

@@ -12,7 +12,6 @@ from typing import Sequence
 
 from .. import index as ix
 from ..index.assume import greater, lesser
-from ..index.rewrite import rewrite, substitute
 from ..index.size_text import text_of
 from ..index.sizes import Dim
 from ..ir.config import config
@@ -21,6 +20,7 @@ from ..ir.target import Target
 from ..ir.uop import BinaryOps, Ops, UOp, toposort
 from ..kernel import Axis, AxisKind, Kernel
 from ..kernel.accesses import gate_or_true
+from ..kernel.rewrite import rewrite, substitute
 from ..opts import Cover, Fuse
 
 

@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any, Callable, NamedTuple, Sequence
 from weakref import WeakValueDictionary
 
-from ntgrad.backends import cache, pool
+from ntgrad.backends import cache, workers as pool
 from ntgrad.backends.base import Device, Program, ProgramSpec, Renderer
 from ntgrad.backends.specs import SPEC, check
 from ntgrad.codegen import pipeline

@@ -20,7 +20,7 @@ from typing import Any, Sequence
 
 import numpy as np
 
-from ntgrad.backends import memory
+from ntgrad.backends import memory_pool as memory
 from ntgrad.backends.base import Device as Opened
 from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.errors import CaptureError, DTypeError, InterchangeError, NoInterfaceError

@@ -12,7 +12,7 @@ from typing import Any, Sequence
 
 import numpy as np
 
-from ntgrad.backends import pool
+from ntgrad.backends import workers as pool
 from ntgrad.backends.base import Device, Program
 from ntgrad.backends.process import uninterrupted
 from ntgrad.codegen.ir.dtype import DType

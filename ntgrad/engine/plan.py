@@ -8,11 +8,11 @@ from typing import Any, Callable, Sequence
 from ntgrad.backends.base import Program
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.printing import dtype_name, screen
-from ntgrad.codegen.index.rewrite import substitute
 from ntgrad.codegen.index.size_text import shape_text
 from ntgrad.codegen.index.sizes import evaluator
 from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.uop import UOp
+from ntgrad.codegen.kernel.rewrite import substitute
 from ntgrad.graph.variable import BoundInt
 
 from . import report

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
-from ntgrad.backends import memory as pools
+from ntgrad.backends import memory_pool as pools
 from ntgrad.backends.base import Program
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.size_text import text_of

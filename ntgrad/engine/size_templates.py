@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any, Callable, Hashable, Mapping, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.rewrite import substitute
 from ntgrad.codegen.index.sizes import evaluator, sizes_of
 from ntgrad.codegen.index.view import Shape
 from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.uop import Ops, UOp
+from ntgrad.codegen.kernel.rewrite import substitute
 from ntgrad.codegen.passes.scatters import worth_sorting
 from ntgrad.graph.variable import BoundInt, Derived
 

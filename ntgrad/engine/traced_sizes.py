@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from typing import Any, Iterator, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.rewrite import substitute
 from ntgrad.codegen.index.sizes import evaluator, sizes_of
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.kernel.rewrite import substitute
 from ntgrad.graph import variable
 from ntgrad.graph.variable import BoundInt, Derived
 

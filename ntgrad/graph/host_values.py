@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.backends.memory import host_room
+from ntgrad.backends.memory_pool import host_room
 from ntgrad.codegen.ir.errors import ShapeError
 from ntgrad.codegen.ir.uop import Ops, UOp
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.gpu_products import ProductWork, worth_copying
 from ntgrad.codegen.choose.roles import VECTOR_BYTES
-from ntgrad.codegen.index.rewrite import rewrite, substitute
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp, toposort
+from ntgrad.codegen.kernel.rewrite import rewrite, substitute
 
 from .layout import LAST, Body, BufferAccess, Product, dimension_along, products
 from .padded_rows import LEAST, padded, row, sole_axis, vector_bytes

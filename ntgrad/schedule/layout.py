@@ -15,9 +15,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.rewrite import rewrite
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
 from ntgrad.codegen.kernel import AxisKind, Kernel
+from ntgrad.codegen.kernel.rewrite import rewrite
 
 from .placement import GRAPH_EFFECTS
 

@@ -8,13 +8,13 @@ from typing import Any
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.printing import dtype_name, kernel_name, screen
 from ntgrad.codegen.explain.tile_source import tile_source
-from ntgrad.codegen.index.rewrite import rewrite
 from ntgrad.codegen.index.size_text import shape_text
 from ntgrad.codegen.index.view import pull
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import ExportError
 from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, repeated, toposort
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
+from ntgrad.codegen.kernel.rewrite import rewrite
 from ntgrad.codegen.opts import Opts
 from ntgrad.graph.buffer_names import BufferNames
 from ntgrad.graph.origins import Origin, lines, worth_naming

@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.rewrite import rewrite
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
+from ntgrad.codegen.kernel.rewrite import rewrite
 
 _Body = tuple[UOp, ...]
 

@@ -6,8 +6,8 @@ other factor.
 from __future__ import annotations
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.rewrite import rewrite
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
+from ntgrad.codegen.kernel.rewrite import rewrite
 
 from .placement import param_stand_in
 

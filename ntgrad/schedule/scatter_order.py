@@ -15,11 +15,11 @@ of each run counts.
 from __future__ import annotations
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.rewrite import substitute
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.elementwise import const
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UOp
+from ntgrad.codegen.kernel.rewrite import substitute
 from ntgrad.codegen.passes.scatters import part_of, worth_sorting
 
 from .sort import in_parts, movement, split_sort

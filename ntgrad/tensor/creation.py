@@ -8,7 +8,7 @@ from typing import Any, Callable, Self, Sequence
 
 import numpy as np
 
-from ntgrad.backends.memory import host_room
+from ntgrad.backends.memory_pool import host_room
 from ntgrad.codegen.ir.dtype import DType, dtypes, held, sum_dtype, to_narrow
 from ntgrad.codegen.ir.errors import ArgumentError, AxisError, DTypeError, OutOfMemoryError, ShapeError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, UOp

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence, Un
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.assume import same_size
-from ntgrad.codegen.index.renaming import renamed
-from ntgrad.codegen.index.rewrite import fold_node
 from ntgrad.codegen.index.sizes import Dim
 from ntgrad.codegen.ir.dtype import DType, dtypes, promote
 from ntgrad.codegen.ir.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
 from ntgrad.codegen.ir.functions import FUNCTIONS, refusal
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, prod
+from ntgrad.codegen.kernel.renaming import renamed
+from ntgrad.codegen.kernel.rewrite import fold_node
 from ntgrad.graph.symbol import Symbol
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from typing import Any, Callable, Mapping, Sequence
 from ntgrad.backends.base import Device, Program, ProgramSpec
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.assume import assuming, negated
-from ntgrad.codegen.index.rewrite import substitute
 from ntgrad.codegen.index.sizes import evaluator, sizes_of
 from ntgrad.codegen.ir.config import config as settings
 from ntgrad.codegen.ir.dtype import dtypes
@@ -28,6 +27,7 @@ from ntgrad.codegen.ir.errors import ArgumentError, NtgradError, ShapeError, Sta
 from ntgrad.codegen.ir.paths import usable
 from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.kernel.rewrite import substitute
 from ntgrad.engine.device import default_device, get_device
 from ntgrad.engine.size_variants import WIDE, SizedProgram, Variant
 from ntgrad.graph.checks import checked

@@ -5,11 +5,11 @@ import operator
 from typing import Sequence
 
 from ntgrad.codegen.explain.scheduler_form import inlined, is_scheduled, without_tiles
-from ntgrad.codegen.index.rewrite import rewrite
 from ntgrad.codegen.index.sizes import Dim
 from ntgrad.codegen.ir.errors import ApplicationError
 from ntgrad.codegen.ir.uop import Ops
 from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.kernel.rewrite import rewrite
 
 from .block import seen
 

@@ -13,7 +13,6 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ntgrad.backends.base import Device, Program
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.rewrite import substitute
 from ntgrad.codegen.index.sizes import evaluator
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, DeviceError, NtgradError, ShapeError, StateError
@@ -21,6 +20,7 @@ from ntgrad.codegen.ir.paths import reason, shown_path
 from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel.arrangement import Arrangement
+from ntgrad.codegen.kernel.rewrite import substitute
 from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import canonical, default_device, get_device, there
 from ntgrad.engine.plan import Step

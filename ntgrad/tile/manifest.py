@@ -8,12 +8,12 @@ from unicodedata import normalize
 from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.bound import Operations, Unit, Work
-from ntgrad.codegen.index.rewrite import rewrite
 from ntgrad.codegen.index.size_text import text_of
 from ntgrad.codegen.index.sizes import Dim
 from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.errors import ArgumentError
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.kernel.rewrite import rewrite
 from ntgrad.graph.symbol import Condition, Expr, Symbol
 
 from .assessments import Assessment

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.rewrite import rewrite
 from ntgrad.codegen.index.sizes import Dim, evaluator
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.kernel import Kernel
+from ntgrad.codegen.kernel.rewrite import rewrite
 from ntgrad.graph.symbol import Symbol
 
 if TYPE_CHECKING:

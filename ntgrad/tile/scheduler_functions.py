@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.renaming import renamed
 from ntgrad.codegen.ir.dtype import acc_dtype, dtypes
 from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, DTypeError
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UnaryOps, UOp
+from ntgrad.codegen.kernel.renaming import renamed
 from ntgrad.codegen.passes.sorts import Sorted
 
 from . import block as _b

@@ -10,7 +10,6 @@ from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.codegen.explain.scheduler_form import with_aligns
 from ntgrad.codegen.index import Size
-from ntgrad.codegen.index.rewrite import substitute
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import NtgradError
@@ -19,6 +18,7 @@ from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.ir.uop import Ops, UOp, toposort
 from ntgrad.codegen.kernel import EFFECTS, REGIONS, AxisKind, Kernel, inner, walk_statements
 from ntgrad.codegen.kernel.linear import UOpList
+from ntgrad.codegen.kernel.rewrite import substitute
 from ntgrad.codegen.passes.tiles import dissolved
 from ntgrad.codegen.pipeline import finish, prepare
 from ntgrad.core import Base as Lazy

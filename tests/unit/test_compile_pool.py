@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor
-from ntgrad.backends import pool
+from ntgrad.backends import workers as pool
 from ntgrad.backends.base import KernelSource, Program, ProgramSpec
 from ntgrad.backends.cuda import compiler
 from ntgrad.backends.cuda.compiler import Request
@@ -167,7 +167,7 @@ def test_idle_workers_end(two: None, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)", "raise SystemExit"])
 def test_no_worker_outlives_the_parent(end: str) -> None:
   """Not even one that is at work."""
-  code = ("import os, sys, time\nfrom ntgrad.backends import pool\nq = pool.Queue(0)\n"
+  code = ("import os, sys, time\nfrom ntgrad.backends import workers as pool\nq = pool.Queue(0)\n"
           "class Long(pool.Job):\n  def work(self): return time.sleep, (60,)\n"
           "jobs = [Long(), Long()]\nfor j in jobs: q.add(j)\nq.serve()\nwhile not jobs[1].taken: time.sleep(0.01)\n"
           f"time.sleep(0.5)\nprint(pool._workers[0].pid, flush=True)\n{end}\n")
@@ -315,7 +315,7 @@ def several(device: str) -> list[Tensor]:
 
 @pytest.mark.parametrize("name", ["CPU", "NUMPY"])
 def test_workers_make_the_same_source(name: str, two: None, monkeypatch: pytest.MonkeyPatch) -> None:
-  for constant, n in (("MANY", 2), ("PROCESSES", 2)): monkeypatch.setattr(programs, constant, n)
+  for constant, n in (("MANY_KERNELS", 2), ("PROCESSES", 2)): monkeypatch.setattr(programs, constant, n)
   monkeypatch.setattr(programs._making, "many", 0.0)
   device = get_device(name)
   kernels = dict(enumerate([i.ast for i in create_schedule(several(name)) if i.ast is not None]))
@@ -333,7 +333,7 @@ def test_workers_make_the_same_source(name: str, two: None, monkeypatch: pytest.
 
 def test_programs_of_workers(two: None, monkeypatch: pytest.MonkeyPatch) -> None:
   """They compute what those of this process do; what no worker can do is done here, and a refusal is one."""
-  for name, n in (("MANY", 2), ("PROCESSES", 2)): monkeypatch.setattr(programs, name, n)
+  for name, n in (("MANY_KERNELS", 2), ("PROCESSES", 2)): monkeypatch.setattr(programs, name, n)
   monkeypatch.setattr(programs._making, "many", 0.0)
   want = [t.numpy() for t in several("NUMPY")]
   with config(dynamic="never"):

@@ -19,7 +19,7 @@ from ntgrad.backends.cuda.compiler import Binary
 from ntgrad.backends.cuda.device import CUDADevice
 from ntgrad.backends.cuda.driver import Events, Staging
 from ntgrad.backends.cuda.renderer import settings
-from ntgrad.backends.memory import bucket
+from ntgrad.backends.memory_pool import bucket
 from ntgrad.codegen.ir.errors import CompileError, DeviceError, StateError
 from support import triton
 from support.cuda_graphs import FakeGraphs

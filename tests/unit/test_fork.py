@@ -102,7 +102,7 @@ def test_workers_are_the_parents() -> None:
   locks."""
   lines = run("""
     import time, threading
-    from ntgrad.backends import pool
+    from ntgrad.backends import workers as pool
     class Long(pool.Job):
       def work(self): return time.sleep, (1.5,)
     class Short(pool.Job):

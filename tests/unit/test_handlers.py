@@ -17,7 +17,7 @@ import pytest
 
 import ntgrad
 from ntgrad import Tensor, jit, nn, tile
-from ntgrad.backends import memory, pool
+from ntgrad.backends import memory_pool as memory, workers as pool
 from ntgrad.codegen.ir.handlers import in_handler
 from ntgrad.engine import realize
 from ntgrad.errors import CaptureError, DeviceError, NtgradError, OutOfMemoryError, ShapeError, StateError

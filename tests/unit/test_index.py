@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.rewrite import fold_node, substitute
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
+from ntgrad.codegen.kernel.rewrite import fold_node, substitute
 from support.indices import at_points
 
 SIZES = (2, 3, 4, 6)

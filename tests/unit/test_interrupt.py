@@ -186,7 +186,7 @@ def test_training(device: str) -> None:
 def test_compiling(settings: dict[str, str], tmp_path: Path) -> None:
   """New programs all the time, with worker processes or a search: what was interrupted is made when it is asked for again."""
   lines = run("""
-    from ntgrad.backends import pool
+    from ntgrad.backends import workers as pool
     def program(n):
       x = np.arange(n * 3, dtype=np.float32).reshape(n, 3)
       t = Tensor(x)

@@ -51,7 +51,7 @@ def test_imports_go_down(path: Path) -> None:
 
 # who may read or write pickles, and why: nothing that comes from a file or another host is unpickled
 PICKLES = {
-  "backends/pool.py": {"multiprocessing"}, "backends/worker.py": {"multiprocessing"},   # the pipe to an own child
+  "backends/workers.py": {"multiprocessing"}, "backends/worker.py": {"multiprocessing"},   # the pipe to an own child
 }
 UNSAFE = {"pickle", "_pickle", "marshal", "shelve", "dbm", "dill", "cloudpickle", "joblib", "multiprocessing", "pytools"}
 

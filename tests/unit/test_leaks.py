@@ -111,7 +111,7 @@ def test_many_shapes_and_processes(tmp_path: Path) -> None:
 import gc, os, resource, time
 import numpy as np
 from ntgrad import Tensor
-from ntgrad.backends import pool
+from ntgrad.backends import workers as pool
 from ntgrad.engine import compile, plans, realize
 for known in (plans._plans, plans._general, compile._programs): known.most = 4
 def size(): return int(open("/proc/self/statm").read().split()[1]) * 4096

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ntgrad.backends.base import KernelSource, ProgramSpec
-from ntgrad.backends.memory import bucket
+from ntgrad.backends.memory_pool import bucket
 from ntgrad.backends.opencl.device import OpenCLDevice, available
 from ntgrad.backends.opencl.renderer import OpenCLRenderer
 from ntgrad.codegen.ir.config import config
@@ -531,7 +531,7 @@ def test_workers_build_many(tmp_path: Any) -> None:
   script.write_text("""
 import time
 import numpy as np
-from ntgrad.backends import pool
+from ntgrad.backends import workers as pool
 from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.backends.opencl.device import OpenCLDevice
 from ntgrad.codegen.ir.errors import CompileError

@@ -13,7 +13,6 @@ from ntgrad import Tensor
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen import index as ix, pipeline
 from ntgrad.codegen.explain.printing import form_text, index_form
-from ntgrad.codegen.index.rewrite import rewrite, substitute
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.errors import ConfigError, VerifyError
@@ -21,6 +20,7 @@ from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UOp
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.kernel.linear import UOpList
+from ntgrad.codegen.kernel.rewrite import rewrite, substitute
 from ntgrad.codegen.linearizer import Linearizer
 from ntgrad.codegen.passes.additions import MOST_ADDITIONS, additions, is_float_sum, limit_additions
 from ntgrad.codegen.passes.parts import Part, Parts

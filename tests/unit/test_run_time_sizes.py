@@ -195,7 +195,7 @@ def test_guesses(met: list[tuple[int, ...]], dims: tuple[bool, ...], sizes: int)
       if isinstance(e, int): assert e == n
       else:
         table = {u: ix.const(values[u.arg]) for u in e.toposort() if u.op is Ops.SIZE}
-        from ntgrad.codegen.index.rewrite import substitute
+        from ntgrad.codegen.kernel.rewrite import substitute
         assert substitute((e,), table)[0] is ix.const(n)
 
 

@@ -14,7 +14,7 @@ import pytest
 import ntgrad
 import ntgrad.tile as tile
 from ntgrad import Device, Tensor, no_grad
-from ntgrad.backends.memory import Pooled
+from ntgrad.backends.memory_pool import Pooled
 from ntgrad.codegen.ir import uop
 from ntgrad.codegen.ir.config import Settings, config
 from ntgrad.codegen.ir.dtype import dtypes

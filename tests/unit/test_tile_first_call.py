@@ -14,7 +14,7 @@ import pytest
 
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
-from ntgrad.backends import pool, renderer
+from ntgrad.backends import renderer, workers as pool
 from ntgrad.backends.base import Program
 from ntgrad.codegen.choose.gpu_resources import WRITTEN_OUT, room_of
 from ntgrad.codegen.ir.config import config

@@ -3,9 +3,9 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping
 
+from ..index.sizes import Dim
 from ..ir.uop import Ops, UOp
 from .rewrite import fold_node
-from .sizes import Dim
 
 Renamed = tuple[UOp, frozenset[UOp]]   # a node, and which of its axes get other names
 

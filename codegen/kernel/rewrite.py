@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Callable, Iterable, Mapping, Union
 
+from ..index import algebra as ix
 from ..ir.dtype import dtypes
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
-from . import algebra as ix
 
 _Rule = Callable[[UOp, UOp], Union[UOp, None]]
 Rules = Mapping[Ops, _Rule]
