@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def modules(root: Path) -> dict[str, str]:
-  """Module name -> path in the wheel, of every Python file of the three rooms."""
+  """Module name -> path in the wheel, of every Python file of the three folders."""
   out = {}
   for top, package in (("ntgrad", "ntgrad"), ("codegen", "ntgrad/codegen"), ("backends", "ntgrad/backends")):
     for p in sorted((root / top).rglob("*.py")):

@@ -85,7 +85,7 @@ CASES: dict[str, Callable[[], Case]] = {
 def clocks() -> Iterator[dict[str, float]]:
   """Seconds by what they were spent on, until the block ends; what a part calls counts for it alone."""
   from ntgrad.codegen import pipeline
-  from ntgrad.engine import compile as engine, trials
+  from ntgrad.engine import compile as engine, measuring as trials
   from ntgrad.tile import kernel as tiles, tune
   spent = dict.fromkeys(MEASURED, 0.0)
   around: list[float] = []

@@ -21,7 +21,7 @@ import numpy as np  # noqa: E402
 from ntgrad import Tensor  # noqa: E402
 from ntgrad.codegen import pipeline  # noqa: E402
 from ntgrad.codegen.choose.bound import work_of  # noqa: E402
-from ntgrad.codegen.choose.optimize import Choice, Search, after  # noqa: E402
+from ntgrad.codegen.choose.cpu import Choice, Search, after  # noqa: E402
 from ntgrad.codegen.ir.errors import NtgradError  # noqa: E402
 from ntgrad.codegen.kernel import Kernel  # noqa: E402
 from ntgrad.codegen.opts.merged_axes import merge_axes, split_axes  # noqa: E402

@@ -1,7 +1,7 @@
 """Kernels by hand: Opts one after the other, then the list of UOps."""
 from __future__ import annotations
 
-from .choose.optimize import optimize
+from .choose.cpu import optimize
 from .ir.errors import OptError
 from .ir.target import Target
 from .ir.uop import Ops, UOp

@@ -18,7 +18,7 @@ from ntgrad.engine.device import DEVICE_NAMES, Device
 from ntgrad.functions.kinds import broadcast_shapes, finfo as finfo, iinfo as iinfo
 from ntgrad.graph.nodes import UINTS
 from ntgrad.tensor import Tensor
-from ntgrad.tensor.elementwise import scalar_dtype
+from ntgrad.tensor.promotion import scalar_dtype
 
 __array_api_version__ = "2024.12"
 _IMPORTED = {"Shape", *globals()} - {"broadcast_shapes", "finfo", "iinfo"}

@@ -27,10 +27,9 @@ from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp
 from ntgrad.engine.device import Device, DeviceName, device_name
 from ntgrad.graph import nodes as graph, origins
 from ntgrad.graph.alias import Alias, AliasView, Move, apply_view, repeats, write_watchers
+from ntgrad.graph.change_counts import Stamped
 from ntgrad.graph.checks import Valued, checked, of_kind, real_number, whole_number
-from ntgrad.graph.host import MAX_DIMS, host_view, is_host_view
-from ntgrad.graph.modes import mode
-from ntgrad.graph.names import (
+from ntgrad.graph.dimension_names import (
   Names,
   Places,
   aligned_names,
@@ -42,7 +41,8 @@ from ntgrad.graph.names import (
   names_at,
   text,
 )
-from ntgrad.graph.stamps import Stamped
+from ntgrad.graph.host_values import MAX_DIMS, host_view, is_host_view
+from ntgrad.graph.modes import mode
 from ntgrad.graph.variable import BoundInt
 
 _frame, _internal = sys._getframe, origins.internal

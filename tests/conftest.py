@@ -1,4 +1,4 @@
-"""For all tests: the flag that rewrites goldens, a compile cache of the session's own, hypothesis profiles."""
+"""For all tests: the flags ``--all`` and ``--update-golden``, a compile cache of the session's own, hypothesis profiles."""
 from __future__ import annotations
 
 import gc
@@ -38,7 +38,17 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+  parser.addoption("--all", action="store_true", help="run what is marked long, too")
   parser.addoption("--update-golden", action="store_true", help="write what the golden tests got to tests/golden/expected")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+  """What is marked long runs with --all, where a mark is asked for (``-m long``), and where it is named (``file.py::test``)."""
+  if config.option.all or config.option.markexpr: return
+  named = [config.rootpath.joinpath(a.partition("::")[0]) for a in config.args if "::" in a]
+  long = {item for item in items if item.get_closest_marker("long") and item.path not in named}
+  config.hook.pytest_deselected(items=[*long])
+  items[:] = [item for item in items if item not in long]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

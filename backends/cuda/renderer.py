@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Callable, Mapping, Sequence
 
 from ntgrad.codegen import index as ix, pipeline
-from ntgrad.codegen.choose.estimate import warps_for
+from ntgrad.codegen.choose.gpu_cost import warps_for
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.index.sizes import Dim, arguments, dim_text, sizes_of
 from ntgrad.codegen.ir.config import config

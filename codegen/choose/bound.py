@@ -2,9 +2,9 @@
 
 Work is counted in the index form, before any Opt, so it does not depend on how the kernel is computed:
 
-- bytes: each element of a param that is read counts once, each that is written once more. Of what is read through other data
-  (a gather) at most as many elements as are asked for count, and never more than the param has; overlapping windows count once;
-  what is padding is not read.
+- bytes: each element of a param that is read counts once, each that is written once more. Of a param that is read through other
+  data (a gather) at most as many elements count as are asked for, and never more than the param has. Overlapping windows count
+  once. Padding is not read.
 - operations, by the unit that can do them: sums of products with rows, columns and a contraction are matrix work, ``exp``, ``/``
   and the like are special work, all other arithmetic is vector work. Index arithmetic and masks made of indices count nothing.
 
@@ -48,8 +48,8 @@ class Operations:
 
 @dataclass(frozen=True)
 class Work:
-  """What one launch does at least: bytes that are moved, operations; and the sizes of its axes. Each a number, or an index over
-  the SIZEs of the launch."""
+  """What one launch does at least: the bytes that it moves and its operations; and the sizes of its axes. Each is a number, or an
+  index over the SIZEs of the launch."""
   bytes: Dim = 0
   operations: tuple[Operations, ...] = ()
   axes: tuple[Dim, ...] = ()

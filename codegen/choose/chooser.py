@@ -13,9 +13,9 @@ from ..opts.merged_axes import merge_axes, split_axes
 from ..passes.parts import Part, Parts
 from ..passes.statements import COPIED_KINDS, chooses
 from .candidates import first
-from .optimize import Search, optimize
-from .panels import copy_once
-from .sized import as_twin
+from .cpu import Search, optimize
+from .cpu_panels import copy_once
+from .runtime_sizes import as_twin
 
 
 def choose(parts: Parts, target: Target | None) -> Parts:

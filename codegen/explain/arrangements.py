@@ -16,7 +16,7 @@ from ..ir.uop import BinaryOps, Ops, UOp
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel, Param
 from ..kernel.arrangement import Arrangement
 from .derivation import NoArrangement, straight
-from .digits import by_digits
+from .fused_axes import by_digits
 from .printing import Printer
 
 

@@ -44,8 +44,8 @@ class Printer:
   """Expressions as text. ``named``, where given, writes a text on a line of its own and returns a name for it: the text of a node
   longer than _LONGEST is replaced by such a name. ``dims``, where given, are the dimensions of each buffer that are shown.
 
-  ``gates``, where given, gets the text of each place that is loaded or stored under a condition, and that; it is then left out of
-  the place, which ends with ``'`` where the same place has another condition elsewhere.
+  ``gates``, where given, gets each place that is loaded or stored under a condition, and the condition, as texts. The condition
+  is then left out of the place. A place ends with ``'`` where the same place has another condition elsewhere.
   """
 
   def __init__(self, named: Callable[[str], str] | None = None, gates: dict[str, UOp | None] | None = None,

@@ -1,8 +1,8 @@
-"""A kernel of the tile language in the form that the scheduler's have: no tiles, running sums and sorts where they are used.
+"""A kernel of the tile language in the form of the scheduler's kernels: no tiles, running sums and sorts where they are used.
 
     STORE(v[i], SCAN(x[i])), STORE(y[j], v[j] * 2)   ->   STORE(y[j], SCAN(x[j]) * 2)
 
-The passes ``scans`` and ``sorts`` make loops of them, along sizes too that only a launch knows.
+The passes ``scans`` and ``sorts`` make loops of them, also along sizes that only a launch knows.
 """
 from __future__ import annotations
 

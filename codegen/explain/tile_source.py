@@ -1,8 +1,8 @@
-"""A scheduled kernel as a file of the tile language: the inverse of reading one.
+"""Writes a scheduled kernel as a file of the tile language: the inverse of reading one.
 
-GRID axes are programs, all others dimensions of blocks. A parameter is arranged as the first access that is a chain of
-meta-operations has it; it is read and written at other places as ``source.at(index, …)``. A value has a dimension for each block
-axis that it varies along, in the kernel's order; operands with fewer are given dimensions of 1, ``data1[:, None]``.
+GRID axes are programs, all others dimensions of blocks. A parameter has the arrangement of its first access that is a chain of
+meta-operations. At other places it is read and written as ``source.at(index, …)``. A value has a dimension for each block axis
+that it varies along, in the kernel's order. Operands with fewer are given dimensions of 1, ``data1[:, None]``.
 """
 from __future__ import annotations
 

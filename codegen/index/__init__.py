@@ -1,5 +1,5 @@
-"""One algebra for indices and sizes: integers known when a kernel is made, or when it is launched. Here too: what a view of
-memory is (``view.py``), rewriting (``rewrite.py``), and plain data on disk (``records.py``).
+"""One algebra for indices and sizes: integers that are known when a kernel is made, or when it is launched. Beside it: views of
+memory (``view.py``), rewriting (``rewrite.py``), and plain data on disk (``records.py``).
 
 ``from ntgrad.codegen import index as ix`` gives the algebra.
 """

@@ -1,13 +1,13 @@
 """Records: plain data as bytes, for files that outlive a process. Reading one runs nothing that it says.
 
-A ``Form`` says what a record has: numbers, text, tuples of them, objects of a few classes of ours with their fields. What is read
-is checked against it, field by field; anything else raises RecordError. (The text is JSON, for Python reads that in C; its own
+A ``Form`` says what a record has: numbers, text, tuples of them, objects of a few of ntgrad's classes with their fields. What is
+read is checked against it, field by field; anything else raises RecordError. (The text is JSON, which Python reads in C. Its own
 fast formats, pickle and marshal, are not safe with bytes that somebody else wrote.)
 
-A record is a head (magic, version, length, checksum) and a body: the length of a JSON text, the text, and then bytes and long
-texts as they are, each text once. The JSON is a list: what the record is called, the nodes of expressions (sources first, so
-nothing here is as deep as a graph), the lengths of what follows, and the value. The body is parsed after its length and checksum
-were found right.
+A record is a head (magic, version, length, checksum) and a body. The body is the length of a JSON text, the text, and then bytes
+and long texts as they are, each text once. The JSON is a list: what the record is called, the nodes of expressions (sources
+first, so nothing here is as deep as a graph), the lengths of what follows, and the value. The body is parsed after its length
+and checksum were found right.
 """
 from __future__ import annotations
 

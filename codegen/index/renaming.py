@@ -1,4 +1,4 @@
-"""Values with other axes: what a REDUCE binds keeps its name, unless that of an axis which comes in from outside is the same."""
+"""Values with other axes. Axes that a REDUCE binds keep their names, unless an axis that comes in from outside has the same."""
 from __future__ import annotations
 
 from typing import Any, Callable, Mapping

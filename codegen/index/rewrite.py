@@ -1,9 +1,9 @@
-"""The one function that rewrites a graph: rules replace nodes, what reads a replaced node is rebuilt, and all other nodes are the
+"""The one function that rewrites a graph. Rules replace nodes, nodes that read a replaced one are rebuilt, and all others are the
 same objects as before.
 
 A rule is found by the op of a node. It is called with the node as it was and as it would be now (its sources rewritten, index
-arithmetic in canonical form), and gives what stands in its place, or None for the latter. A unique node (not interned: a
-statement, a loop, an accumulator) is rebuilt as a unique one.
+arithmetic in canonical form). It gives the node that stands in its place, or None for the node as it would be now. A unique node
+(not interned: a statement, a loop, an accumulator) is rebuilt as a unique one.
 
     rewrite(body, {Ops.LOAD: lambda old, new: new.replace(new.src[:2])})    # LOAD(buffer, index, gate) -> LOAD(buffer, index)
 """

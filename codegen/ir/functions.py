@@ -1,8 +1,8 @@
 """The functions of ALU nodes, an entry each: what it costs, which dtypes it takes, what it combines with, its gradient.
 
-A new one is a member of UnaryOps, BinaryOps or TernaryOps, an entry of :data:`FUNCTIONS`, and its spelling in each backend: on
-numpy arrays (``backends/numpy/functions.py``), in OpenCL C (``backends/opencl/renderer.py``), in Triton
-(``backends/cuda/expressions.py``). ``tests/unit/test_functions.py`` says what is missing where.
+A new one is a member of UnaryOps, BinaryOps or TernaryOps, an entry of :data:`FUNCTIONS`, and a text or function in each
+backend: docs/architecture.md ("The tensor graph", "Functions") has the files. ``tests/unit/test_functions.py`` says what is
+missing where.
 """
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Handlers of signals. Python runs one in the main thread, between any two instructions: what it has interrupted is half done,
-and waits for the handler. A lock that the main thread holds is no hindrance to it, or one for ever."""
+"""Handlers of signals. Python runs a handler in the main thread, between any two instructions. What it interrupts is half
+done, and waits for the handler to end. If the main thread holds a lock, a handler that takes it either gets it at once (a
+re-entrant lock) or waits for ever."""
 from __future__ import annotations
 
 import os

@@ -1,4 +1,4 @@
-"""A mapping that does not grow without end."""
+"""A mapping of limited size: it keeps what was used last."""
 from __future__ import annotations
 
 from typing import Any, TypeVar
@@ -10,8 +10,8 @@ _V = TypeVar("_V")
 class Recent(dict[K, _V]):
   """Keeps the ``most`` entries that were used last, or up to as many more. What is not there is None; ``in`` tells the two apart.
 
-  Two generations: what is found in the older one moves to the newer (which this dict itself is), and when that is full it is the
-  older. So finding what was used lately with ``[key]`` costs what it costs in a dict.
+  There are two generations. The newer one is this dict itself. An entry that is found in the older one moves to the newer. When
+  the newer is full, it becomes the older. So ``[key]`` costs what it costs in a dict for entries that were used lately.
   """
   __slots__ = ("most", "older")
 

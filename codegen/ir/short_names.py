@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 _PACKAGE = __name__.removesuffix(".ir.short_names")
-_SHORT = {"arrangement": "kernel.arrangement", "bound": "choose.bound", "optimize": "choose.optimize",
+_SHORT = {"arrangement": "kernel.arrangement", "bound": "choose.bound", "optimize": "choose.cpu",
          "printing": "explain.printing", "target": "ir.target", "tiles": "passes.tiles", "uop": "ir.uop"}
 
 

@@ -69,7 +69,7 @@ class Target:
   # rows of blocks whose programs run together: what they share of the other factor stays in the cache
   group: int = 8
   waves: int = 3                         # from so many programs a core on, persistent programs and go on to the next block win
-  # ---- the cost model of blocks (codegen/choose/estimate.py). From an H200: bench/RESULTS-cuda.md has what was measured, and
+  # ---- the cost model of blocks (codegen/choose/gpu_cost.py). From an H200: bench/RESULTS-cuda.md has what was measured, and
   # NVIDIA's tuning guide the limits of an SM
   latency: float = 0.8e-6                # seconds from a load of memory until its value is there, while others load as well
   start: float = 0.4e-6                  # seconds until a program has begun to load,

@@ -81,7 +81,7 @@ class Ops(Enum):
   # (value), arg: (axis, low, high, keep[, bitonic]): rising by these bits, equal ones as they stood; the first ``keep``, 0 for
   # all. In schedules it may say that the value is bitonic: it turns round once
   SORT_AXIS = 32
-  CUSTOM = 28      # (inputs..): a user's kernel, run already; arg: (call, number of the output). Only gradients see it
+  CUSTOM = 28      # (inputs..): a result of a kernel that has run; arg: (call, number of the output). Only gradients see it
   # index form
   RANGE = 40       # ([size]), arg: (axis id, size); a size that is no number is its source too, and may vary with outer axes
   SIZE = 45        # arg: index.Size; an integer that has a value at the launch
@@ -280,10 +280,10 @@ def _forget(known: Any) -> None:
 
 
 class NodeTable(Generic[_T]):
-  """What is known of nodes, by the node itself: an entry goes when its node goes. Values must not lead back to their nodes, or
-  neither would ever go.
+  """A dictionary with nodes as keys. An entry goes when its node goes. A value must not refer to its node, or neither would ever
+  go.
 
-  ``known.get(id(u))`` finds an entry without a call of Python code; it counts where the entry, called, gives ``u``.
+  ``known.get(id(u))`` finds an entry without a call of Python code. The entry is right if a call of it gives ``u``.
   """
   __slots__ = ("known",)
 

@@ -1,4 +1,4 @@
-"""What a kernel is: parameters, axes and a body in index form. Also what it says of itself: arrangements, accesses, blocks."""
+"""What a kernel is: parameters, axes and a body in index form. Beside it: arrangements, what accesses do along axes, blocks."""
 from .kernel import (
   EFFECTS as EFFECTS,
   REGIONS as REGIONS,

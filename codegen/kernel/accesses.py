@@ -15,8 +15,8 @@ from .kernel import Kernel
 
 @dataclass
 class MemoryAccess:
-  """A LOAD or STORE: the elements that its flat index moves by, axis by axis (None: not linear in it; where only the last block
-  of an axis starts earlier, what the others move by)."""
+  """A LOAD or STORE, and by how many elements its flat index moves along each axis. The step is None if the index is not linear
+  in the axis. If only the last block of an axis starts earlier, it is the step between the others."""
   node: UOp
   steps: dict[int, int | None]
   axes: frozenset[int]

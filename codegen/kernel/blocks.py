@@ -1,4 +1,4 @@
-"""Linear programs over blocks: what passes and renderers of targets that have them ask of such a program."""
+"""Questions about linear programs over blocks, for passes and renderers of targets that have blocks."""
 from __future__ import annotations
 
 from collections import defaultdict

@@ -1,6 +1,6 @@
 """A kernel in index form: parameters, axes, and a body of statements whose values are functions of the axes.
 
-A statement is a STORE or an ATOMIC, or a region of statements: FOR, WHILE, IF. What they store to is a param or a variable, which
+A statement is a STORE or an ATOMIC, or a region of statements: FOR, WHILE, IF. A STORE goes to a param or to a variable, which
 each program has for itself.
 """
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Axis:
   GRID and LOOP axes may have a ``size`` that is an expression of run-time sizes, a LOOP's also of the axes around it; the sizes
   of all others are numbers.
 
-  ``programs``: a LOOP whose values so many programs share, each taking every so many-th; 0: each program goes through all of
-  them. ``again``: of lanes, copies or blocks, how many elements the last has that the one before had too (``ShiftInwards``).
-  ``most``: of a run-time size, how large it is at most, for local memory along it. ``rest_of``: of what ``Peel`` left over, the
-  axis that it was a part of; to go through one of the parts needs nothing of the other.
+  ``programs``: so many programs share the values of this LOOP, each taking every n-th; 0: each program goes through all of them.
+  ``again``: how many elements the last vector, copy or block has that the one before had too (``ShiftInwards``). ``most``: how
+  large a run-time size is at most, for local memory along it. ``rest_of``: the axis that this one was a part of before ``Peel``;
+  going through one of the parts needs nothing of the other.
   """
   id: int
   size: Dim
@@ -74,9 +74,9 @@ class Axis:
 class Param:
   """A buffer parameter: its source shape (indices are one a source dimension), element type, and whether it is written.
 
-  ``align``: of a part of a memory, the bytes that the place where it begins is a multiple of. The place itself is an argument of
-  the launch; 0 is for what begins where the memory does. ``runs``: of an index, in parts of so many elements equal ones stand
-  side by side, and no two parts have the same row.
+  ``align``: for a part of a memory, the place where it begins is a multiple of so many bytes. The place itself is an argument of
+  the launch. 0: it begins where the memory does. ``runs``: for an index, equal elements stand side by side in parts of so many
+  elements, and no two parts have the same row.
   """
   slot: int
   shape: Shape
@@ -93,7 +93,7 @@ class Param:
 
 @dataclass(frozen=True)
 class LocalVariable(Param):
-  """What a program keeps to itself between statements, in the place of a param; its slot is negative."""
+  """An array that each program has for itself between statements, in the place of a param; its slot is negative."""
   node: UOp = field(kw_only=True)
 
   @property

@@ -31,9 +31,10 @@ class CacheRead(Opt):
   """``data1[a0, a2]`` along a2 → ``cache_read[a2](data1[a0, a2])``: what a program reads of a param along an axis is copied to
   local memory first.
 
-  All that the program reads (a panel), or with ``each_round`` what one iteration of the output loops reads (a few rows). Where a
-  sum reads the param, what is read beside the sum stays as it is: that is read once. The copy is laid out loops, copies, lanes;
-  so it comes after all that makes these. The work-items of a group have one copy, which they make together.
+  The copy has all that the program reads (a panel), or with ``each_round`` what one iteration of the output loops reads (a few
+  rows). Where a sum reads the param, reads outside of the sum stay as they are: they read once. The copy's dimensions are loops,
+  copies, lanes, in this order; so this Opt comes after those that make these axes. The work-items of a group have one copy, which
+  they make together.
   """
   param: int
   axis: int
@@ -76,7 +77,7 @@ class CacheRead(Opt):
 
 @dataclass(frozen=True)
 class NonTemporal(Opt):
-  """``store data0[a0] = v`` → the same past the cache: what it would push out is worth more."""
+  """``store data0[a0] = v`` → the same past the cache, where the data that it would push out is worth more."""
   param: int
   blocks, late, optional = False, True, True
 

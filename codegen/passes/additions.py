@@ -2,10 +2,10 @@
 
     REDUCE(x, ADD, (a0:2048,))   ->   REDUCE(REDUCE(x, ADD, (a1:64,)), ADD, (a0:32,))
 
-A rule of accuracy, which holds under ``NOOPT=1`` too. It comes after Opts are chosen: lanes, copies and blocks have accumulators
-of their own. The error of n additions grows with the root of n where what is added has any sign, with n where it has one: 64
-lose two bits of that, 4,096 five. What is added once in 64 rounds costs little where a round reads memory, and in 256 where it
-does not; its accumulators wait in memory where there are no registers for them.
+It is a rule of accuracy, which holds under ``NOOPT=1`` too. It comes after Opts are chosen: lanes, copies and blocks have
+accumulators of their own. The error of n additions grows with the root of n where the numbers have both signs, and with n where
+they have one: 64 additions lose two bits of that, 4,096 five. Adding a partial sum once in 64 rounds costs little where a round
+reads memory, and once in 256 where it does not. The outer accumulators wait in memory where there are no registers for them.
 """
 from __future__ import annotations
 

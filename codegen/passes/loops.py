@@ -1,4 +1,5 @@
-"""Pass: the expanded statements of a part -> the same with loops: each phase of reductions its LOOP, each REDUCE its accumulator.
+"""Pass: the expanded statements of a part -> the same with loops. Each phase of reductions gets its LOOP, each REDUCE its
+accumulator.
 
     STORE(y, a0, REDUCE(LOAD(x, a0*4 + a1), ADD, (a1,)))   ->   acc = 0; LOOP(0, 4); PHI(acc, acc + LOAD(x, gidx0*4 + loop));
     STORE(y, gidx0, phi)

@@ -1,9 +1,9 @@
-"""Pass: running sums of the scheduler's kernels -> statements: a loop along the scanned axis that carries what has come so far.
+"""Pass: running sums of the scheduler's kernels -> statements: a loop along the scanned axis that carries the sum so far.
 
     STORE(y, SCAN(x, ADD, a1))   ->   STORE(run, 0), FOR(a1, STORE(run, run + x), STORE(y, run))
 
 On a CPU a program makes a few rows at once, whose chains of additions do not wait for each other, or a block of columns, whose
-vectors it adds. On targets with blocks a loop goes over blocks: each is scanned by itself, and what the ones before came to is
+vectors it adds. On targets with blocks a loop goes over blocks. Each is scanned by itself, and the sum of the blocks before it is
 added. Float sums are sums of sums everywhere: no accumulator takes more additions than a block has elements, or there are blocks.
 """
 from __future__ import annotations

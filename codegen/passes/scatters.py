@@ -7,8 +7,8 @@ Where there is one table of rows for all, each program has some of them, and loo
 
 So programs share neither rows nor an order: what is stored is the same each time, without atomics. The index, which is small, is
 read by every program; the values are read once. Equal ones in a block are added up together: many for one row cost no more than
-others. A long index is sorted first (``ntgrad/schedule/runs.py``): equal rows stand side by side then, and no two parts of it
-have the same one. So each program has a part:
+others. A long index is sorted first (``ntgrad/schedule/scatter_order.py``): equal rows stand side by side then, and no two parts
+of it have the same one. So each program has a part:
 
     ->   pos = where my part begins, WHILE it is not at its end: y[index[pos]] += the sum of x[pos..], as many as have that row,
                                                                  pos += so many

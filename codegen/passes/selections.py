@@ -1,10 +1,10 @@
-"""Pass: a sum of which one index chooses a single element -> that element.
+"""Pass: a sum in which an index chooses a single element -> that element.
 
     sum[a0](x[a0] if a0 == i else 0)                ->  x[i] + 0
     sum[a0](1 if a0 == t[a1] and a1 < n else 0)     ->  1 if a1 < n and 0 <= t[a1] < size else 0
 
 So a one-hot mask takes a row or a column out of a matrix, counts or looks up without going through all of it. An element is read
-where the index is clamped to the axis, and counts where the index is inside.
+at the index clamped to the axis, and counts if the index is inside.
 """
 from __future__ import annotations
 

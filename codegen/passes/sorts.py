@@ -3,9 +3,9 @@
     STORE(y[k], SORTED(x[j], k))   ->   FOR(j, count[digit(x[j])] += 1), FOR(digit, count = those before it),
                                         FOR(j, at = count[digit(x[j])], count[..] = at + 1, STORE(y[at], x[j]))
 
-A digit is some bits of the keys: a program counts how often each occurs, and puts every element behind those with lesser digits,
-and behind those before it with the same. Where only the first few are asked for, it keeps these in order while it goes through
-the row. On targets with blocks a program has whole rows, which the target's sort of a block sorts.
+A digit is some bits of the keys. A program counts how often each digit occurs. It then puts every element behind those with
+lesser digits, and behind those with the same digit that stood before it. Where only the first few are asked for, it keeps these
+in order while it goes through the row. On targets with blocks a program has whole rows, which the target sorts as a block.
 """
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _ROWS = 2048          # elements of short rows that a program sorts together
 
 
 class Sorted(NamedTuple):
-  """What a SORTED says: the axis that it goes through, the bits that it sorts by, how many of the least are asked for (0: all),
-  and whether what is sorted only turns round once: it rises and then falls, or the other way."""
+  """The arg of a SORTED: the axis that it goes through, the bits that it sorts by, how many of the least are asked for (0: all),
+  and whether the elements are bitonic: they rise and then fall, or the other way."""
   axis: int
   low: int
   high: int

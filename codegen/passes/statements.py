@@ -3,8 +3,8 @@
     FOR(n, STORE(t, SCAN(x)), STORE(y, t * 2))   ->   LOOP, run = 0, LOOP, run = run + x, t = run, ENDLOOP, y = t * 2, ENDLOOP
 
 Regions become marks. In a statement the program's position and the axes of the FORs that it stands in are scalars: SPECIAL nodes.
-A SCAN becomes a loop, a SORT the rank of every element; what is read elsewhere than it is written is read before; where a tile
-may hang over an edge there is a version without masks for those that do not.
+A SCAN becomes a loop, a SORT the rank of every element. A value that is read elsewhere than it is written is read before. Where a
+tile may hang over an edge there is a second version without masks, for tiles that do not.
 """
 from __future__ import annotations
 

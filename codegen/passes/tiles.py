@@ -1,7 +1,7 @@
-"""TILE axes on targets without blocks: a tile and the grid around it are one axis again, which Opts then cut as the target likes.
+"""TILE axes on targets without blocks: a tile and the grid around it become one axis again, which Opts cut as the target likes.
 
-``data0(1024).tile((64)).at(a0, a1)`` with a0:16 GRID, a1:64 TILE becomes ``data0(1024).at(a0)`` with a0:1024 GRID. Where indices
-see more of a tile than that, its axis becomes one more GRID (or, where reductions bind it, LOOP) axis.
+``data0(1024).tile((64)).at(a0, a1)`` with a0:16 GRID, a1:64 TILE becomes ``data0(1024).at(a0)`` with a0:1024 GRID. Where an index
+uses a tile in another way, its axis becomes one more GRID axis, or a LOOP where reductions bind it.
 """
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ NAMES, PATTERNS = notes()
 
 
 def _opened(place: Any, name: str) -> bool:
-  """Whether a name is a room of ntgrad that is there because something has imported it."""
+  """Whether a name is a module of ntgrad that is there because something has imported it."""
   return inspect.ismodule(getattr(place, name, None)) and name not in getattr(place, "__all__", ())
 
 

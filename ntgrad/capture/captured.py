@@ -14,11 +14,11 @@ from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.ir.uop import Ops, live_nodes
 from ntgrad.engine import overrides, planner as plans, realize as engine, report
 from ntgrad.engine.buffer import Buffer
-from ntgrad.engine.capture import Output, Recorder, Shared, Watch, base_of, being_recorded, nothing_known, told_apart
 from ntgrad.engine.device import Device
+from ntgrad.engine.recording import Output, Recorder, Shared, Watch, base_of, being_recorded, nothing_known, told_apart
 from ntgrad.engine.replay import Replay
-from ntgrad.engine.sized_capture import Outline, SizedRecording
-from ntgrad.engine.tracing import Trace, VariableValues, tracing
+from ntgrad.engine.sized_recording import Outline, SizedRecording
+from ntgrad.engine.traced_sizes import Trace, VariableValues, tracing
 from ntgrad.graph import origins
 from ntgrad.graph.alias import Alias, live_aliases, through, waiting
 from ntgrad.graph.modes import mode

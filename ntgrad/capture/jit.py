@@ -26,7 +26,7 @@ from ntgrad.codegen.ir.errors import ArgumentError, shown
 from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.ir.uop import Ops
 from ntgrad.engine.replay import Replay
-from ntgrad.engine.tracing import VariableValues
+from ntgrad.engine.traced_sizes import VariableValues
 from ntgrad.graph.checks import checked
 from ntgrad.graph.lock import enter, holds_lock, lock, synchronized
 from ntgrad.graph.variable import BoundInt

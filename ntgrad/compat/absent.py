@@ -64,15 +64,14 @@ WHY = {
     "torch.quantized_max_pool3d torch.quantized_rnn_relu_cell torch.quantized_rnn_tanh_cell nn.functional.scaled_grouped_mm "
     "nn.functional.scaled_mm torch.quantization torch.ao nn.quantized nn.functional.ScalingType nn.functional.SwizzleType ",
   "there are no complex numbers: what gives them is not here":
-    "Tensor.eig Tensor.istft Tensor.stft Tensor.symeig torch.eig torch.istft torch.stft torch.symeig linalg.eig "
-    "linalg.eigvals fft.fft fft.fft2 fft.fftfreq fft.fftn fft.fftshift fft.hfft fft.hfft2 fft.hfftn fft.ifft fft.ifft2 "
-    "fft.ifftn fft.ifftshift fft.ihfft fft.ihfft2 fft.ihfftn fft.irfft fft.irfft2 fft.irfftn fft.rfft fft.rfft2 fft.rfftfreq "
-    "fft.rfftn ",
+    "Tensor.eig Tensor.istft Tensor.stft torch.eig torch.istft torch.stft linalg.eig linalg.eigvals fft.fft fft.fft2 "
+    "fft.fftfreq fft.fftn fft.fftshift fft.hfft fft.hfft2 fft.hfftn fft.ifft fft.ifft2 fft.ifftn fft.ifftshift fft.ihfft "
+    "fft.ihfft2 fft.ihfftn fft.irfft fft.irfft2 fft.irfftn fft.rfft fft.rfft2 fft.rfftfreq fft.rfftn ",
   "of the factorisations `qr`, `svd`, `cholesky`, `eigh` are here, and `solve`, `inverse`, `det`":
-    "Tensor.geqrf Tensor.lu Tensor.lu_solve Tensor.matrix_exp Tensor.orgqr Tensor.ormqr Tensor.triangular_solve torch.geqrf "
-    "torch.lobpcg torch.lu torch.lu_solve torch.lu_unpack torch.matrix_exp torch.orgqr torch.ormqr torch.pca_lowrank "
-    "torch.svd_lowrank torch.triangular_solve linalg.householder_product linalg.ldl_factor linalg.ldl_factor_ex "
-    "linalg.ldl_solve linalg.lu linalg.lu_factor linalg.lu_factor_ex linalg.lu_solve linalg.matrix_exp ",
+    "Tensor.geqrf Tensor.lu Tensor.lu_solve Tensor.matrix_exp Tensor.orgqr Tensor.ormqr torch.geqrf torch.lobpcg torch.lu "
+    "torch.lu_solve torch.lu_unpack torch.matrix_exp torch.orgqr torch.ormqr torch.pca_lowrank torch.svd_lowrank "
+    "linalg.householder_product linalg.ldl_factor linalg.ldl_factor_ex linalg.ldl_solve linalg.lu linalg.lu_factor "
+    "linalg.lu_factor_ex linalg.lu_solve linalg.matrix_exp ",
   "use `Tensor.device`":
     "Tensor.get_device torch.get_device ",
   "write the part (`x[..] = v`), or compare":
@@ -168,8 +167,12 @@ WHY = {
     "Tensor.split_with_sizes Tensor.unsafe_split Tensor.unsafe_split_with_sizes ",
   "use `x.sum(axes, keepdim=True)`":
     "Tensor.sum_to_size ",
+  "use `Tensor.eigh`":
+    "Tensor.symeig torch.symeig ",
   "use `x`; tensors are dense":
     "Tensor.to_dense Tensor.values ",
+  "use `Tensor.solve_triangular`":
+    "Tensor.triangular_solve torch.triangular_solve ",
   "use `x.cast(y.dtype)`":
     "Tensor.type_as ",
   "use `Tensor.chunk`":
@@ -217,7 +220,7 @@ WHY = {
     "torch.lstm_cell ",
   "use `Tensor.matrix_norm`; `ord=\"nuc\"`":
     "torch.nuclear_norm ",
-  "use `ntgrad.Generator`":
+  "use `ntgrad.random`":
     "torch.random ",
   "use `nn.RNN`":
     "torch.rnn_relu torch.rnn_tanh nn.RNNBase ",
@@ -225,7 +228,7 @@ WHY = {
     "torch.rnn_relu_cell torch.rnn_tanh_cell nn.RNNCellBase ",
   "use `config.cores`":
     "torch.set_num_threads ",
-  "use `Tensor(..)`; lists of floats are float32, of ints int32 (torch: int64)":
+  "use `ntgrad.tensor(..)`; lists of floats are float32, of ints int32 (torch: int64)":
     "torch.tensor ",
   "use `x.__dlpack__()`":
     "torch.to_dlpack utils.dlpack.to_dlpack ",
@@ -288,14 +291,15 @@ WHY = {
     "nn.init.xavier_normal ",
   "use `nn.init.xavier_uniform_`":
     "nn.init.xavier_uniform ",
+  "use `nn.utils.clip_grad_norm_`":
+    "nn.utils.clip_grad_norm ",
   "write it on the tensor: `x.assign(..)`":
-    "nn.utils.clip_grad_norm nn.utils.clip_grads_with_norm_ nn.utils.convert_conv2d_weight_memory_format "
-    "nn.utils.convert_conv3d_weight_memory_format nn.utils.skip_init ",
+    "nn.utils.clip_grads_with_norm_ nn.utils.convert_conv2d_weight_memory_format nn.utils.convert_conv3d_weight_memory_format "
+    "nn.utils.skip_init ",
   "weights are plain tensors: compute in `forward` what is used there; `func.functional_call` takes others for one call":
     "nn.utils.fuse_conv_bn_eval nn.utils.fuse_conv_bn_weights nn.utils.fuse_linear_bn_eval nn.utils.fuse_linear_bn_weights "
     "nn.utils.remove_spectral_norm nn.utils.remove_weight_norm nn.utils.spectral_norm nn.utils.weight_norm "
-    "nn.utils.parametrizations.orthogonal nn.utils.parametrizations.spectral_norm nn.utils.parametrizations.weight_norm "
-    "nn.utils.stateless.functional_call ",
+    "nn.utils.parametrizations.orthogonal nn.utils.parametrizations.spectral_norm nn.utils.parametrizations.weight_norm ",
   "an optimizer of one's own subclasses `nn.optim.Optimizer`":
     "optim.Adafactor optim.LBFGS ",
   "use `nn.optim.Adam`; gradients are dense":
@@ -338,6 +342,8 @@ WHY = {
     "nn.utils.rnn.pad_packed_sequence nn.utils.rnn.unpack_sequence nn.utils.rnn.unpad_sequence ",
   "use `x.pad(..)`, `Tensor.stack`":
     "nn.utils.rnn.pad_sequence ",
+  "use `func.functional_call`":
+    "nn.utils.stateless.functional_call ",
   "tinygrad's own machinery":
     "Tensor.alu Tensor.decode_hevc_frame Tensor.from_uop Tensor.fs_load Tensor.fs_store Tensor.simplify dtypes.void "
     "dtypes.weakint nn.onnx.OnnxRunner nn.torch ",
@@ -355,7 +361,7 @@ WHY = {
     "helpers.get_shape helpers.getbits helpers.hi32 helpers.i2u helpers.is_numpy_ndarray helpers.lo32 helpers.memsize_to_str "
     "helpers.mv_address helpers.normalize_shape helpers.pluralize helpers.polyN helpers.printable helpers.strip_parens "
     "helpers.suppress_finalizing helpers.temp helpers.time_to_str helpers.to_function_name helpers.to_mv helpers.tuplize "
-    "helpers.unwrap_class_type helpers.word_wrap nn.datasets.cifar ",
+    "helpers.unwrap_class_type helpers.word_wrap ",
   "fusion is the scheduler's":
     "Tensor.fuse ",
   "of the standard library: `hashlib`":
@@ -384,9 +390,9 @@ WHY = {
     "Tensor.ushort ",
   "use `sum(tensors)`":
     "Tensor.usum ",
-  "use `TinyJit(fn)`; a new one":
+  "use `TinyJit.reset`":
     "TinyJit.reset ",
-  "use `ntgrad.codegen.ir.uop.UOp`; ntgrad's own":
+  "use `ntgrad.codegen.uop.UOp`; ntgrad's own":
     "UOp ",
   "use `ntgrad.engine.buffer`; the engine's own":
     "device.Buffer ",
@@ -438,6 +444,8 @@ WHY = {
     "helpers.NOOPT ",
   "use `Tensor.div(rounding_mode=\"trunc\")`":
     "helpers.cdiv ",
+  "use `nn.datasets.cifar10`; from files":
+    "nn.datasets.cifar ",
   "use `x.data()`":
     "nn.state.TensorIO ",
   "use `nn.state.safe_load`; takes paths, bytes and tensors":
@@ -462,7 +470,7 @@ WHY = {
     "torch.testing ",
   "devices are `CPU`, `CL`, `CUDA`, `NUMPY`":
     "torch.mps torch.xpu ",
-  "a window is a line of `Tensor.arange` and `cos`":
+  "windows are `ntgrad.hann_window` and its like":
     "torch.signal ",
   "one process, one stream; kernels are launched without waiting for them":
     "torch.futures ",

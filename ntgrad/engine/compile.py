@@ -1,7 +1,7 @@
-"""From index-form kernels to programs: optimise, linearise, render, compile; each structure once.
+"""From kernels in index form to programs: optimise, linearise, render, compile, each structure once.
 
-What a kernel was rendered to is kept on disk, under all that it was made of: another process that has the same kernel, alone or
-in another plan, chooses and renders nothing.
+A rendered kernel is kept on disk, under all that it was made of. Another process that has the same kernel, in this plan or
+another one, chooses no Opts and renders nothing.
 """
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from ntgrad.codegen.passes.parts import Parts
 
 from . import overrides, report
 from .counters import phase
-from .exported import Exported
+from .override_files import Exported
 from .report import labelled, new_label
-from .variants import SizedProgram
+from .size_variants import SizedProgram
 
 KERNEL_TABLE = "kernel"   # of the disk cache
 PROGRAM_FORM = TupleForm(SPEC, records.Sequence(CONDITION))

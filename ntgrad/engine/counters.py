@@ -1,8 +1,8 @@
-"""What has been launched since the last ``reset_counters``: kernels, their operations and bytes.
+"""Counts of what was launched since the last ``reset_counters``: kernels, their operations and bytes.
 
-A launch of many steps (a schedule, a replay) costs one count; what it stands for is added up when somebody asks.
+A launch of many steps (a schedule, a replay) costs one count. Its steps are added up when somebody asks.
 
-And where the time of a first step goes. ``DEBUG=1`` says it after every schedule for which kernels were made:
+It also counts where the time of a first step goes. ``DEBUG=1`` prints that after every schedule for which kernels were made:
 
     first run in 412 ms: scheduling 8.1 ms, choosing 21 ms, rendering 12 ms, compiling 366 ms, running 1.4 ms
 """

@@ -3,10 +3,10 @@
 **In**: ``take`` reads another library's tensor, ``adopt`` makes a node over its memory. **Out**: ``capsule`` and ``cuda_array``
 describe a tensor's memory to others, which keep it alive.
 
-Shared memory is written by both sides, and neither is told. What ntgrad writes in place (assign, optimizers, tile kernels) the
-other side sees, and the other way round. Order between the two is made where memory changes hands (streams wait for one another,
-on a CPU all that was launched has ended); for writes after that, synchronise: ``Device.synchronize()`` here, or the other
-library's own.
+Both sides may write shared memory, and neither is told. The other side sees what ntgrad writes in place (assign, optimizers,
+tile kernels), and the other way round. Order between the two is made where memory changes hands: streams wait for one another;
+on a CPU everything launched has ended. For writes after that, synchronise: ``Device.synchronize()`` here, or the other library's
+own.
 """
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ from ntgrad.graph import nodes as graph
 from ntgrad.graph.lock import lock, synchronized
 
 from .buffer import Adopted, Buffer, Storage, transfer_watchers
-from .capture import Recorder
 from .device import Device, canonical, get_device
 from .dlpack import (
   COPIED_FLAG,
@@ -49,6 +48,7 @@ from .dlpack import (
   rename,
 )
 from .realize import before_writing, rebased
+from .recording import Recorder
 
 _ALIGN = {CPU: 64, CUDA: 16}                      # what compiled kernels rely on: memory that lies otherwise is copied
 # dtypes that numpy itself has not

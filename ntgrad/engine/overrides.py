@@ -1,8 +1,8 @@
-"""Kernels of a person's own in the place of the scheduler's: which there are, and whether they give the same.
+"""Kernels that a person puts in the place of scheduled ones: which there are, and whether they give the same values.
 
-They are found by what the scheduler's kernel is (``kernel_key``), not by its name: those of ``ntgrad.override``, and the files of
-the folder that ``OVERRIDE`` names. The first launch of each runs the scheduler's kernel too, and compares what the two wrote.
-"""
+They are those of ``ntgrad.override`` and the files of the folder that ``OVERRIDE`` names. They are found by the contents of the
+scheduled kernel (``kernel_key``), not by its name. The first launch of each runs the scheduler's kernel too, and compares what
+the two wrote. """
 from __future__ import annotations
 
 import math
@@ -24,8 +24,8 @@ from ntgrad.codegen.kernel import Kernel, Param
 from ntgrad.codegen.passes.parts import Parts
 
 from . import report
-from .exported import Exported, read_file
-from .variants import SizedProgram
+from .override_files import Exported, read_file
+from .size_variants import SizedProgram
 
 TOLERANCE = {8: 1e-9, 4: 1e-4, 2: 2e-2, 1: 0.3}   # by the bytes of a float: of the greatest value and of each one
 

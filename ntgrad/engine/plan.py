@@ -1,4 +1,5 @@
-"""What a schedule is once it can run: steps on slots, and what each slot has. ``planner.py`` finds and makes plans."""
+"""A plan: a schedule that can run. It has steps, which read and write numbered slots, and says what each slot has.
+``planner.py`` finds and makes plans."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
@@ -15,16 +16,16 @@ from ntgrad.codegen.ir.uop import UOp
 from ntgrad.graph.variable import BoundInt
 
 from . import report
-from .variants import SizedProgram
+from .size_variants import SizedProgram
 
 
 @dataclass(frozen=True)
 class Step:
-  """One launch, or a copy between devices (``program`` None): which slots it takes, which of those (by position) it writes, and
-  which slots are not needed after it. ``offsets``: where in its memory each begins, in bytes; () where all begin with it.
-  ``nodes``: what it computes, as places in the order of the graph that the plan is for. ``sizes``: the numbers of the
-  program's run-time sizes. ``of``: the program with run-time sizes that it is a variant of, and ``asked`` what that was asked
-  for."""
+  """One launch, or a copy between devices (``program`` is None). It says which slots the step takes, which of those (by position)
+  it writes, and which slots are not needed after it. ``offsets``: the byte of its memory at which each begins, () if all begin at
+  0. ``nodes``: the nodes that it computes, as places in the order of the plan's graph. ``sizes``: the numbers of the program's
+  run-time sizes. ``of``: the program with run-time sizes that this one is a variant of. ``asked``: the sizes that ``of`` was
+  asked for."""
   program: Program | None
   slots: tuple[int, ...]
   writes: tuple[int, ...]

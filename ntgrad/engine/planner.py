@@ -1,4 +1,4 @@
-"""Plans: the schedule of a graph, found again by its structure, also where numbers in it or its sizes are others."""
+"""Finds and makes plans. A plan is found by the structure of its graph, also where numbers or sizes in the graph are others."""
 from __future__ import annotations
 
 import math
@@ -23,17 +23,17 @@ from ntgrad.codegen.verify.graph import verify_graph
 from ntgrad.graph import origins
 from ntgrad.graph.variable import BoundInt, Derived
 from ntgrad.schedule import ScheduleItem, schedule_graph
-from ntgrad.schedule.parts import PART_ALIGN_BYTES, alignment, consecutive
-from ntgrad.schedule.writes import at_index, offset_of, storage
+from ntgrad.schedule.buffer_pieces import PART_ALIGN_BYTES, alignment, consecutive
+from ntgrad.schedule.placement import at_index, offset_of, storage
 
-from . import memory, overrides, plan_cache, report, templates
+from . import memory_plan as memory, overrides, plan_cache, report, size_templates as templates
 from .buffer import Buffer, Storage, resolved
 from .compile import programs
 from .counters import phase
 from .device import Device, get_device
 from .plan import Plan, SizedPlan, Step, made_of
-from .tracing import traces
-from .variants import with_common_names
+from .size_variants import with_common_names
+from .traced_sizes import traces
 
 _COMMON = (0.0, 0.5, 1.0, 2.0)   # floats that stay part of a kernel
 MANY_WRITES = 8                  # writes at numbers in one graph, from which on they share their kernels at once

@@ -1,7 +1,7 @@
 """Where the time of a program goes: ``with ntgrad.profile() as p: ...; print(p)``, and ``python -m ntgrad profile script.py``.
 
-Every launch is timed by itself, as ``DEBUG=2`` does it, and compared with its bound (``codegen/choose/bound.py``). What is
-kept is one row a kernel, however often it is launched.
+Every launch is timed by itself, as with ``DEBUG=2``, and compared with its bound (``codegen/choose/bound.py``). A profile keeps
+one row a kernel, however often it is launched.
 """
 from __future__ import annotations
 

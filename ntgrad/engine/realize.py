@@ -1,4 +1,4 @@
-"""Realising: the graph under some tensors becomes a schedule (found again by its structure), which runs."""
+"""Computes tensors: finds or makes the plan of the graph beneath them (``planner.py``), and runs it."""
 from __future__ import annotations
 
 import time
@@ -27,11 +27,11 @@ from ntgrad.graph.alias import (
 )
 from ntgrad.graph.lock import synchronized
 
-from . import asserts, counters, plan_cache, report
-from .bounds import look_through
+from . import counters, device_asserts as asserts, plan_cache, report
 from .buffer import LARGE_BYTES, Buffer, Storage, resolved
 from .counters import phase, take_phase_seconds
 from .device import get_device
+from .index_checks import look_through
 from .plan import Plan, Step
 from .planner import plan_of
 

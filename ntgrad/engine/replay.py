@@ -1,4 +1,4 @@
-"""Replays: the launches of a recording again, over a memory plan, for other inputs and other sizes."""
+"""Replays: launches the steps of a recording again, over a memory plan, for other inputs and other sizes."""
 from __future__ import annotations
 
 from functools import partial
@@ -13,11 +13,19 @@ from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.ir.uop import Ops
 from ntgrad.graph.alias import Alias, live_aliases
 
-from . import asserts, counters, graphs, memory, planner as plans, realize as engine, report
+from . import (
+  counters,
+  device_asserts as asserts,
+  launch_graphs as graphs,
+  memory_plan as memory,
+  planner as plans,
+  realize as engine,
+  report,
+)
 from .buffer import LARGE_BYTES, Buffer, Storage
-from .capture import Copy, Output, Recorder, apply_moves, storage_of
 from .device import get_device
-from .sized_capture import At, SizedRecording
+from .recording import Copy, Output, Recorder, apply_moves, storage_of
+from .sized_recording import At, SizedRecording
 
 AT_ONCE = 16 << 20   # bytes of inner buffers that are allocated for the greatest sizes at once
 FORMS = 16           # sets of programs that a replay for all sizes keeps ready

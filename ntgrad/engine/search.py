@@ -1,9 +1,9 @@
 """``BEAM=n``: Opts found by measuring. The n fastest lists of Opts are changed in every way that one step allows, until nothing
 gets faster.
 
-It starts from what the model chose, so what it finds is never slower than that; what it finds is remembered on disk, for the
-hardware with its driver and the kernel. (A beam search over schedules, as Adams et al. 2019 have it, with measured times in place
-of a learned model.)
+It starts from the model's choice, so its result is never slower than that. The result is kept on disk, for the kernel and for
+the hardware with its driver. (A beam search over schedules, as Adams et al. 2019 have it, with measured times in place of a
+learned model.)
 """
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ntgrad.backends import cache
 from ntgrad.backends.base import Device, ProgramSpec
 from ntgrad.backends.progress import bar
 from ntgrad.codegen.choose.chooser import choose
-from ntgrad.codegen.choose.estimate import estimate
+from ntgrad.codegen.choose.gpu_cost import estimate
 from ntgrad.codegen.index import records
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import NtgradError
@@ -30,7 +30,7 @@ from ntgrad.codegen.passes.parts import Mark, Parts
 from ntgrad.codegen.passes.statements import chooses
 
 from .buffer import Buffer
-from .trials import Bench, CandidateMemory, compiled_in_time
+from .measuring import Bench, CandidateMemory, compiled_in_time
 
 BUDGET = 30.0                 # seconds for one kernel
 _ROUNDS = 8   # rounds of a search, each from the best so far

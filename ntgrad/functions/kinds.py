@@ -11,7 +11,7 @@ from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, shown
 from ntgrad.engine.device import Device, DeviceName, canonical
 from ntgrad.graph.checks import Ints, checked, whole_number
 from ntgrad.tensor import Tensor
-from ntgrad.tensor.elementwise import broadcast_shape, scalar_dtype
+from ntgrad.tensor.promotion import broadcast_shape, scalar_dtype
 
 e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
 dtype = DType

@@ -6,7 +6,7 @@ from typing import Any
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
 from ntgrad.graph.checks import Operand, checked, operand
 from ntgrad.tensor import Tensor
-from ntgrad.tensor.elementwise import broadcast_shape
+from ntgrad.tensor.promotion import broadcast_shape
 
 
 # ---- elements

@@ -1,9 +1,9 @@
-"""What shares memory. An *Alias* is one value that several tensors see, each through a view; a write gives it its next version.
+"""What shares memory. An *Alias* is one value that several tensors see, each through a view. A write gives it its next version.
 
-The graph stays pure: a write changes no node, it makes a new one, the value after it. Whether that value then lies where the old
-one lay is decided when it is computed (``engine/realize.py``): an Alias that has memory of its own is written in place, and
-whoever still needs the old value is computed before. One that only reads another's memory (a copy, say) gets memory of its own
-when it is written. As PyTorch/XLA's functionalisation has it:
+The graph stays pure: a write changes no node, it makes a new one, the value after it. When that value is computed,
+``engine/realize.py`` decides where it lies. An Alias that has memory of its own is written in place, and whoever still needs the
+old value is computed before. An Alias that only reads another's memory (a copy, say) gets memory of its own when it is written.
+PyTorch/XLA's functionalisation does the same:
 https://dev-discuss.pytorch.org/t/functionalization-in-pytorch-everything-you-wanted-to-know/965
 """
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Alias:
 
   ``node`` is the newest version. ``memory`` is the Buffer that a new version is written to, the last version that lies there;
   None where there is none yet, or the value lies in memory that another Alias writes. ``tensors`` are those alive that see it.
-  ``packed`` is the tensor that the value is unpacked from wherever it is used (quantised weights), None where it is no such
-  value: a jit computes it in the kernels that use it, not once into memory, and so nobody may write it.
+  ``packed``: for quantised weights, the tensor that the value is unpacked from wherever it is used; else None. A jit computes
+  such a value in the kernels that use it, not once into memory, so nobody may write it.
   """
   __slots__ = ("node", "memory", "tensors", "place", "packed", "__weakref__")
   node: UOp
@@ -144,7 +144,7 @@ class Alias:
 class Bits(Alias):
   """The bits of another Alias's value as another dtype: a value that is computed from that one, and may have memory of its own.
 
-  What is written to the other one is seen here, what is written here is written there. The other one is not kept alive: when no
+  A write to the other one is seen here, and a write here is passed on to the other one. The other one is not kept alive: when no
   tensor sees it, this is a value of its own, unless others show the same bits.
   """
   __slots__ = ("source", "beneath", "beside")

@@ -1,8 +1,7 @@
-"""Names that people know tensors by (``layers.0.weight``), for what is printed of the buffers that have their values.
+"""Names of tensors (``layers.0.weight``), for what is printed of the buffers that hold their values.
 
-Whoever meets such names tells them (``remember_names``: ``nn.state.get_state_dict``, ``safe_save``). The table holds no tensor,
-and is looked at only when something is printed.
-"""
+``nn.state.get_state_dict``, ``safe_save`` and the like note the names that they see (``remember_names``). The table holds no
+tensor, and is looked at only when something is printed. """
 from __future__ import annotations
 
 import math

@@ -22,7 +22,7 @@ import numpy as np
 from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, shown
 
-from .several import Several
+from .pairs import Several
 from .variable import BoundInt
 
 # whole numbers; longer ones are a mistake wherever they are given, and Python cannot even print all of them

@@ -1,8 +1,8 @@
 """Formulas for functions that kernels have no operation for: angles, logarithms near 1, the error function's kin, gammas.
 
 Each takes float32 or float64 tensors and is right to a few units in the last place over its whole range, with numpy's values at
-zeros (their signs too), infinities and NaN. They are made of elementwise operations, so that every backend has them and they fuse
-with what is around them. What a formula is made of says little about its derivative; ``SLOPES`` has that, for ``graph.sloped``.
+zeros (their signs too), infinities and NaN. They are made of elementwise operations, so every backend has them and they fuse
+with what is around them. A derivative is not found from the operations of a formula: ``SLOPES`` has it, for ``graph.sloped``.
 
 Polynomials were fitted at Chebyshev's points with 50 digits; the highest power comes first.
 """

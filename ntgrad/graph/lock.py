@@ -1,8 +1,8 @@
-"""One lock for what all threads share: which version lies in which memory, plans, programs, captures, random numbers.
+"""One lock for what all threads share: versions of memory, plans, programs, captures, random numbers.
 
 Whoever computes, writes or launches holds it; building a graph does not. A thread that waits for the device while it reads a
-value does not hold it either. The handler of a signal may find its own thread holding it: what that is at is half done, so
-``enter`` refuses.
+value does not hold it either. The handler of a signal may find that its own thread holds the lock. What the thread was doing is
+then half done, so ``enter`` refuses.
 """
 from __future__ import annotations
 

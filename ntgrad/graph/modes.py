@@ -1,4 +1,4 @@
-"""Whether results need gradients, and whether layers behave as in training: of this thread, or asyncio task."""
+"""Modes of a thread or asyncio task: whether results need gradients, and whether layers behave as in training."""
 from __future__ import annotations
 
 import functools

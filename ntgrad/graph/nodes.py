@@ -1,7 +1,7 @@
-"""Makers of tensor graph nodes: each stores the shape and device it knows on the node, so that nothing has to find them again.
+"""Makers of tensor graph nodes. Each stores the shape and device that it knows on the node, so nothing has to find them again.
 
-The functions here trust their arguments; what a person passes is checked by the methods of ``Tensor``. Arithmetic is here too,
-from ``codegen/ir/elementwise.py``: ``graph.add(u, 1)``, ``graph.where(condition, u, 0.0)``.
+The functions here trust their arguments; the methods of ``Tensor`` check what a person passes. Arithmetic is here too, from
+``codegen/ir/elementwise.py``: ``graph.add(u, 1)``, ``graph.where(condition, u, 0.0)``.
 """
 # ruff: noqa: F403, F405
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Which line of the user's code made a node of the tensor graph.
 
-An operation notes beside the node of its result (no part of what the node is) the code object that called into ntgrad and the
-place in it: never a frame, which would keep its locals alive. The note goes when the node does. Two lines that make the same node
-are one: the newest counts. Nodes without a note (within an operation, of a rewrite) were made for what reads them, and have its
-line.
+An operation makes a note beside the node of its result: the code object that called into ntgrad and the place in it. It never
+keeps a frame, which would keep its locals alive. The note is no part of what the node is, and goes when the node does. Two lines
+that make the same node have one note: the newest counts. A node without a note (made within an operation, or by a rewrite) was
+made for the node that reads it, and has that one's line.
 """
 from __future__ import annotations
 

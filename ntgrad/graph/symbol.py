@@ -1,7 +1,7 @@
 """Symbols: integers without a value yet, as people write them in shapes and tile sizes.
 
 A Symbol is an expression of index arithmetic (``codegen/index/algebra.py``) over run-time sizes, in its one canonical form: two
-are equal where they are the same node. What is divided by is taken for 1 or more. sympy's expressions are taken and given; it
+Symbols are equal if they are the same node. A divisor is taken to be 1 or more. sympy's expressions are taken and given; sympy
 is loaded where one occurs.
 """
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Expressions over sizes as expressions of sympy, and back; and what only sympy can say of them.
+"""Expressions over sizes as expressions of sympy, and back, and questions that only sympy answers.
 
-sympy is loaded by who has one of its expressions, or by a question that intervals leave open.
+sympy is loaded when somebody has one of its expressions, or for a question that intervals leave open.
 """
 from __future__ import annotations
 

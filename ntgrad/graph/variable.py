@@ -1,8 +1,8 @@
 """Variables: sizes that a person says will have other values. ``n = Variable("n", 1, 4096); cache[:, :n.bind(17)]``.
 
 A bound variable is an int, its value now, that remembers what it is made of: ``n.bind(17) + 1`` is 18 and n + 1. Where such an
-int is a size in tensor code, kernels are made for all its values from the first time on. An int that has forgotten it (a float
-came between, another library) is a size like any other: it is one from the second value on.
+int is a size in tensor code, kernels are made for all its values from the first time on. An int that has lost this memory (a
+float came between, or another library) is a size like any other: kernels take it as a run-time size from its second value on.
 """
 from __future__ import annotations
 
@@ -131,8 +131,8 @@ for _name, _made in _comparisons:
 
 
 class Derived(float):
-  """A float that is made of values of Variables with + - * / and **: 1 / n. ``make`` computes it, given what tells the value of
-  an expression; ``nodes`` are the expressions, and ``text`` tells one way of making from another."""
+  """A float that is made of values of Variables with + - * / and **: 1 / n. ``make`` computes it, given a function that tells
+  the value of an expression. ``nodes`` are the expressions. ``text`` tells one way of making from another."""
   make: Callable[[Callable[[UOp], int]], float]
   text: str
   nodes: tuple[UOp, ...]

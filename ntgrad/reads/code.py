@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from ntgrad.graph.change_counts import Stamped
 from ntgrad.graph.checks import Valued
 from ntgrad.graph.origins import is_internal
-from ntgrad.graph.stamps import Stamped
 
 from .instructions import Frame, Inner, Instructions
 from .objects import MANY, NO_OBJECTS, UNKNOWN, Bound, Const, Leaf, Packed, Super, Value, wrappers

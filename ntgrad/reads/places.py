@@ -28,9 +28,9 @@ import numpy as np
 
 from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.errors import shown
+from ntgrad.graph.change_counts import Stamped
 from ntgrad.graph.checks import Valued
 from ntgrad.graph.origins import is_internal, say_once
-from ntgrad.graph.stamps import Stamped
 
 MOST = 4096          # elements of a container that is compared as a whole, and bytes of an array
 NAMED = 3            # places that one message names

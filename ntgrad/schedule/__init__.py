@@ -1,5 +1,5 @@
 """From a tensor graph to a list of kernels: ``prepare_graph`` rewrites, ``partition`` cuts, ``lower`` makes the index form,
-``order`` puts it in order, ``layout`` and ``rows`` say how buffers between kernels lie in memory."""
+``order`` puts it in order, ``layout`` and ``padded_rows`` say how buffers between kernels lie in memory."""
 from __future__ import annotations
 
 from dataclasses import replace
@@ -11,15 +11,15 @@ from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops, UOp, toposort
 from ntgrad.graph.origins import blame, of, worth_naming
 
-from .groups import Group
+from .kernel_groups import Group
 from .layout import with_layouts
 from .lower import Lowering, ScheduleItem
 from .order import Conflict, in_order
+from .padded_rows import with_rows
 from .partition import Partition
+from .placement import Placing, Sink, memory_of, storage
 from .prepare import prepare_graph
-from .rows import with_rows
-from .showing import Schedule
-from .writes import Placing, Sink, memory_of, storage
+from .schedule_text import Schedule
 
 _ANY = Target("any", cores=2)   # what kernels are made for where nothing is known of a device
 

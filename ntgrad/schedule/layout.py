@@ -1,8 +1,8 @@
-"""Layouts: in which order the dimensions of a buffer that the scheduler makes itself lie in memory (``rows``: how long its rows
-are, ``factors``: of what copies are made).
+"""Layouts: the order in memory of the dimensions of buffers that the scheduler makes. (``padded_rows``: how long their rows are;
+``factors``: which buffers are copied.)
 
-A convolution is a product of blocks where its channels lie side by side: x[n, c, h, w] is stored as [n, h, w, c]. What is
-computed from it element by element, or is the result of another product over the same pixels, then lies so too, so that kernels
+A convolution is a product of blocks where its channels lie side by side: x[n, c, h, w] is stored as [n, h, w, c]. Buffers that
+are computed from it element by element, or are the result of another product over the same pixels, are stored so too. So kernels
 between convolutions go along memory in all that they read and write. Buffers of the caller stay as they are; a convolution that
 uses them much reads a copy.
 """
@@ -19,7 +19,7 @@ from ntgrad.codegen.index.rewrite import rewrite
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
 from ntgrad.codegen.kernel import AxisKind, Kernel
 
-from .writes import GRAPH_EFFECTS
+from .placement import GRAPH_EFFECTS
 
 if TYPE_CHECKING:
   from .lower import ScheduleItem

@@ -19,16 +19,16 @@ from ntgrad.codegen.opts import Opts
 from ntgrad.graph.buffer_names import BufferNames
 from ntgrad.graph.origins import Origin, lines, worth_naming
 
-from .chosen import read_chosen
-from .factors import copy_factors
-from .groups import Group
+from .buffer_pieces import touched_parts
+from .copied_factors import copy_factors
+from .kernel_groups import Group
+from .one_hot_sums import read_chosen
 from .padding import multiplies, pad_inputs
 from .partition import Partition, Use
-from .parts import touched_parts
-from .runs import RUNS
+from .placement import Idx, load_element, param_stand_in, storage, storage_index
 from .scan import scan_value
+from .scatter_order import RUNS
 from .sort import sorted_value
-from .writes import Idx, load_element, param_stand_in, storage, storage_index
 
 _LARGE = 1 << 20   # bytes of a value, from which on sums of it do not wait for sums of others
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 from ntgrad.codegen.ir.uop import Ops, UOp
 
 from .lower import ScheduleItem
-from .writes import GRAPH_EFFECTS, made_by, memory_of, number_of, storage
+from .placement import GRAPH_EFFECTS, made_by, memory_of, number_of, storage
 
 
 class Conflict(Exception):
-  """Effects (by number) that cannot write in place as they are: their new contents are needed while the old are still read."""
+  """Effects (by number) that cannot write in place: their new contents are needed while the old contents are still read."""
 
   def __init__(self, effects: set[UOp]):
     super().__init__()

@@ -1,5 +1,4 @@
-"""Zero padding under a reduction is made once, in a buffer of its own, where each padded element is read many times
-(convolutions).
+"""Zero padding under a reduction gets a buffer of its own where each padded element is read many times (convolutions).
 
 Otherwise every read in the inner loop carries its bounds check. A product with a padded zero is taken for zero, whatever the
 other factor.
@@ -10,7 +9,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.rewrite import rewrite
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
 
-from .writes import param_stand_in
+from .placement import param_stand_in
 
 REUSE = 4    # reads of an element from which on a padded copy pays
 

@@ -1,9 +1,9 @@
 """Cutting the tensor graph into kernels.
 
 Nodes are visited consumers first. Each gets a list of its *uses*: the kernels that need it, and at which index tuples. A node
-that one kernel needs at one index tuple is computed there; one that is needed at several, or that would be recomputed at a price,
-gets a buffer of its own (a *root*). A reduction joins its consumer's kernel when every value of the kernel's grid needs it once
-(softmax, layer norm, matmul with an epilogue): all reductions of a kernel keep the same axes and bind the rest.
+that one kernel needs at one index tuple is computed in that kernel. A node that is needed at several, or that is expensive to
+compute again, gets a buffer of its own (a *root*). A reduction joins its consumer's kernel when every value of the kernel's grid
+needs it once (softmax, layer norm, matmul with an epilogue). All reductions of a kernel keep the same axes and bind the rest.
 """
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ntgrad.codegen.ir.functions import FUNCTIONS
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UOp, toposort
 
-from .groups import LEAVES, MAX_ALU, MAX_PARAMS, MOST_SEARCHED_NODES, Group, Groups, index_covers, nearest
+from .kernel_groups import LEAVES, MAX_ALU, MAX_PARAMS, MOST_SEARCHED_NODES, Group, Groups, index_covers, nearest
+from .placement import GRAPH_EFFECTS, Idx, load_element, memory_of, number_of, storage
 from .prepare import is_contraction, node_bytes
 from .scan import join_scan
 from .sort import join_sort
-from .writes import GRAPH_EFFECTS, Idx, load_element, memory_of, number_of, storage
 
 CHEAP = 6            # ALU cost up to which a value is computed again instead of stored
 # the same of a value that is computed from no more bytes in memory than it would take itself; for targets with blocks, which

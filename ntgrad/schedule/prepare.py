@@ -1,11 +1,12 @@
-"""Graph rewrites before partitioning: movement merged, empty values as constants, long reductions with few outputs split."""
+"""Rewrites of the graph before it is cut: movement is merged, empty values become constants, long reductions with few outputs are
+split."""
 from __future__ import annotations
 
 from typing import Iterator, Sequence
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.choose.estimate import power_of_two, sum_parts
-from ntgrad.codegen.choose.products import ProductWork, split_k_parts
+from ntgrad.codegen.choose.gpu_cost import power_of_two, sum_parts
+from ntgrad.codegen.choose.gpu_products import ProductWork, split_k_parts
 from ntgrad.codegen.index.rewrite import rewrite
 from ntgrad.codegen.index.view import pull
 from ntgrad.codegen.ir.dtype import dtypes
@@ -15,11 +16,11 @@ from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UOp
 from ntgrad.codegen.kernel.accesses import flat_index, steps_of
 from ntgrad.graph import nodes as graph
 
-from .runs import in_runs
+from .online_statistics import find_shifted, in_one_pass, stored_along
+from .placement import own
 from .scan import movement, split_scan
-from .shifted import find_shifted, in_one_pass, stored_along
+from .scatter_order import in_runs
 from .sort import split_sort
-from .writes import own
 
 _LEAVES = 64           # nodes that are looked at for what a value is made of
 _SPLIT_FROM = 32768    # elements a reduction must have before it is worth splitting

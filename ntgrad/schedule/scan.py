@@ -13,8 +13,8 @@ from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.passes.scans import NARROWEST_COLUMNS, Scan
 from ntgrad.graph import nodes as graph
 
-from .groups import Group
-from .writes import Idx
+from .kernel_groups import Group
+from .placement import Idx
 
 _SPLIT_FROM = 32768   # elements of a scan that is worth cutting for a CPU's cores
 _LEAST_PART = 8192    # elements of a part of it, at least

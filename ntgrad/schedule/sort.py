@@ -1,4 +1,4 @@
-"""Sorting: which kernel computes a SORT_AXIS, and how one that no kernel does at once is made of several.
+"""Sorting: which kernel computes a SORT_AXIS, and how a sort that is too long for one kernel is made of several.
 
     sort(x, bits 32 to 64)  ->  sort(.. sort(x, bits 32 to 40) .., bits 56 to 64)     where programs count digits
     sort(x)                 ->  merges of sorted parts: min and max of both, then the parts again     where they have blocks
@@ -13,9 +13,9 @@ from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.passes.sorts import BLOCK, Sorted
 from ntgrad.graph import nodes as graph
 
-from .groups import Group
+from .kernel_groups import Group
+from .placement import Idx
 from .scan import is_first, movement, take_first, with_zeros
-from .writes import Idx
 
 SELECTED = 64           # elements of a row that a CPU's program keeps in order while it goes through the row
 DIGITS = range(3, 12)   # bits of a digit: a program has a counter for each of its values

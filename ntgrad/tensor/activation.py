@@ -6,13 +6,14 @@ from functools import wraps
 from typing import Any, Callable, Self, TypeVar
 
 from ntgrad.codegen.ir.dtype import as_float, dtypes
-from ntgrad.codegen.ir.errors import ArgumentError, shown
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, UnaryOps
 from ntgrad.core import Base, real_number
 from ntgrad.graph import nodes as graph
-from ntgrad.graph.checks import checked
+from ntgrad.graph.checks import Operand, checked, one_width
 
 from .elementwise import Elementwise
+from .movement import Movement
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,7 +29,7 @@ def in_float32(fn: F) -> F:
 
 
 @checked
-class Activation(Elementwise):
+class Activation(Elementwise, Movement):
   """The activations. Those that are no mere choice are computed in float32 for smaller floats."""
   __slots__ = ()
 
@@ -131,3 +132,21 @@ class Activation(Elementwise):
   def tanhshrink(self) -> Self:
     """x - tanh(x)."""
     return self - self.tanh()
+
+  # ---- of more than one element
+  def glu(self, dim: int | str = -1) -> Self:
+    """The first half along a dim, times the sigmoid of the second one. Raises AxisError; ShapeError for a dim that is not
+    even."""
+    a = self._dim("glu", dim)
+    if not self.ndim or self.shape[a] % 2: raise ShapeError(f"glu: shape {self.shape} along {dim}; the dimension must be even")
+    first, second = self.split(self.shape[a] // 2, a) if self.shape[a] else (self, self)
+    return first * second.sigmoid()
+  def prelu(self, weight: Operand) -> Self:
+    """x where positive, else weight * x; the weight is one number, or one for each channel (dimension 1). Raises ShapeError."""
+    one_width("prelu", self, weight)
+    w = weight.named()
+    if w.numel() == 1: w = w.reshape(())
+    elif self.ndim < 2 or w.shape != self.shape[1:2]:
+      raise ShapeError(f"prelu: a weight of shape {weight.shape} for shape {self.shape}; it has 1 element, or 1 for each channel")
+    else: w = w.reshape((-1,) + (1,) * (self.ndim - 2))
+    return (self > 0).where(self, self * w)

@@ -10,16 +10,16 @@ from ntgrad.codegen.ir.uop import BinaryOps
 from ntgrad.core import real_number
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked, one_width
-from ntgrad.graph.names import fit, merged, text
+from ntgrad.graph.dimension_names import fit, merged, text
 
-from .drawing import Drawing
-from .functional import Functional
+from .products import Products
+from .random import Random
 
 _NAME = "scaled_dot_product_attention"
 
 
 @checked
-class Attention(Functional, Drawing):
+class Attention(Products, Random):
   """Attention."""
   __slots__ = ()
 

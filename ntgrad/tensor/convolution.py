@@ -1,22 +1,37 @@
-"""Convolution over one, two and three dimensions (or more), its adjoint, and the windows it is made of.
+"""Windows of the last dimensions: convolution and its adjoint, pooling (the greatest, the mean or a norm of each window),
+adaptive pooling, windows at random.
 
-A convolution is windows (TILE), a product and one sum: the scheduler finds the tiles. Gradients are windows taken back (UNTILE)
-and summed, so nothing is added up in an order that differs from run to run.
+A convolution is windows (TILE), a product and one sum, pooling windows and a reduction: the scheduler finds the tiles.
+Gradients are windows taken back (UNTILE) and summed, so nothing is added up in an order that differs from run to run. Of
+several greatest elements each has an equal share of the gradient.
+
+Where each element of a result is made of a few neighbouring elements, its taps, along each dimension (adaptive pooling, and the
+interpolation of ``resampling.py``), and the sizes have a ratio of small numbers (2, 1/2, 3/2), the taps of all results of a
+period lie close together: they are windows too. For other sizes elements are read by index (GATHER). Either way one kernel goes
+over the data for all dimensions together; a dimension's weights may be a small one.
 """
 from __future__ import annotations
 
 import math
-from typing import Any, Self, Sequence
+from typing import Any, Callable, NamedTuple, Self, Sequence
 
-from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
-from ntgrad.codegen.ir.uop import UOp
+import numpy as np
+
+from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
+from ntgrad.codegen.ir.uop import BinaryOps, UOp
+from ntgrad.core import MAX_SIZE, real_number
 from ntgrad.graph import nodes as graph
-from ntgrad.graph.checks import Ints, Operand, checked, one_width
-from ntgrad.graph.names import Places, text
+from ntgrad.graph.checks import Ints, Operand, checked, of_kind, one_width
+from ntgrad.graph.dimension_names import Places, text
+from ntgrad.graph.variable import BoundInt
 
 from .elementwise import Elementwise
-from .functional import _product, names_of_product
-from .movement import Movement
+from .movement import Movement, pad_value
+from .products import factors_of_product, names_of_product
+from .random import Random
+from .reduction import reaches
+from .scattering import Scattering
 
 Pair = tuple[int, int]
 Padding = int | Sequence[int | Sequence[int]]
@@ -37,7 +52,7 @@ def numbers(name: str, what: str, value: Any, n: int, least: int) -> tuple[int, 
   return out
 
 
-def paddings(name: str, padding: Any, n: int) -> list[Pair]:
+def _paddings(name: str, padding: Any, n: int) -> list[Pair]:
   """An int, one a dim, a flat torch padding (last dim first), or pairs, as (before, after) a spatial dim."""
   if not isinstance(padding, (tuple, list)): pairs: list[Any] = [(padding, padding)] * n
   elif all([isinstance(p, int) for p in padding]):
@@ -52,7 +67,7 @@ def paddings(name: str, padding: Any, n: int) -> list[Pair]:
   return pairs
 
 
-def must_fit(name: str, kernel: Sequence[int], dilation: Sequence[int], spatial: Sequence[int], pairs: Sequence[Pair]) -> None:
+def _must_fit(name: str, kernel: Sequence[int], dilation: Sequence[int], spatial: Sequence[int], pairs: Sequence[Pair]) -> None:
   """Raises ShapeError for a kernel that does not fit into the padded sizes, or has no elements."""
   if any([(k - 1) * d + 1 > s + lo + hi or k < 1 for k, d, s, (lo, hi) in zip(kernel, dilation, spatial, pairs)]):
     raise ShapeError(f"{name}: a kernel of {kernel} with dilation {dilation} does not fit into {spatial} with padding "
@@ -126,9 +141,9 @@ class Convolution(Elementwise, Movement):
     one_width(name, self, weight, bias)
     st, di = numbers(name, "stride", stride, n, 1), numbers(name, "dilation", dilation, n, 1)
     kernel = sw[2:]
-    pairs = _named_paddings(name, padding, kernel, st, di) if isinstance(padding, str) else paddings(name, padding, n)
-    must_fit(name, kernel, di, sx[2:], pairs)
-    a, b, out = _product(name, x, w)
+    pairs = _named_paddings(name, padding, kernel, st, di) if isinstance(padding, str) else _paddings(name, padding, n)
+    _must_fit(name, kernel, di, sx[2:], pairs)
+    a, b, out = factors_of_product(name, x, w)
     bs, cin, cout = sx[0], sw[1], sw[0] // groups
     # the output channels are expanded before the windows are made: in the gradient their sum and the windows' then are one
     a = graph.pad(graph.reshape(a, (bs, groups, 1, cin, *sx[2:])), ((0, 0),) * 4 + tuple(pairs))
@@ -176,7 +191,7 @@ class Convolution(Elementwise, Movement):
     if bias is not None and bias.shape != (sw[1] * groups,):
       raise ShapeError(f"{name}: bias {bias.shape} with weight {sw} and groups {groups}; it must be ({sw[1] * groups},)")
     st, di = numbers(name, "stride", stride, n, 1), numbers(name, "dilation", dilation, n, 1)
-    pairs, extra = paddings(name, padding, n), numbers(name, "output_padding", output_padding, n, 0)
+    pairs, extra = _paddings(name, padding, n), numbers(name, "output_padding", output_padding, n, 0)
     if self._names is not None or weight._names is not None:
       called = names_of_product(name, (self, weight), *_convolution_places(n, 1, 0, groups))
       out = self.named()._transposed(name, n, weight.named(), None, groups, st, di, padding, output_padding)._called(called)
@@ -227,9 +242,9 @@ class Convolution(Elementwise, Movement):
                        "and a size for each spatial dimension (one number is two of them)")
     k, di, st = [numbers("im2col", what, v, n, 1) for what, v in (
       ("kernel_size", kernel_size), ("dilation", dilation), ("stride", stride))]
-    pairs = paddings("im2col", padding, n)
+    pairs = _paddings("im2col", padding, n)
     s, rest = self.shape, self.ndim - n
-    must_fit("im2col", k, di, s[rest:], pairs)
+    _must_fit("im2col", k, di, s[rest:], pairs)
     t = graph.windows(graph.pad(self.lazydata, ((0, 0),) * rest + tuple(pairs)), k, st, di)
     outer = t.shape[rest:rest + n]
     t = _inside_out(t, rest, n)
@@ -247,7 +262,7 @@ class Convolution(Elementwise, Movement):
     size, k = numbers("col2im", "output_size", output_size, n, 1), numbers("col2im", "kernel_size", kernel_size, n, 1)
     di, st = numbers("col2im", "dilation", dilation, n, 1), numbers("col2im", "stride", stride, n, 1)
     if n < 1: raise ArgumentError("col2im: output_size (); give a size for each spatial dimension")
-    pairs, s = paddings("col2im", padding, n), self.shape
+    pairs, s = _paddings("col2im", padding, n), self.shape
     full = tuple([a + lo + hi for a, (lo, hi) in zip(size, pairs)])
     outer = tuple([(a - (b - 1) * d - 1) // t + 1 for a, b, d, t in zip(full, k, di, st)])
     if self.ndim not in (2, 3) or s[-2] % math.prod(k) or min(outer) < 1 or s[-1] != math.prod(outer):
@@ -260,3 +275,477 @@ class Convolution(Elementwise, Movement):
     u = graph.shrink(u, [(0, a) for a in lead] + [(lo, lo + a) for a, (lo, _) in zip(size, pairs)])
     out = self._wrap(graph.cast(u, self.dtype))
     return out._called(None if self._names is None else self._names[:rest - 1] + (None,) * (n + 1))
+
+
+# ---- pooling
+def _greatest(t: UOp, axes: Sequence[int]) -> UOp:
+  """The greatest along axes, which become 1."""
+  return graph.reduce(BinaryOps.OR if t.dtype.kind == "b" else BinaryOps.MAX, t, axes)
+
+
+def _first_of(name: str, t: UOp, best: UOp, places: UOp, used: UOp | None, axes: tuple[int, ...], total: int) -> UOp:
+  """Of each window the least place, int32, of what equals the best of it (or is NaN) and is used; windows lie along axes."""
+  most = dtypes.max(dtypes.int32)
+  if total > most: raise ShapeError(f"{name}: indices of {total} elements; int32 counts {most}")
+  found = reaches(graph.detach(t), graph.expand(graph.detach(best), t.shape))
+  if used is not None: found = graph.and_(found, graph.expand(used, t.shape))
+  return graph.drop(graph.reduce(BinaryOps.MIN, graph.where(found, places, most), axes), axes)
+
+
+# ---- taps: how one dimension becomes another
+_LOOKED_AT = 1 << 16   # elements of a result whose places are compared on the host
+Host = np.ndarray[Any, Any]
+Weight = Callable[[UOp, UOp, DType], UOp]
+
+
+class Line(NamedTuple):
+  """How one dimension of ``size`` becomes one of ``out``: element o is made of ``taps`` elements from ``first(o)`` on.
+
+  ``firsts`` are the same numbers on the host, of one period or of all (None: not known there). ``weight`` gives, of o and the
+  place j of a tap, its weight or whether it counts; None for one tap alone. ``edge`` gives weights where what lies outside counts
+  as the nearest element.
+  """
+  size: int
+  out: int
+  taps: int
+  first: Callable[[UOp], UOp]
+  firsts: Host | None
+  weight: Weight | None = None
+  edge: Weight | None = None
+
+  def period(self) -> tuple[int, int, int, int]:
+    """Of one period: how far it goes in the source, and in the result; where its windows begin, and how long they are."""
+    g = math.gcd(self.size, self.out)
+    step, phases = self.size // g, self.out // g
+    assert self.firsts is not None
+    begin = self.firsts - np.arange(len(self.firsts)) // phases * step
+    low = int(begin.min())
+    return step, phases, low, int(begin.max()) - low + self.taps
+
+  def tiles(self) -> bool:
+    """Whether windows of a period have few elements that a result does not need."""
+    return self.firsts is not None and self.period()[3] <= (3 * self.taps if self.weight else 1)
+
+
+def _counted(size: int, most: int) -> UOp:
+  """0, 1, .. in a dtype that holds ``most``."""
+  return graph.iota(size) if most < 2 ** 31 else graph.cast(graph.iota(size), dtypes.int64)
+
+
+def _windowed(u: UOp, lines: Sequence[Line], count: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
+  """(lead.., sizes..) -> (lead.., outs.., taps..) as windows, and for each line the places of the taps, (out, taps)."""
+  n, lead = len(lines), u.shape[:len(u.shape) - len(lines)]
+  plan = [line.period() for line in lines]
+  ends = []
+  for line, (step, phases, low, taps) in zip(lines, plan):
+    ends.append((-low, (line.out // phases - 1) * step + taps - line.size + low))
+  u = graph.shrink(u, [(0, s) for s in lead] + [(max(-lo, 0), line.size - max(-hi, 0)) for line, (lo, hi) in zip(lines, ends)])
+  u = graph.pad(u, ((0, 0),) * len(lead) + tuple([(max(lo, 0), max(hi, 0)) for lo, hi in ends]))
+  u = graph.windows(u, [p[3] for p in plan], [p[0] for p in plan], (1,) * n)
+  outer, inner = u.shape[len(lead):len(lead) + n], u.shape[len(lead) + n:]
+  u = graph.reshape(u, lead + tuple([v for s in outer for v in (s, 1)]) + inner)
+  u = graph.expand(u, lead + tuple([v for s, p in zip(outer, plan) for v in (s, p[1])]) + inner)
+  places = []
+  for o, (step, phases, low, taps) in zip(count, plan):
+    begin = graph.add(graph.mul(graph.idiv(o, phases), step), low)
+    places.append(_from(begin, taps))
+  return graph.reshape(u, lead + tuple([line.out for line in lines]) + inner), places
+
+
+def _read(u: UOp, lines: Sequence[Line], count: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
+  """The same as ``_windowed``, by index."""
+  n = len(lines)
+  m = len(u.shape) - n
+  outs, taps = tuple([line.out for line in lines]), tuple([line.taps for line in lines])
+  places = [_from(line.first(o), line.taps) for line, o in zip(lines, count)]
+  index = []
+  for k, (line, j) in enumerate(zip(lines, places)):
+    j = graph.minimum(graph.maximum(j, 0), line.size - 1)
+    index.append(graph.expand(_along(j, k, 2 * n, n + k), outs + taps))
+  t = graph.gather(graph.permute(u, (*range(m, m + n), *range(m))), *index)
+  return graph.permute(t, (*range(2 * n, 2 * n + m), *range(2 * n))), places
+
+
+def _from(first: UOp, taps: int) -> UOp:
+  """(n,) -> (n, taps): each and those that follow it."""
+  shape = first.shape[0], taps
+  return graph.add(graph.expand(graph.reshape(first, (shape[0], 1)), shape),
+                   graph.broadcast(graph.cast(graph.iota(taps), first.dtype), shape))
+
+
+def _along(u: UOp, d: int, n: int, e: int | None = None) -> UOp:
+  """(a,) or (a, b) with a at dim d and b at dim e of n, all others being 1."""
+  shape = [1] * n
+  shape[d] = u.shape[0]
+  if e is not None: shape[e] = u.shape[1]
+  return graph.reshape(u, tuple(shape))
+
+
+def numbers_of_period(size: int, out: int, all_of_them: bool = False) -> Host | None:
+  """The elements of a result in one period, or all of them; None where they are not known, or too many to look at."""
+  if type(size) is BoundInt or type(out) is BoundInt: return None
+  n = out if all_of_them else out // math.gcd(size, out)
+  return np.arange(n, dtype=np.int64) if n <= _LOOKED_AT else None
+
+
+def same_line(size: int) -> Line: return Line(size, size, 1, lambda o: o, numbers_of_period(size, size))
+
+
+def _adaptive(size: int, out: int) -> Line:
+  """Element o is made of those from o * size / out, rounded down, to (o + 1) * size / out, rounded up."""
+  if size is out or size == out: return same_line(size)
+  def begin(o: UOp) -> UOp: return graph.idiv(graph.mul(o, size), out)
+  def end(o: UOp) -> UOp:
+    return graph.idiv(graph.add(graph.mul(graph.add(o, 1), size), out - 1), out)
+  def counts(o: UOp, j: UOp, dtype: DType) -> UOp:
+    return graph.and_(graph.le(graph.expand(begin(o), j.shape), j), graph.lt(j, graph.expand(end(o), j.shape)))
+  o = numbers_of_period(size, out)
+  if o is None: return Line(size, out, size // out + 2, begin, None, counts)
+  firsts = o * size // out
+  return Line(size, out, int((((o + 1) * size + out - 1) // out - firsts).max()), begin, firsts, counts)
+
+
+def _all_of(weights: Sequence[UOp | None], t: UOp) -> UOp | None:
+  """Which taps count, of those that count in each dimension; None for all."""
+  out: UOp | None = None
+  n = len(weights)
+  shape = (1,) * (len(t.shape) - 2 * n) + t.shape[len(t.shape) - 2 * n:]
+  for w in weights:
+    if w is not None: out = graph.expand(w, shape) if out is None else graph.and_(out, graph.expand(w, shape))
+  return out
+
+
+@checked
+class Pooling(Scattering, Random):
+  """Pooling over the last dimensions; whatever stands before them (batch, channels) stays."""
+  __slots__ = ()
+
+  def _pool(self, name: str, n: int | None, kernel_size: Any, stride: Any, dilation: Any, padding: Any, ceil_mode: bool
+            ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], list[Pair]]:
+    """The kernel, stride, dilation and padding of n dims (None: 2, or as many as the kernel has), with what ceil_mode adds."""
+    if n is None: n = 2 if isinstance(kernel_size, int) else len(kernel_size)
+    if not n: raise ArgumentError(f"{name}: kernel_size {kernel_size}; give a number, or one for each of the last dimensions")
+    s = self.shape
+    if len(s) < n: raise ShapeError(f"{name}: shape {s}; it takes at least {n} dimension{'s' * (n > 1)}")
+    k = numbers(name, "kernel_size", kernel_size, n, 1)
+    st, di = numbers(name, "stride", k if stride is None else stride, n, 1), numbers(name, "dilation", dilation, n, 1)
+    pairs = _paddings(name, padding, n)
+    if any([max(p) > (size - 1) * d // 2 + (size - 1) * d % 2 for size, d, p in zip(k, di, pairs)]):
+      raise ArgumentError(f"{name}: padding {tuple(pairs)} with a kernel of {k}; it must be at most half of the kernel, "
+                          "so that every window has an element")
+    spatial = s[len(s) - n:]
+    if ceil_mode:  # further windows that start inside the input or the padding before it
+      grown = []
+      for size, t, d, dim, (lo, hi) in zip(k, st, di, spatial, pairs):
+        out = -(-(dim + lo + hi - (size - 1) * d - 1) // t) + 1
+        if (out - 1) * t >= dim + lo: out -= 1
+        grown.append((lo, max(hi, (out - 1) * t + (size - 1) * d + 1 - dim - lo)))
+      pairs = grown
+    _must_fit(name, k, di, spatial, pairs)
+    return k, st, di, pairs
+
+  def _windows_of(self, u: UOp, k: Sequence[int], st: Sequence[int], di: Sequence[int], pairs: Sequence[Pair], fill: Any) -> UOp:
+    """Windows of the last dims, with the padding filled: (.., out.., kernel..)."""
+    return graph.windows(pad_value(u, ((0, 0),) * (len(u.shape) - len(k)) + tuple(pairs), fill), k, st, di)
+
+  # ---- the greatest
+  def _max_pool(self, name: str, n: int | None, kernel_size: Any, stride: Any, dilation: Any, padding: Any, ceil_mode: bool,
+                return_indices: bool) -> Any:
+    k, st, di, pairs = self._pool(name, n, kernel_size, stride, dilation, padding, ceil_mode)
+    t = self._windows_of(self.lazydata, k, st, di, pairs, dtypes.min(self.dtype))
+    axes = tuple(range(len(t.shape) - len(k), len(t.shape)))
+    best = _greatest(t, axes)
+    values = self._wrap(graph.drop(best, axes))
+    if not return_indices: return values
+    spatial = self.shape[self.ndim - len(k):]
+    total = math.prod(spatial)
+    nowhere = dtypes.max(dtypes.int32)
+    # which element of the input each window's are; those of the padding come after all others
+    place = self._windows_of(graph.reshape(graph.iota(total), spatial), k, st, di, pairs, nowhere)
+    place = graph.broadcast(place, t.shape)
+    return values, self._from_node(_first_of(name, t, best, place, None, axes, total))._called(values._names)
+
+  def max_pool1d(self, kernel_size: Ints = 2, stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
+                 ceil_mode: bool = False, return_indices: bool = False) -> Any:
+    """:meth:`max_pool2d` over the last dimension: (.., l) -> (.., l')."""
+    return self._max_pool("max_pool1d", 1, kernel_size, stride, dilation, padding, ceil_mode, return_indices)
+
+  def max_pool2d(self, kernel_size: Ints = (2, 2), stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
+                 ceil_mode: bool = False, return_indices: bool = False) -> Any:
+    """The greatest of each window of the last dims (2, or as many as the kernel has); stride None is the kernel's size.
+
+    With ``return_indices`` ``(values, indices)``: which element of the flattened last dims it is (int32), the first of equal
+    ones, a NaN before all. What follows the stride is in tinygrad's order; give it by name, since PyTorch has another. Raises
+    ShapeError, ArgumentError.
+    """
+    return self._max_pool("max_pool2d", None, kernel_size, stride, dilation, padding, ceil_mode, return_indices)
+
+  def max_pool3d(self, kernel_size: Ints = 2, stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
+                 ceil_mode: bool = False, return_indices: bool = False) -> Any:
+    """:meth:`max_pool2d` over the last three dimensions: (.., d, h, w) -> (.., d', h', w')."""
+    return self._max_pool("max_pool3d", 3, kernel_size, stride, dilation, padding, ceil_mode, return_indices)
+
+  def _unpool(self, name: str, n: int, indices: Any, kernel_size: Any, stride: Any, padding: Any, output_size: Any) -> Self:
+    k = numbers(name, "kernel_size", kernel_size, n, 1)
+    st, pad = numbers(name, "stride", k if stride is None else stride, n, 1), numbers(name, "padding", padding, n, 0)
+    s = self.shape
+    if len(s) < n or indices.shape != s:
+      raise ShapeError(f"{name}: values of shape {text(self)} with indices of {text(indices)}; they must have one shape, of at "
+                       f"least {n} dimension{'s' * (n > 1)}")
+    of_kind("iu", name, "indices", indices, "they must be ints")
+    lead = s[:len(s) - n]
+    size = tuple([(d - 1) * t - 2 * p + a for d, t, p, a in zip(s[len(s) - n:], st, pad, k)])
+    if output_size is not None:
+      given = tuple(output_size[-n:])
+      if len(output_size) not in (n, len(s)) or any([not a - t < b < a + t for a, b, t in zip(size, given, st)]):
+        raise ShapeError(f"{name}: output_size {tuple(output_size)} for input {s}; the last {n} must be within a stride {st} of "
+                         f"{size}")
+      size = given
+    if min(size) < 1: raise ShapeError(f"{name}: input {s} with a kernel of {k} and padding {pad} gives sizes {size}")
+    rows, each = math.prod(lead), math.prod(size)
+    make: Any = type(self)
+    flat = make.zeros(rows, each, dtype=self.dtype, device=self.device)
+    out = flat.scatter(1, indices.named().reshape(rows, -1 if rows else 0), self.named().reshape(rows, -1 if rows else 0))
+    return out.reshape(*lead, *size)._own()._called(self._names)
+
+  def max_unpool1d(self, indices: Operand, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
+                   output_size: Sequence[int] | None = None) -> Self:
+    """:meth:`max_unpool2d` over the last dimension: (.., l') -> (.., l)."""
+    return self._unpool("max_unpool1d", 1, indices, kernel_size, stride, padding, output_size)
+
+  def max_unpool2d(self, indices: Operand, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
+                   output_size: Sequence[int] | None = None) -> Self:
+    """The values of a max pooling where its ``indices`` (ints of their shape) say, zeros elsewhere: (.., h', w') -> (.., h, w).
+
+    The sizes are (size - 1) * stride - 2 * padding + kernel, or ``output_size``, which may differ by less than the stride. Raises
+    ShapeError, DTypeError, ArgumentError.
+    """
+    return self._unpool("max_unpool2d", 2, indices, kernel_size, stride, padding, output_size)
+
+  def max_unpool3d(self, indices: Operand, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
+                   output_size: Sequence[int] | None = None) -> Self:
+    """:meth:`max_unpool2d` over the last three dimensions: (.., d', h', w') -> (.., d, h, w)."""
+    return self._unpool("max_unpool3d", 3, indices, kernel_size, stride, padding, output_size)
+
+  # ---- means
+  def _avg_pool(self, name: str, n: int | None, kernel_size: Any, stride: Any, dilation: Any, padding: Any, ceil_mode: bool,
+                count_include_pad: bool, divisor: int | None) -> Self:
+    self._needs_floats(name)
+    if divisor == 0: raise ArgumentError(f"{name}: divisor_override 0; it must not be zero")
+    k, st, di, pairs = self._pool(name, n, kernel_size, stride, dilation, padding, ceil_mode)
+    m = len(k)
+    t = self._windows_of(self.lazydata, k, st, di, pairs, 0)
+    axes = tuple(range(len(t.shape) - m, len(t.shape)))
+    acc = graph.acc_dtype(t.dtype)
+    total = graph.total(graph.cast(t, acc), axes)
+    if divisor is None and (ceil_mode or (not count_include_pad and any([lo or hi for lo, hi in pairs]))):
+      ones = graph.const(1.0, acc, self.shape[self.ndim - m:])
+      if count_include_pad:  # only what the caller padded counts, not what ceil_mode added
+        given = _paddings(name, padding, m)
+        ones = pad_value(ones, given, 1.0)
+        pairs = [(0, hi - p) for (_, hi), (_, p) in zip(pairs, given)]
+      counts = graph.total(self._windows_of(ones, k, st, di, pairs, 0), tuple(range(m, 2 * m)))
+      divided_by = graph.broadcast(counts, total.shape)
+    else: divided_by = graph.const(float(math.prod(k) if divisor is None else divisor), acc, total.shape)
+    return self._wrap(graph.cast(graph.drop(graph.div(total, divided_by), axes), t.dtype))
+
+  def avg_pool1d(self, kernel_size: Ints = 2, stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
+                 ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None) -> Self:
+    """:meth:`avg_pool2d` over the last dimension: (.., l) -> (.., l')."""
+    return self._avg_pool(
+      "avg_pool1d", 1, kernel_size, stride, dilation, padding, ceil_mode, count_include_pad, divisor_override
+    )
+
+  def avg_pool2d(self, kernel_size: Ints = (2, 2), stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
+                 ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None) -> Self:
+    """The mean of each window of the last dims (2, or as many as the kernel has); padding counts as zeros unless told otherwise.
+
+    ``divisor_override`` is what sums are divided by in place of the number of elements. What follows the stride is in tinygrad's
+    order; give it by name, since PyTorch has another. Raises ShapeError, ArgumentError, DTypeError for what is not float.
+    """
+    return self._avg_pool(
+      "avg_pool2d", None, kernel_size, stride, dilation, padding, ceil_mode, count_include_pad, divisor_override
+    )
+
+  def avg_pool3d(self, kernel_size: Ints = 2, stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
+                 ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None) -> Self:
+    """:meth:`avg_pool2d` over the last three dimensions: (.., d, h, w) -> (.., d', h', w')."""
+    return self._avg_pool(
+      "avg_pool3d", 3, kernel_size, stride, dilation, padding, ceil_mode, count_include_pad, divisor_override
+    )
+
+  def _lp_pool(self, name: str, n: int, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Self:
+    if abs(norm_type) == math.inf:
+      sign = 1 if norm_type > 0 else -1
+      return (self.abs() * sign)._max_pool(name, n, kernel_size, stride, 1, 0, ceil_mode, False) * sign
+    p = real_number(name, "norm_type", norm_type)
+    if not p: raise ArgumentError(f"{name}: norm_type 0; it must be another number")
+    self._needs_floats(name)
+    x = self.cast(graph.acc_dtype(self.dtype))
+    powers = x.square() if p == 2 else x if p == 1 else x.pow(p)
+    mean = powers._avg_pool(name, n, kernel_size, stride, 1, 0, ceil_mode, True, None)
+    total = mean * math.prod(numbers(name, "kernel_size", kernel_size, n, 1))
+    even = p > 0 and p % 2 == 0
+    return (total if p == 1 else total._root(1 / p) if even else total.pow(1 / p)).cast(self.dtype)
+
+  def lp_pool1d(self, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False) -> Self:
+    """:meth:`lp_pool2d` over the last dimension: (.., l) -> (.., l')."""
+    return self._lp_pool("lp_pool1d", 1, norm_type, kernel_size, stride, ceil_mode)
+
+  def lp_pool2d(self, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False) -> Self:
+    """sum(x^p)^(1/p) of each window of the last two dimensions, p being ``norm_type``; of even p no slope where it is 0.
+
+    As in PyTorch without abs: 1 is the sum, and of numbers beneath 0 the root of an odd power may be NaN. inf is the greatest
+    size, -inf the least. With ``ceil_mode`` a window that ends outside counts as if it went on with its mean. Raises ShapeError,
+    ArgumentError, DTypeError.
+    """
+    return self._lp_pool("lp_pool2d", 2, norm_type, kernel_size, stride, ceil_mode)
+
+  def lp_pool3d(self, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False) -> Self:
+    """:meth:`lp_pool2d` over the last three dimensions: (.., d, h, w) -> (.., d', h', w')."""
+    return self._lp_pool("lp_pool3d", 3, norm_type, kernel_size, stride, ceil_mode)
+
+  # ---- adaptive pooling
+  def _taps(self, u: UOp, lines: Sequence[Line], dtype: DType) -> tuple[UOp, list[UOp], list[UOp | None]]:
+    """(lead.., outs.., taps..), and of each line the places of the taps and their weights, made to go with it."""
+    count = [_counted(line.out, 2 * (line.size + 2) * (line.out + 2)) for line in lines]
+    tiled = all([line.tiles() for line in lines])
+    t, places = _windowed(u, lines, count) if tiled else _read(u, lines, count)
+    n, m = len(lines), len(t.shape)
+    shaped, weights = [], []
+    for k, (line, o, j) in enumerate(zip(lines, count, places)):
+      make = line.edge if tiled and line.edge is not None else line.weight
+      where = (m - 2 * n + k, m, m - n + k)
+      shaped.append(_along(j, *where))
+      w = None if make is None else make(graph.reshape(o, (*o.shape, 1)), j, dtype)
+      weights.append(None if w is None else _along(w, *where))
+    return t, shaped, weights
+
+  def _adaptive_sizes(self, name: str, n: int, output_size: Any) -> tuple[int, ...]:
+    given = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * n
+    if len(given) != n: raise ShapeError(f"{name}: output_size {given} for {n} dimensions; give one number, or {n}")
+    if self.ndim < n: raise ShapeError(f"{name}: shape {text(self)}; it takes at least {n} dimension{'s' * (n > 1)}")
+    spatial = self.shape[self.ndim - n:]
+    if min(spatial) < 1: raise ShapeError(f"{name}: shape {text(self)}; pooled dimensions need at least one element")
+    sizes = tuple([s if t is None else t for s, t in zip(spatial, given)])
+    if min(sizes) < 1 or max(sizes) > MAX_SIZE:
+      raise ArgumentError(f"{name}: output_size {given}; sizes go from 1 to {MAX_SIZE}, None keeps one")
+    return sizes
+
+  def _adaptive_avg(self, name: str, sizes: tuple[int, ...]) -> Self:
+    self._needs_floats(name)
+    n, acc = len(sizes), graph.acc_dtype(self.dtype)
+    lines = [_adaptive(s, t) for s, t in zip(self.shape[self.ndim - n:], sizes)]
+    t, _, weights = self._taps(graph.cast(self.lazydata, acc), lines, acc)
+    used, axes = _all_of(weights, t), tuple(range(self.ndim, self.ndim + n))
+    if used is not None: t = graph.where(graph.expand(used, t.shape), t, 0.0)
+    total = graph.total(t, axes)
+    if used is not None:
+      number = graph.total(graph.cast(used, acc), axes)
+      total = graph.div(total, graph.expand(number, total.shape))
+    return self._wrap(graph.cast(graph.drop(total, axes), self.dtype))
+
+  def adaptive_avg_pool1d(self, output_size: int | None | Sequence[int | None]) -> Self:
+    """:meth:`adaptive_avg_pool2d` over the last dimension: (.., l) -> (.., output_size)."""
+    return self._adaptive_avg("adaptive_avg_pool1d", self._adaptive_sizes("adaptive_avg_pool1d", 1, output_size))
+
+  def adaptive_avg_pool2d(self, output_size: int | None | Sequence[int | None]) -> Self:
+    """The means of as many windows as the result has elements, which cover the last two dims: (.., h, w) -> (.., *output_size).
+
+    Window o of n goes from o * size / n, rounded down, to (o + 1) * size / n, rounded up. None keeps a size. Raises ShapeError,
+    ArgumentError, DTypeError.
+    """
+    return self._adaptive_avg("adaptive_avg_pool2d", self._adaptive_sizes("adaptive_avg_pool2d", 2, output_size))
+
+  def adaptive_avg_pool3d(self, output_size: int | None | Sequence[int | None]) -> Self:
+    """:meth:`adaptive_avg_pool2d` over the last three dimensions: (.., d, h, w) -> (.., *output_size)."""
+    return self._adaptive_avg("adaptive_avg_pool3d", self._adaptive_sizes("adaptive_avg_pool3d", 3, output_size))
+
+  def _adaptive_max(self, name: str, n: int, output_size: Any, return_indices: bool) -> Any:
+    sizes, spatial = self._adaptive_sizes(name, n, output_size), self.shape[self.ndim - n:]
+    t, places, weights = self._taps(self.lazydata, [_adaptive(s, t) for s, t in zip(spatial, sizes)], dtypes.float32)
+    used, axes = _all_of(weights, t), tuple(range(self.ndim, self.ndim + n))
+    if used is not None:
+      t = graph.where(graph.expand(used, t.shape), t, dtypes.min(t.dtype))
+    best = _greatest(t, axes)
+    values = self._wrap(graph.drop(best, axes))
+    if not return_indices: return values
+    at = graph.const(0, dtypes.int32, t.shape)
+    for size, j in zip(spatial, places):
+      at = graph.add(graph.mul(at, size), graph.expand(graph.cast(j, dtypes.int32), t.shape))
+    return values, self._from_node(_first_of(name, t, best, at, used, axes, math.prod(spatial)))._called(values._names)
+
+  def adaptive_max_pool1d(self, output_size: int | None | Sequence[int | None], return_indices: bool = False) -> Any:
+    """:meth:`adaptive_max_pool2d` over the last dimension: (.., l) -> (.., output_size)."""
+    return self._adaptive_max("adaptive_max_pool1d", 1, output_size, return_indices)
+
+  def adaptive_max_pool2d(self, output_size: int | None | Sequence[int | None], return_indices: bool = False) -> Any:
+    """The greatest of each window of :meth:`adaptive_avg_pool2d`: (.., h, w) -> (.., *output_size).
+
+    With ``return_indices`` ``(values, indices)``, as :meth:`max_pool2d` has them. Raises ShapeError, ArgumentError.
+    """
+    return self._adaptive_max("adaptive_max_pool2d", 2, output_size, return_indices)
+
+  def adaptive_max_pool3d(self, output_size: int | None | Sequence[int | None], return_indices: bool = False) -> Any:
+    """:meth:`adaptive_max_pool2d` over the last three dimensions: (.., d, h, w) -> (.., *output_size)."""
+    return self._adaptive_max("adaptive_max_pool3d", 3, output_size, return_indices)
+
+  # ---- windows at random
+  def _fractional(self, name: str, n: int, kernel_size: Any, output_size: Any, output_ratio: Any, return_indices: bool,
+                  samples: Any) -> Any:
+    k = numbers(name, "kernel_size", kernel_size, n, 1)
+    if self.ndim not in (n + 1, n + 2): raise ShapeError(f"{name}: shape {text(self)}; it takes (n, c, *{n} sizes) or without n")
+    if (output_size is None) is (output_ratio is None):
+      raise ArgumentError(f"{name}: give output_size or output_ratio, one of them")
+    spatial, lead = self.shape[-n:], self.shape[:-n]
+    if output_size is None:
+      ratios = (output_ratio,) * n if isinstance(output_ratio, (int, float)) else tuple(output_ratio)
+      if len(ratios) != n or not all([0 < r < 1 for r in ratios]):
+        raise ArgumentError(f"{name}: output_ratio {shown(output_ratio)}; it takes a number between 0 and 1, or {n} of them")
+      output_size = [int(s * r) for s, r in zip(spatial, ratios)]
+    sizes = numbers(name, "output_size", output_size, n, 1)
+    if any([o + w - 1 > s for o, w, s in zip(sizes, k, spatial)]):
+      raise ShapeError(f"{name}: {sizes} windows of {k} do not fit into {spatial}")
+    rows = (1,) * (n + 2 - self.ndim) + lead
+    make: Any = type(self)
+    u = make.rand(*rows, n, device=self.device) if samples is None else samples.named()
+    if u.shape != (*rows, n): raise ShapeError(f"{name}: random samples of shape {u.shape}; they are {(*rows, n)}")
+    at: Any = None   # of each element of each window, its number in the flattened spatial dims
+    for d in range(n):
+      number = n - 1 - d if n == 2 else d   # as PyTorch takes them
+      start = self._starts(u[..., number].unsqueeze(-1), spatial[d], sizes[d], k[d])   # (*rows, out)
+      line = start.unsqueeze(-1) + self._from_node(graph.iota(k[d]))
+      line = line.reshape(*rows, *[sizes[d] if e == d else 1 for e in range(n)], *[k[d] if e == d else 1 for e in range(n)])
+      at = line if at is None else at * spatial[d] + line
+    flat = self.named().reshape(*rows, -1)
+    values = flat.gather(2, at.reshape(*rows, -1)).reshape(*at.shape[:-n], -1)   # (*rows, *out, kernel elements)
+    places = at.reshape(values.shape)
+    out = values.max(axis=-1).reshape(*lead, *sizes)
+    if not return_indices: return out
+    first = values.detach().argmax(-1, keepdim=True)
+    return out, places.gather(places.ndim - 1, first).squeeze(-1).reshape(*lead, *sizes)
+
+  def _starts(self, u: Any, size: int, out: int, k: int) -> Any:
+    """Where windows begin: they grow by alpha or so, from a random offset; the last one ends at the end."""
+    if out == 1: return (u * 0).cast(dtypes.int32) + (size - k)
+    alpha = (size - k) / (out - 1)
+    i = self._from_node(graph.iota(out))
+    begin = ((i + u) * alpha).cast(dtypes.int32) - (u * alpha).cast(dtypes.int32)
+    return (i < out - 1).where(begin, size - k)
+
+  def fractional_max_pool2d(self, kernel_size: Ints, output_size: Ints | None = None,
+                            output_ratio: float | Sequence[float] | None = None, return_indices: bool = False,
+                            _random_samples: Operand | None = None) -> Any:
+    """The greatest of windows that lie at random, as many as ``output_size`` or as ``output_ratio`` of each size: (n, c, h, w) ->
+    (n, c, h', w'), or without n (Graham, https://arxiv.org/abs/1412.6071).
+
+    Each n and c has its own two numbers from 0 to 1 (``_random_samples`` (n, c, 2) gives them). With ``return_indices`` also
+    which element of the flattened h, w each is, int32. Raises ShapeError, ArgumentError.
+    """
+    return self._fractional("fractional_max_pool2d", 2, kernel_size, output_size, output_ratio, return_indices, _random_samples)
+
+  def fractional_max_pool3d(self, kernel_size: Ints, output_size: Ints | None = None,
+                            output_ratio: float | Sequence[float] | None = None, return_indices: bool = False,
+                            _random_samples: Operand | None = None) -> Any:
+    """:meth:`fractional_max_pool2d` over three dimensions: (n, c, d, h, w) -> (n, c, d', h', w')."""
+    return self._fractional("fractional_max_pool3d", 3, kernel_size, output_size, output_ratio, return_indices, _random_samples)

@@ -1,26 +1,31 @@
-"""Making tensors: from data on the host, and from constants and counters that cost no memory until they are realised."""
+"""Making tensors: from data on the host, from constants and counters that cost no memory until they are realised, by window
+functions, and matrices from their diagonals and columns.
+"""
 from __future__ import annotations
 
 import math
-from typing import Any, Self, Sequence
+from typing import Any, Callable, Self, Sequence
 
 import numpy as np
 
 from ntgrad.backends.memory import host_room
-from ntgrad.codegen.ir.dtype import DType, dtypes, held, to_narrow
-from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, OutOfMemoryError, ShapeError, shown
-from ntgrad.codegen.ir.uop import UOp
-from ntgrad.core import MAX_SIZE, Base, real_number, shape_of, whole_number
-from ntgrad.engine.bounds import known_class, within
+from ntgrad.codegen.ir.dtype import DType, dtypes, held, sum_dtype, to_narrow
+from ntgrad.codegen.ir.errors import ArgumentError, AxisError, DTypeError, OutOfMemoryError, ShapeError, shown
+from ntgrad.codegen.ir.uop import BinaryOps, UOp
+from ntgrad.core import MAX_SIZE, Base, axis_of, real_number, shape_of, whole_number
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import Device
+from ntgrad.engine.index_checks import known_class, within
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import checked, of_kind
-from ntgrad.graph.host import first_of
-from ntgrad.graph.several import Several
+from ntgrad.graph.host_values import first_of
+from ntgrad.graph.pairs import Several
 
-from .elementwise import cut_to_int, scalar_node
-from .movement import Movement
+from .elementwise import Elementwise
+from .movement import Movement, several
+from .promotion import cut_to_int, scalar_node
+
+_MOST_NUMBERS = 1 << 24   # of a window function
 
 
 def _counted(r: range) -> np.ndarray[Any, Any]:
@@ -161,10 +166,11 @@ def _steps_in(d: DType) -> DType:
 
 
 @checked
-class Creation(Movement):
-  """Constants and counters."""
+class Creation(Elementwise, Movement):
+  """Constants, counters, window functions; matrices of diagonals and columns."""
   __slots__ = ()
 
+  # ---- constants and counters
   @classmethod
   def _made(cls, node: UOp, device: str | None, requires_grad: bool | None) -> Self:
     if device is not None:
@@ -407,3 +413,102 @@ class Creation(Movement):
     out = self._from_node(graph.cast(graph.eq(index, classes), dtypes.int32))
     if self._names is not None: out._names = (*self._names, None)
     return out
+
+  # ---- matrices of other matrices, of columns and of diagonals
+  def block_diag(*tensors: Any) -> Any:
+    """Matrices (of fewer dims: rows) one after the other on the diagonal, zeros elsewhere: (a, b), (c, d) -> (a + c, b + d).
+
+    Raises ShapeError for more than 2 dims, ArgumentError.
+    """
+    ts = several("block_diag", tensors)
+    if any([t.ndim > 2 for t in ts]):
+      raise ShapeError(f"block_diag: shapes {', '.join([str(t.shape) for t in ts])}; it takes at most 2 dimensions")
+    ts = tuple([t.named().atleast_2d() for t in ts])
+    columns, rows, at = sum([t.shape[1] for t in ts]), [], 0
+    for t in ts:
+      rows.append(t.pad(((0, 0), (at, columns - at - t.shape[1]))))
+      at += t.shape[1]
+    return rows[0].cat(*rows[1:], dim=0)
+
+  def vander(self, N: int | None = None, increasing: bool = False) -> Self:
+    """(n,) -> (n, N): the powers of each element, the highest first or ``increasing`` from 0 on; of ints int64. Raises
+    ShapeError, ArgumentError."""
+    if self.ndim != 1: raise ShapeError(f"vander: shape {self.shape}; it takes one dimension")
+    n = self.shape[0]
+    columns = new_shape("vander", (n, n if N is None else N))[1]
+    u, out = self.lazydata, sum_dtype(self.dtype)
+    acc = graph.acc_dtype(out)
+    shape = (n, columns)
+    times = graph.expand(graph.reshape(graph.cast(u, acc), (n, 1)), shape)
+    first = graph.eq(graph.index_along(1, shape), 0 if increasing else columns - 1)
+    powers = graph.where(first, 1, times)
+    if n and columns: powers = graph.scan(BinaryOps.MUL, powers, 1, not increasing)
+    return self.named()._wrap(graph.cast(powers, out))
+
+  def diag_embed(self, offset: int = 0, dim1: int | str = -2, dim2: int | str = -1) -> Self:
+    """(.., n) -> (.., m, m) with the last dim on a diagonal (``offset`` above the main one, m = n + |offset|), zeros elsewhere;
+    the two dims of m stand at ``dim1`` and ``dim2``. Raises AxisError, ShapeError, ArgumentError."""
+    if not self.ndim: raise ShapeError("diag_embed: shape (); it takes at least 1 dimension")
+    a, b = [axis_of("diag_embed", d, self.ndim + 1) for d in (dim1, dim2)]
+    if a == b: raise AxisError(f"diag_embed: dim1 {dim1} and dim2 {dim2} are the same dimension")
+    m = new_shape("diag_embed", (self.shape[-1] + abs(offset),) * 2)[0]
+    rows = self.named().pad(((0, 0),) * (self.ndim - 1) + ((max(-offset, 0), max(offset, 0)),)).unsqueeze(-1)
+    at = graph.add(graph.index_along(0, (m, m)), offset)
+    there: Any = self._from_node(graph.eq(graph.index_along(1, (m, m)), at))
+    return there.where(rows, False if rows.dtype.kind == "b" else 0).movedim((-2, -1), (a, b))._own()
+
+  def diagflat(self, offset: int = 0) -> Self:
+    """The elements, flattened, on a diagonal of a square matrix; zeros elsewhere."""
+    return self.named().flatten().diag_embed(offset) if self.ndim else self.named().reshape(1).diag_embed(offset)
+
+  # ---- window functions: ``window_length`` numbers, computed on the host in float64. ``periodic``: as if one more, the first
+  # again, came behind the last. All raise ArgumentError, and DTypeError for a dtype without fractions.
+  @classmethod
+  def _window(cls, name: str, n: int, periodic: bool, fn: Callable[[Any], Any], dtype: Any, given: dict[str, Any]) -> Self:
+    """fn of places from 0 to 1."""
+    d = dtypes.of(dtype, dtypes.default_float)
+    if d.kind != "f": raise DTypeError(f"{name}: dtype {d.name}; it takes floats")
+    if not 0 <= n <= _MOST_NUMBERS: raise ArgumentError(f"{name}: window_length {n}; it goes from 0 to {_MOST_NUMBERS}")
+    last = n if periodic else n - 1
+    values = fn(np.arange(n) / last) if n > 1 else np.ones(n)
+    make: Any = cls
+    made: Self = make(values, dtype=d, **given)
+    return made
+
+  @classmethod
+  def hann_window(cls, window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None,
+                  requires_grad: bool | None = None) -> Self:
+    """1/2 - 1/2 cos(2 pi t)."""
+    return cls._window("hann_window", window_length, periodic, lambda t: 0.5 - 0.5 * np.cos(2 * math.pi * t), dtype,
+                       {"device": device, "requires_grad": requires_grad})
+
+  @classmethod
+  def hamming_window(cls, window_length: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, *,
+                     dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
+    """alpha - beta cos(2 pi t)."""
+    a, b = real_number("hamming_window", "alpha", alpha), real_number("hamming_window", "beta", beta)
+    return cls._window("hamming_window", window_length, periodic, lambda t: a - b * np.cos(2 * math.pi * t), dtype,
+                       {"device": device, "requires_grad": requires_grad})
+
+  @classmethod
+  def blackman_window(cls, window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None,
+                      requires_grad: bool | None = None) -> Self:
+    """0.42 - 0.5 cos(2 pi t) + 0.08 cos(4 pi t)."""
+    def fn(t: Any) -> Any: return np.maximum(0.42 - 0.5 * np.cos(2 * math.pi * t) + 0.08 * np.cos(4 * math.pi * t), 0)
+    return cls._window("blackman_window", window_length, periodic, fn, dtype, {"device": device, "requires_grad": requires_grad})
+
+  @classmethod
+  def bartlett_window(cls, window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None,
+                      requires_grad: bool | None = None) -> Self:
+    """1 - |2 t - 1|: a triangle."""
+    return cls._window("bartlett_window", window_length, periodic, lambda t: 1 - np.abs(2 * t - 1), dtype,
+                       {"device": device, "requires_grad": requires_grad})
+
+  @classmethod
+  def kaiser_window(cls, window_length: int, periodic: bool = True, beta: float = 12.0, *, dtype: Any = None,
+                    device: str | None = None, requires_grad: bool | None = None) -> Self:
+    """I0(beta sqrt(1 - (2 t - 1)²)) / I0(beta), I0 being the modified Bessel function of order 0. ``beta`` is at most 700."""
+    b = real_number("kaiser_window", "beta", beta)
+    if not abs(b) <= 700: raise ArgumentError(f"kaiser_window: beta {beta}; it goes from -700 to 700")
+    def fn(t: Any) -> Any: return np.i0(b * np.sqrt(np.maximum(1 - (2 * t - 1) ** 2, 0))) / np.i0(np.float64(b))
+    return cls._window("kaiser_window", window_length, periodic, fn, dtype, {"device": device, "requires_grad": requires_grad})

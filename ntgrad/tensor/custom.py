@@ -1,9 +1,11 @@
-"""Gradients that are not found from the graph: ``Function``, whose gradient is written by hand, and ``checkpoint``, which
-computes again what its gradient needs.
+"""Gradients that are not found from the graph: ``Function``, whose gradient is written by hand, ``checkpoint``, which computes
+again what its gradient needs, and ``ruled``, values whose gradients a rule has, made of tensors, so that they can be
+differentiated again.
 
-Both give nodes of their own, which stand for their value: a DETACH whose ``note`` is a *call* and the number of the output
-(``graph.Result``). Schedules see the value alone. ``ntgrad/tensor/gradient.py`` collects the gradients of all outputs of a call,
-and asks it for those of its sources.
+All give nodes of their own, which stand for their value: a DETACH whose ``note`` is a *call*, which knows its sources, and the
+number of the output (``graph.Result``). Schedules see the value alone. ``ntgrad/tensor/gradient.py`` collects the gradients of
+all outputs of a call, and asks it for those of its sources. Nothing is computed for a gradient before somebody asks for it,
+with ``backward`` or, at any tensor, with ``gradient(x)``.
 """
 from __future__ import annotations
 
@@ -13,22 +15,20 @@ from weakref import ref
 
 from ntgrad.codegen.ir.errors import ArgumentError, GradientError, shown
 from ntgrad.codegen.ir.uop import Ops, UOp, toposort
+from ntgrad.core import Base
 from ntgrad.engine.buffer import Storage
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.alias import values
 from ntgrad.graph.checks import checked
 from ntgrad.graph.modes import mode, no_grad
 
-from . import Tensor
-from .gradient import gradients, sources_of, walk
-
 To = Callable[[UOp], UOp]
 Pairs = list[tuple[UOp, UOp]]
 
 
-def attached(t: Tensor, call: Any, number: int, needs: bool) -> Tensor:
+def attached(t: Base, call: Any, number: int, needs: bool) -> Base:
   """A tensor whose gradient a call has, and which requires one where ``needs`` says so."""
-  out = Tensor._from_node(graph.with_gradient(t.lazydata, call, number))
+  out = Base._from_node(graph.with_gradient(t.lazydata, call, number))
   out._state, out._names = int(needs), t._names
   return out
 
@@ -46,17 +46,17 @@ class Context:
   _zeros = True
   _get: Callable[[], tuple[Any, ...]] | None = None
 
-  def save_for_backward(self, *tensors: Tensor | None) -> None:
+  def save_for_backward(self, *tensors: Base | None) -> None:
     """Keep tensors (or None): arguments, results, or others. Gradients of gradients pass through arguments and results."""
     for t in tensors:
-      if t is not None and not isinstance(t, Tensor):
+      if t is not None and not isinstance(t, Base):
         raise ArgumentError(f"save_for_backward: {shown(t)} is no Tensor; keep it as an attribute of ctx")
     self._saved = tensors
   @property
   def saved_tensors(self) -> tuple[Any, ...]:
     """What ``save_for_backward`` was given, with the values of then."""
     return self._saved if self._get is None else self._get()
-  def mark_non_differentiable(self, *outputs: Tensor) -> None:
+  def mark_non_differentiable(self, *outputs: Base) -> None:
     """Results that no gradient goes through."""
     self._constant = outputs
   def set_materialize_grads(self, value: bool) -> None:
@@ -64,9 +64,9 @@ class Context:
     self._zeros = value
 
 
-def _differentiable(u: UOp) -> Tensor:
+def _differentiable(u: UOp) -> Base:
   """A tensor of a node, whose gradient is asked for where it is a float: of what ``backward`` makes of it, by a Function too."""
-  t = Tensor._from_node(u)
+  t = Base._from_node(u)
   if u.dtype.kind == "f": t._state = 1
   return t
 
@@ -94,7 +94,7 @@ class _Call:
     given: list[Any] = []
     for i, u in sorted(self.like.items()):
       if i in at: given.append(_differentiable(at[i]))
-      else: given.append(Tensor._from_node(graph.const(0, u.dtype, u.shape)) if ctx._zeros else None)
+      else: given.append(Base._from_node(graph.const(0, u.dtype, u.shape)) if ctx._zeros else None)
     before, mode.grad, ctx._get, might = mode.grad, True, self._tensors, ctx.needs_input_grad
     wanted = {i for s, i in zip(sources, self.places) if s in need}
     ctx.needs_input_grad = tuple([i in wanted for i in range(len(might))])
@@ -108,8 +108,8 @@ class _Call:
     for source, i in zip(sources, self.places):
       g = found[i]
       if g is None: continue
-      if not isinstance(g, Tensor) or g.shape != source.shape:
-        what = f"one of shape {g.shape}" if isinstance(g, Tensor) else shown(g)
+      if not isinstance(g, Base) or g.shape != source.shape:
+        what = f"one of shape {g.shape}" if isinstance(g, Base) else shown(g)
         raise GradientError(f"{name}: the gradient of argument {i} is {what}, expected a Tensor of shape {source.shape}")
       out.append((source, graph.cast(g.lazydata, source.dtype)))
     return out
@@ -117,7 +117,7 @@ class _Call:
   def moved(self, to: To) -> _Call:
     """The same call of other nodes."""
     ctx = Context()
-    for k, v in vars(self.ctx).items(): setattr(ctx, k, Tensor._from_node(to(v.lazydata)) if isinstance(v, Tensor) else v)
+    for k, v in vars(self.ctx).items(): setattr(ctx, k, Base._from_node(to(v.lazydata)) if isinstance(v, Base) else v)
     return _Call(self.function, ctx, tuple([to(s) for s in self.sources]), self.places,
                  {i: to(u) for i, u in self.like.items()}, [to(x) if isinstance(x, UOp) else x for x in self.saved])
 
@@ -157,14 +157,14 @@ class Function:
     """What ``forward`` gives, with the gradient that ``backward`` has. Raises ArgumentError for a result that is no Tensor."""
     ctx = Context()
     ctx.needs_input_grad = tuple([
-      isinstance(a, Tensor) and (a._state > 0 or mode.grad and a.dtype.kind == "f") for a in args])
-    inner = [a.detach() if isinstance(a, Tensor) else a for a in args]
+      isinstance(a, Base) and (a._state > 0 or mode.grad and a.dtype.kind == "f") for a in args])
+    inner = [a.detach() if isinstance(a, Base) else a for a in args]
     setup: Any = getattr(cls, "setup_context", None)
     with no_grad():
       out = cls.forward(*inner) if setup is not None else cls.forward(ctx, *inner)
       if setup is not None: setup(ctx, tuple(inner), out)
     results = tuple(out) if isinstance(out, (tuple, list)) else (out,)
-    wrong = [x for x in results if not isinstance(x, Tensor)]
+    wrong = [x for x in results if not isinstance(x, Base)]
     if wrong: raise ArgumentError(f"{cls.__name__}: forward gives {shown(wrong[0])}, expected Tensors")
     if mode.grad and any(ctx.needs_input_grad): results = _with_gradient(cls, ctx, args, inner, results)
     return results if isinstance(out, (tuple, list)) else results[0]
@@ -206,6 +206,7 @@ class _Again:
   def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp], need: Collection[UOp]) -> Pairs:
     """The gradients at the sources. What they are made of is another graph of the same values, which waits for the gradients from
     above: so it is computed then, and nothing of it is kept until then."""
+    from .gradient import gradients, walk
     first = next((g for g in at.values() if graph.const_value(g) is None), None)
     def later(u: UOp) -> UOp: return u if first is None else _after(u, first)
     stand_ins = [graph.stand_in(later(u)) for u in self.arguments]
@@ -291,20 +292,21 @@ def checkpoint(fn: Callable[..., Any], *args: Any, use_reentrant: Any = None, pr
   tuple, list or dict with Tensors. ``use_reentrant`` and ``preserve_rng_state`` are taken as PyTorch has them, without effect.
   """
   if not mode.grad: return fn(*args, **kwargs)
+  from .gradient import sources_of, walk
   start = Storage("", 0).serial
   inside: list[UOp] = []
   arguments: list[UOp] = []
 
   def stand_in(x: Any) -> Any:
-    if not isinstance(x, Tensor): return x
+    if not isinstance(x, Base): return x
     arguments.append(x.lazydata)
     inside.append(graph.stand_in(x.lazydata))
-    t = Tensor._from_node(inside[-1])
+    t = Base._from_node(inside[-1])
     t._state, t._names = int(x._state > 0), x._names
     return t
 
   out = fn(*[stand_in(a) for a in args], **{k: stand_in(v) for k, v in kwargs.items()})
-  results: list[Tensor] = []
+  results: list[Base] = []
   _each(out, results.append)
   wanted = {i: t.lazydata for i, t in enumerate(results) if t.dtype.kind == "f"}   # gradient(x) may ask for any
   if not wanted: return out
@@ -315,16 +317,16 @@ def checkpoint(fn: Callable[..., Any], *args: Any, use_reentrant: Any = None, pr
   call = _Again(tuple(inside), tuple(drawn), tuple(arguments), wanted, tuple(others))
   numbers = iter(range(len(results)))
 
-  def result(t: Tensor) -> Tensor:
+  def result(t: Base) -> Base:
     i = next(numbers)
     return attached(t, call, i, t._state > 0) if i in wanted else t
 
   return _each(out, result)
 
 
-def _each(x: Any, fn: Callable[[Tensor], Any]) -> Any:
+def _each(x: Any, fn: Callable[[Base], Any]) -> Any:
   """A function of every Tensor in a result."""
-  if isinstance(x, Tensor): return fn(x)
+  if isinstance(x, Base): return fn(x)
   if isinstance(x, tuple) and hasattr(x, "_fields"): return type(x)(*[_each(v, fn) for v in x])
   if isinstance(x, (tuple, list)): return type(x)([_each(v, fn) for v in x])
   if isinstance(x, dict): return {k: _each(v, fn) for k, v in x.items()}
@@ -341,3 +343,52 @@ def _dependent(values: Sequence[UOp], inside: Sequence[UOp], start: int) -> tupl
       out.add(n)
     elif any([s in out for s in n.src]): out.add(n)
   return out, drawn
+
+
+# ---- values with a rule
+# (gradients of the outputs, None where nothing depends on one; inputs; outputs) -> gradients of the inputs, None for none
+Rule = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Sequence[Any]]
+
+
+class Ruled:
+  """One call: its rule, the values of its results, and what they are made from. The results' nodes are held weakly: they hold the
+  call."""
+
+  def __init__(self, rule: Rule, values: tuple[UOp, ...], sources: tuple[UOp, ...]):
+    self.rule, self.values, self.sources = rule, values, sources
+    self.outputs: dict[int, ref[UOp]] = {}
+
+  def node(self, i: int) -> UOp:
+    """The node of a result, which may have been let go of since."""
+    node = self.outputs[i]() if i in self.outputs else None
+    return graph.with_gradient(self.values[i], self, i) if node is None else node
+
+  def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp], need: Collection[UOp]) -> list[tuple[UOp, UOp]]:
+    """The gradients at the sources from those at the results, by number."""
+    return by_rule(self.rule, at, sources, [self.node(i) for i in range(len(self.values))])
+
+  def moved(self, to: Callable[[UOp], UOp]) -> Ruled:
+    """The same call of other nodes."""
+    return Ruled(self.rule, tuple([to(v) for v in self.values]), tuple([to(s) for s in self.sources]))
+
+
+def by_rule(rule: Rule, at: Mapping[int, UOp], sources: Sequence[UOp], outs: Sequence[UOp]) -> list[tuple[UOp, UOp]]:
+  """What a rule gives for nodes."""
+  grads = [_as_tensor(at[i]) if i in at else None for i in range(len(outs))]
+  found = rule(grads, [_as_tensor(s) for s in sources], [_as_tensor(o) for o in outs])
+  return [(s, g.lazydata) for s, g in zip(sources, found) if g is not None]
+
+
+def _as_tensor(node: UOp) -> Any:
+  t = Base._from_node(node)
+  if mode.grad and node.dtype.kind == "f": t._state = 1
+  return t
+
+
+def ruled(values: Sequence[Any], sources: Sequence[Any], rule: Rule) -> list[Any]:
+  """Values that no gradient goes through, with the gradients at the sources that a rule has."""
+  if not mode.grad: return list(values)
+  call = Ruled(rule, tuple([v.lazydata for v in values]), tuple([s.lazydata for s in sources]))
+  out, needs = [Base._from_node(call.node(i)) for i in range(len(values))], any([s._state > 0 for s in sources])
+  for t in out: t._state = int(needs)
+  return out

@@ -1,7 +1,7 @@
-"""Elementwise operations of ``Tensor``: arithmetic, comparison, bits, functions, with numpy's broadcasting.
+"""Elementwise operations of ``Tensor``: arithmetic, comparison, bits, casts and mathematical functions, with numpy's
+broadcasting.
 
-Promotion is PyTorch's (docs/numbers.md): tensors of shape () take part by their category where others have dimensions, Python
-numbers beside any tensor, so ``int32 * 0.5`` is float32 and ``float16 * 0.5`` float16. Functions such as ``exp`` give float32 for
+Where a number stands beside a tensor it takes part by its kind (``promotion.py``). Functions such as ``exp`` give float32 for
 ints and bools.
 """
 from __future__ import annotations
@@ -11,75 +11,21 @@ from typing import Any, Callable, Self
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import DType, as_float, can_cast, dtypes, promote, promote_tensors
-from ntgrad.codegen.ir.errors import ArgumentError, DeviceError, DTypeError, ShapeError, shown
+from ntgrad.codegen.ir.dtype import DType, as_float, can_cast, dtypes, promote
+from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.ir.functions import FUNCTIONS, refusal
 from ntgrad.codegen.ir.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base
-from ntgrad.graph import nodes as graph
-from ntgrad.graph.checks import checked, foreign, operand
-from ntgrad.graph.names import aligned_names, fit_aligned, shape_with_variables, text
+from ntgrad.graph import formulas, nodes as graph
+from ntgrad.graph.checks import Operand, checked, foreign, operand
+from ntgrad.graph.dimension_names import Names, aligned_names, fit_aligned, text
+from ntgrad.graph.modes import mode
+
+from .promotion import broadcast_shape, common_device, common_dtype, scalar_dtype, scalar_node
 
 _SCALARS = (bool, int, float)
 _NUMBERS = (bool, int, float, np.number, np.bool_)
 _BITS, _WHOLE = (frozenset(fn for fn in BinaryOps if refusal(fn, d)) for d in (dtypes.float32, dtypes.bool))
-
-
-def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
-  """The shape that all of ``shapes`` broadcast to, as in numpy. Raises ShapeError."""
-  n = max([len(s) for s in shapes])
-  out = [1] * n
-  for s in shapes:
-    for i, d in enumerate(s, n - len(s)):
-      if d != 1:
-        if out[i] not in (1, d):
-          raise ShapeError(f"{name}: shapes {' and '.join(map(shape_with_variables, shapes))} do not broadcast; "
-                           "dimensions, counted from the last, must be equal or 1")
-        out[i] = d
-  return tuple(out)
-
-
-def common_device(name: str, *nodes: UOp) -> None:
-  """Raises DeviceError if nodes live on different devices (constants live on any)."""
-  first = None
-  for n in nodes:
-    d = n.device
-    if d is None: continue
-    if first is None: first = d
-    elif d != first: raise DeviceError(f"{name}: tensors on {first} and on {d}; move them to one device with .to()")
-
-
-def common_dtype(*nodes: UOp) -> DType:
-  """The dtype that operands have together."""
-  return promote_tensors([u.dtype for u in nodes if u.shape], [u.dtype for u in nodes if not u.shape])
-
-
-def scalar_dtype(value: Any, dtype: DType) -> DType:
-  """The dtype that a Python number and a tensor of ``dtype`` work in."""
-  kind = dtype.kind
-  if kind == "e": return dtypes.float32
-  if kind == "f" or isinstance(value, bool): return dtype
-  return dtypes.default_float if not isinstance(value, int) else dtypes.default_int if kind == "b" else dtype
-
-
-def scalar_node(name: str, value: Any, dtype: DType, shape: tuple[int, ...]) -> UOp:
-  """A Python number as a constant. Raises ArgumentError for one that an int dtype does not hold, and for an int beyond all
-  floats."""
-  if dtype.kind in "fe":
-    try: return graph.const(value, dtype, shape)
-    except OverflowError: raise ArgumentError(f"{name}: {shown(value)} does not fit {dtype.name}") from None
-  if dtype.kind != "b":
-    lo, hi = dtypes.min(dtype), dtypes.max(dtype)
-    if not lo <= value <= hi: raise ArgumentError(f"{name}: {shown(value)} does not fit {dtype.name}, which holds {lo} to {hi}")
-    if value != int(value): raise ArgumentError(f"{name}: {value} does not fit {dtype.name}, which holds ints")
-  return graph.const(value, dtype, shape)
-
-
-def cut_to_int(name: str, value: Any, dtype: DType) -> Any:
-  """A Python number without its fraction where the dtype is one of ints. Raises ArgumentError for inf and NaN."""
-  if dtype.kind not in "iu" or isinstance(value, int): return value
-  if not math.isfinite(value): raise ArgumentError(f"{name}: {value} as {dtype.name}; it takes ints")
-  return int(value)
 
 
 def by_squaring(base: Any, n: int, times: Callable[[Any, Any], Any]) -> Any:
@@ -92,6 +38,16 @@ def by_squaring(base: Any, n: int, times: Callable[[Any, Any], Any]) -> Any:
   return out
 
 
+def _sloped(name: str, value: UOp, *made_from: UOp) -> UOp:
+  """A formula's value with the gradient that it is known to have. Whoever asks for that may ask at any tensor, also at one that
+  requires none."""
+  return graph.sloped(name, value, *made_from) if mode.grad else value
+
+
+def _greatest(d: DType) -> float:
+  """The greatest finite number of a float dtype."""
+  import ml_dtypes
+  return float(ml_dtypes.finfo(d.np).max)
 
 
 @checked
@@ -510,6 +466,294 @@ class Elementwise(Base):
     outside: Any = self < limit if least else self > limit
     return (outside | limit.isnan() if limit.dtype.kind == "f" else outside).where(limit, self)
   clip = clamp
+
+  # ---- formulas, and the gradients that they are known to have
+  def _formula(self, name: str) -> Self:
+    """One of ``formulas``, of this tensor."""
+    u = self.lazydata
+    u = graph.cast(u, as_float(u.dtype))
+    w = graph.cast(u, graph.acc_dtype(u.dtype))
+    node: UOp = getattr(formulas, name)(self._from_node(w)).lazydata
+    return self._wrap(graph.cast(_sloped(name, node, w), u.dtype))
+
+  def _formula_of(self, name: str, x: Any) -> Self:
+    """One of ``formulas``, of this tensor and another one or a number."""
+    a, b, names = self._pair(name, x, True)
+    wide = graph.acc_dtype(a.dtype)
+    p, q = graph.cast(a, wide), graph.cast(b, wide)
+    node: UOp = getattr(formulas, name)(self._from_node(p), self._from_node(q)).lazydata
+    return self._wrap_many(graph.cast(_sloped(name, node, p, q), a.dtype), (x,) if isinstance(x, Base) else (), names)
+
+  def _pair(self, name: str, x: Any, floats: bool = False) -> tuple[UOp, UOp, Names | None]:
+    """The nodes of both operands, broadcast and of one dtype (with ``floats`` a float one), and the names of what they give."""
+    t = self._other(name, x)
+    a, b = self.lazydata, t.lazydata
+    common_device(name, a, b)
+    try: shape = broadcast_shape(name, a.shape, b.shape)
+    except ShapeError:
+      fit_aligned(name, (self, t))
+      raise
+    d = a.dtype if a.dtype is b.dtype else common_dtype(a, b)
+    if floats: d = as_float(d)
+    a, b = [graph.broadcast(graph.cast(u, d), shape) for u in (a, b)]
+    return a, b, aligned_names(name, (self, t))
+
+  def _other(self, name: str, x: Any) -> Any:
+    """An operand as a tensor; a number in the dtype that it works in with this one."""
+    if isinstance(x, Base): return x
+    if isinstance(x, np.generic): x = x.item()
+    if not isinstance(x, (bool, int, float)): return operand(name, x, self)
+    return self._from_node(scalar_node(name, x, scalar_dtype(x, self.dtype), ()))
+
+  # ---- comparisons
+  def gt(self, other: Any) -> Self:
+    """``self > other``, elementwise."""
+    return self > other
+  def lt(self, other: Any) -> Self:
+    """``self < other``, elementwise."""
+    return self < other
+  def ge(self, other: Any) -> Self:
+    """``self >= other``, elementwise."""
+    return self >= other
+  def le(self, other: Any) -> Self:
+    """``self <= other``, elementwise."""
+    return self <= other
+  def not_equal(self, other: Any) -> Self:
+    """``self != other``, elementwise."""
+    return self.ne(other)
+  greater, less, greater_equal, less_equal = gt, lt, ge, le
+
+  def logical_and(self, other: Operand) -> Self:
+    """Whether neither value is zero."""
+    return self.cast(dtypes.bool) & other.cast(dtypes.bool)
+  def logical_or(self, other: Operand) -> Self:
+    """Whether one of both values is not zero."""
+    return self.cast(dtypes.bool) | other.cast(dtypes.bool)
+  def logical_xor(self, other: Operand) -> Self:
+    """Whether exactly one of both values is not zero."""
+    return self.cast(dtypes.bool) ^ other.cast(dtypes.bool)
+
+  def isclose(self, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Self:
+    """Whether ``|self - other| <= atol + rtol * |other|``; infinities are close to equal ones only, NaN to NaN if ``equal_nan``.
+
+    Raises ArgumentError for tolerances beneath 0.
+    """
+    for what, value in (("rtol", rtol), ("atol", atol)):
+      if not value >= 0: raise ArgumentError(f"isclose: {what} = {value}; it must not be negative")
+    u, v, names = self._pair("isclose", other)
+    if u.dtype.kind == "b": u, v = graph.cast(u, dtypes.default_int), graph.cast(v, dtypes.default_int)
+    a, b = self._from_node(graph.detach(u)), self._from_node(graph.detach(v))
+    if u.dtype.kind == "f" and u.dtype.itemsize < 4: a, b = a.cast(dtypes.float32), b.cast(dtypes.float32)
+    apart: Any = a.maximum(b) - a.minimum(b)   # of unsigned ints too
+    close = (apart <= b.abs() * rtol + atol) & apart.isfinite() | a.eq(b)
+    if equal_nan: close = close | a.isnan() & b.isnan()
+    return close._called(names)
+
+  # ---- logarithms and exponentials
+  def log1p(self) -> Self:
+    """log(1 + x), accurate near 0."""
+    return self._formula("log1p")
+  def expm1(self) -> Self:
+    """exp(x) - 1, accurate near 0."""
+    return self._formula("expm1")
+  def logaddexp(self, other: Any) -> Self:
+    """log(exp(self) + exp(other)), without overflow."""
+    return self._formula_of("logaddexp", other)
+  def logaddexp2(self, other: Any) -> Self:
+    """log2(2**self + 2**other), without overflow."""
+    return self._formula_of("logaddexp2", other)
+  def logit(self, eps: float | None = None) -> Self:
+    """log(x / (1 - x)), the inverse of sigmoid; with ``eps`` x is first kept within eps and 1 - eps. Raises ArgumentError for an
+    eps that is not from 0 to 0.5."""
+    if eps is None: return self._formula("logit")
+    if not 0 <= eps <= 0.5: raise ArgumentError(f"logit: eps = {eps}; it goes from 0 to 0.5")
+    return self._in_floats().clamp(eps, 1 - eps)._formula("logit")
+  def xlogy(self, other: Any) -> Self:
+    """self * log(other), and 0 where self is 0 (unless other is NaN)."""
+    return self._formula_of("xlogy", other)
+  def float_power(self, exponent: Operand) -> Self:
+    """``self ** exponent``, computed and given in float64."""
+    return self.cast(dtypes.float64)._binary(BinaryOps.POW, exponent.cast(dtypes.float64))
+
+  # ---- angles
+  def asin(self) -> Self:
+    """The angle whose sine the value is, from -pi/2 to pi/2; NaN beyond 1."""
+    return self._formula("asin")
+  def acos(self) -> Self:
+    """The angle whose cosine the value is, from 0 to pi; NaN beyond 1."""
+    return self._formula("acos")
+  def atan(self) -> Self:
+    """The angle whose tangent the value is, from -pi/2 to pi/2."""
+    return self._formula("atan")
+  def atan2(self, other: Any) -> Self:
+    """The angle of the point (other, self), from -pi to pi. No slope at (0, 0)."""
+    return self._formula_of("atan2", other)
+  def asinh(self) -> Self:
+    """The inverse of sinh."""
+    return self._formula("asinh")
+  def acosh(self) -> Self:
+    """The inverse of cosh, not negative; NaN beneath 1."""
+    return self._formula("acosh")
+  def atanh(self) -> Self:
+    """The inverse of tanh; infinite at 1 and -1, NaN beyond."""
+    return self._formula("atanh")
+  arcsin, arccos, arctan, arctan2, arcsinh, arccosh, arctanh = asin, acos, atan, atan2, asinh, acosh, atanh
+  def hypot(self, other: Any) -> Self:
+    """sqrt(self**2 + other**2), without overflow. No slope at (0, 0)."""
+    return self._formula_of("hypot", other)
+  def sinc(self) -> Self:
+    """sin(pi x) / (pi x), and 1 at 0."""
+    return self._formula("sinc")
+  def deg2rad(self) -> Self:
+    """Degrees in radians."""
+    return self._in_floats() * (math.pi / 180)
+  def rad2deg(self) -> Self:
+    """Radians in degrees."""
+    return self._in_floats() * (180 / math.pi)
+
+  # ---- the error function's kin, gammas
+  def erfc(self) -> Self:
+    """1 - erf(x), accurate where that is small."""
+    return self._formula("erfc")
+  def erfinv(self) -> Self:
+    """The inverse of erf; infinite at 1 and -1, NaN beyond."""
+    return self._formula("erfinv")
+  def lgamma(self) -> Self:
+    """The logarithm of the absolute value of the gamma function."""
+    return self._formula("lgamma")
+  def digamma(self) -> Self:
+    """The derivative of lgamma. NaN at negative whole numbers."""
+    return self._formula("digamma")
+
+  # ---- signs and parts of numbers
+  def signbit(self) -> Self:
+    """Whether the value has a minus: also -0.0 and a NaN with one."""
+    u = self.lazydata
+    if u.dtype.kind != "f": return self < 0 if u.dtype.kind == "i" else self.ne(self) & False
+    t: Self = formulas.signbit(self._from_node(u))
+    return self._detached(t.lazydata)
+  def copysign(self, other: Any) -> Self:
+    """The size of the value with the sign of the other one, zeros and NaN included; of ints float32. No slope at 0."""
+    a, b, names = self._pair("copysign", other, True)
+    node: UOp = formulas.signed(self._from_node(a), self._from_node(b)).lazydata
+    return self._wrap_many(_sloped("copysign", node, a, b), (other,) if isinstance(other, Base) else (), names)
+  def nextafter(self, other: Any) -> Self:
+    """The float of this dtype that is next to the value on the other one's side; of ints float32. No gradient."""
+    a, b, names = self._pair("nextafter", other, True)
+    t: Self = formulas.nextafter(self._from_node(a), self._from_node(b))
+    return self._detached(t.lazydata)._called(names)
+  def frac(self) -> Self:
+    """What is behind the point, with the sign of the value; ints give 0."""
+    return self - self.trunc() if self.dtype.kind in "fe" else self.ne(self).cast(self.dtype)
+  def isposinf(self) -> Self:
+    """Whether the value is inf."""
+    return self.isinf(True, False)
+  def isneginf(self) -> Self:
+    """Whether the value is -inf."""
+    return self.isinf(False, True)
+  def fmax(self, other: Any) -> Self:
+    """The greater of both; of NaN and a number the number."""
+    return self._of_numbers("fmax", other, BinaryOps.MAX)
+  def fmin(self, other: Any) -> Self:
+    """The lesser of both; of NaN and a number the number."""
+    return self._of_numbers("fmin", other, BinaryOps.MIN)
+  def _of_numbers(self, name: str, other: Any, fn: BinaryOps) -> Self:
+    t = self._other(name, other)
+    out = self._extreme_of(fn, t)
+    if self.dtype.kind in "fe": out = self.isnan().where(t, out)
+    return t.isnan().where(self, out) if t.dtype.kind in "fe" else out
+  def ldexp(self, other: Operand) -> Self:
+    """``self * 2**other``, a float: with ints as ``other`` of this dtype."""
+    if other.dtype.kind == "f": return self * other.exp2()
+    x = self._in_floats()
+    wide = graph.acc_dtype(x.dtype)
+    return (x.cast(wide) * other.cast(wide).exp2()).cast(x.dtype)
+  def heaviside(self, values: Any) -> Self:
+    """0 beneath 0, 1 above it, ``values`` at 0; NaN stays. Without gradient."""
+    u, v, names = self._pair("heaviside", values)
+    x, at = self._from_node(graph.detach(u)), self._from_node(graph.detach(v))
+    out = x.eq(0).where(at, (x > 0).cast(u.dtype))
+    if u.dtype.kind == "f": out = x.isnan().where(x, out)
+    return out._called(names)
+  def nan_to_num(self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Self:
+    """Numbers in place of NaN and infinities: for an infinity, None is the greatest or least finite number of the dtype."""
+    if self.dtype.kind == "e": return self.cast(dtypes.float32).nan_to_num(nan, posinf, neginf)
+    if self.dtype.kind != "f": return self._own()
+    most = _greatest(self.dtype)
+    out = self.isnan().where(nan, self)
+    out = self.eq(math.inf).where(most if posinf is None else posinf, out)
+    return self.eq(-math.inf).where(-most if neginf is None else neginf, out)
+
+  # ---- arithmetic by name
+  def remainder(self, other: Any) -> Self:
+    """``self % other``, with the sign of the divisor. Raises ArgumentError for an int divided by the number 0."""
+    return self.mod(other)
+  def fmod(self, other: Any) -> Self:
+    """What is left of the division, with the sign of this value, as C has it. Raises ArgumentError for an int divided by the
+    number 0."""
+    self._not_by_zero("fmod", other, False)
+    u, v, names = self._pair("fmod", other)
+    if u.dtype.kind == "f": return self._formula_of("fmod", other)
+    if u.dtype.kind == "b": raise DTypeError("fmod: of bools; cast them to an int dtype")
+    a, b = self._from_node(u), self._from_node(v)
+    left = a % b
+    if u.dtype.kind == "i": left = (left.ne(0) & (a < 0).ne(b < 0)).where(left - b, left)
+    return left._called(names)
+  def addcmul(self, tensor1: Operand, tensor2: Operand, *, value: float = 1) -> Self:
+    """``self + value * tensor1 * tensor2``."""
+    x, y, z = self._in_one_dtype(tensor1, tensor2)
+    out: Self = x.add(y * z, alpha=value)
+    return out
+  def addcdiv(self, tensor1: Operand, tensor2: Operand, *, value: float = 1) -> Self:
+    """``self + value * tensor1 / tensor2``."""
+    x, y, z = self._in_one_dtype(tensor1, tensor2)
+    out: Self = x.add(y.div(z), alpha=value)
+    return out
+  def true_divide(self, other: Any) -> Self:
+    """``self / other``: ints give float32."""
+    return self.div(other)
+  def floor_divide(self, other: Any) -> Self:
+    """``self // other``, rounded down. Raises ArgumentError for an int divided by the number 0."""
+    return self.idiv(other)
+  def positive(self) -> Self:
+    """The value itself. Raises DTypeError for bools."""
+    if self.dtype.kind == "b": raise DTypeError("positive: bools have no sign; cast them to an int dtype")
+    return self._own()
+  negative, absolute, fix, invert = neg, abs, trunc, bitwise_not
+  def round(self, decimals: int = 0) -> Self:
+    """Rounded to the nearest, halves to even, or to a number of ``decimals``; ints as they are. Raises ArgumentError."""
+    if not decimals or self.dtype.kind != "f": return self._rounding(UnaryOps.ROUND)
+    if abs(decimals) > 300: raise ArgumentError(f"round: decimals {decimals}; it goes from -300 to 300")
+    x: Any = self.cast(graph.acc_dtype(self.dtype))
+    out = (x * 10.0 ** decimals)._rounding(UnaryOps.ROUND) / 10.0 ** decimals if decimals > 0 else (
+      x / 10.0 ** -decimals)._rounding(UnaryOps.ROUND) * 10.0 ** -decimals
+    done: Self = out.cast(self.dtype)
+    return done
+  def __round__(self, digits: int | None = None) -> Any:
+    """``round(x)``, ``round(x, 3)``: a Python number for one element, else a tensor, halves to even."""
+    return round(self.item(), digits) if self.numel() == 1 else self.round(digits or 0)
+  def subtract(self, other: Any, *, alpha: float = 1) -> Self:
+    """``self - alpha * other``."""
+    return self.sub(other, alpha=alpha)
+  def multiply(self, other: Any) -> Self:
+    """``self * other``."""
+    return self.mul(other)
+  def divide(self, other: Any, *, rounding_mode: str | None = None) -> Self:
+    """``self / other``; see ``div``."""
+    return self.div(other, rounding_mode=rounding_mode)
+  def bitwise_left_shift(self, other: Any) -> Self:
+    """``self << other``; see ``lshift``."""
+    return self.lshift(other)
+  def bitwise_right_shift(self, other: Any) -> Self:
+    """``self >> other``; see ``rshift``."""
+    return self.rshift(other)
+
+  def clamp_min(self, min: Any) -> Self:
+    """Not below a number or tensor; see ``clamp``."""
+    return self._within("clamp_min", operand("clamp_min: min", min, self) if min is None else min, True)
+  def clamp_max(self, max: Any) -> Self:
+    """Not above a number or tensor; see ``clamp``."""
+    return self._within("clamp_max", operand("clamp_max: max", max, self) if max is None else max, False)
 
 
 class Casts(Elementwise):

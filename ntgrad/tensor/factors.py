@@ -1,18 +1,24 @@
-"""Factorisations of batches of matrices (b, m, n), float32 or float64: values by the kernels of ``factor_kernels``, which run at
-once as all tile kernels do, and rules for their gradients, which are made of tensor code and can be differentiated again.
+"""Factorisations of batches of matrices (b, m, n), float32 or float64: values by kernels of the tile language, which run at once,
+and rules for their gradients, which are made of tensor code and can be differentiated again.
 
 The rules: Giles, *An extended collection of matrix derivative results*, 2008; of QR: Walter, Lehmann and Lamour, 2010, and
 Roberts and Roberts, *QR and LQ decomposition matrix backpropagation algorithms*, 2020; of pseudo-inverses: Golub and Pereyra,
 1973.
+
+Whoever wants to read a kernel: each program has one matrix of a batch, as a block that its loops go through; ``rows == j`` is
+row j of it, and a sum over a block that is zero elsewhere takes row or column j out. A matrix of n rows takes n such steps of
+O(n * n) work.
 """
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, Callable, Collection, Mapping, Sequence
 
 import ml_dtypes
 import numpy as np
 
+from ntgrad import tile
 from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.errors import GradientError
 from ntgrad.codegen.ir.uop import Ops, UOp
@@ -20,9 +26,9 @@ from ntgrad.core import Base
 from ntgrad.engine.buffer import Buffer, resolved
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.modes import mode
+from ntgrad.tile import Tensor, TileKernel, language as tl
 
-from . import factor_kernels as kernels
-from .ruled import Rule, by_rule, ruled
+from .custom import Rule, by_rule, ruled
 
 
 # ---- values with a rule
@@ -150,7 +156,7 @@ def triangular(t: Any, b: Any, lower: bool) -> Any:
   """x with t x = b of a triangle t (b, n, n), whose other elements are not looked at, and b (b, n, k)."""
   plain, right = _value(t), _value(b)
   x = _new(right, *right.shape[1:])
-  if 0 not in x.shape: kernels.triangular(*right.shape[1:])(plain, right, x, lower, WIDTH=_width(right.shape[2]))
+  if 0 not in x.shape: _triangular_kernel(*right.shape[1:])(plain, right, x, lower, WIDTH=_width(right.shape[2]))
   def rule(grads: Any, xs: Any, outs: Any) -> Any:
     g = triangular(xs[0].mT, grads[0], not lower)
     full = -(g @ outs[0].mT)
@@ -167,7 +173,7 @@ def cholesky(a: Any) -> Any:
   l = _new(x, *x.shape[1:])
   if 0 in l.shape: pass
   elif _too_large("cholesky", x): l, = _by_host(_cholesky_by_host, x)
-  else: kernels.cholesky(l.shape[1])(x, l)
+  else: _cholesky_kernel(l.shape[1])(x, l)
   def rule(grads: Any, xs: Any, outs: Any) -> Any:
     low = outs[0]
     inner = _half_diagonal(low.mT @ grads[0].tril())
@@ -178,14 +184,14 @@ def cholesky(a: Any) -> Any:
 
 
 # ---- general square matrices
-def _lu(a: Any) -> tuple[Any, Any, Any]:
+def _lu_of(a: Any) -> tuple[Any, Any, Any]:
   """L and U in one, the order of rows (b, n), and the order's sign (b,)."""
   x = _value(a)
   n = x.shape[1]
   lu, order, sign = _new(x, n, n), _new(x, 1, n, dtypes.int32), _new(x, 1, 1)
   if 0 in lu.shape: return lu, order.reshape(x.shape[0], n), x.ones(x.shape[0], dtype=x.dtype, device=x.device)
   if _too_large("lu", x): lu, order, sign = _by_host(_lu_by_host, x)
-  else: kernels.lu(n)(x, lu, order, sign)
+  else: _lu_kernel(n)(x, lu, order, sign)
   return lu, order.reshape(x.shape[0], n), sign.reshape(x.shape[0])
 
 
@@ -197,7 +203,7 @@ def _by_lu(lu: Any, order: Any, b: Any) -> Any:
 
 def solve(a: Any, b: Any) -> Any:
   """x with a x = b, of (b, n, n) and (b, n, k)."""
-  lu, order, _ = _lu(a)
+  lu, order, _ = _lu_of(a)
   def rule(grads: Any, xs: Any, outs: Any) -> Any:
     g = solve(xs[0].mT, grads[0])
     return -(g @ outs[0].mT), g
@@ -206,7 +212,7 @@ def solve(a: Any, b: Any) -> Any:
 
 def inverse(a: Any) -> Any:
   """The x with a x = 1."""
-  lu, order, _ = _lu(a)
+  lu, order, _ = _lu_of(a)
   def rule(grads: Any, xs: Any, outs: Any) -> Any:
     x = outs[0].mT
     return (-(x @ grads[0] @ x),)
@@ -216,14 +222,14 @@ def inverse(a: Any) -> Any:
 
 def det(a: Any) -> Any:
   """Determinants, (b,)."""
-  lu, _, sign = _lu(a)
+  lu, _, sign = _lu_of(a)
   def rule(grads: Any, xs: Any, outs: Any) -> Any: return (grads[0].reshape(-1, 1, 1) * cofactors(xs[0]),)
   return with_rule("det", [sign * _diagonal(lu).prod(-1)], [a], rule)[0]
 
 
 def slogdet(a: Any) -> tuple[Any, Any]:
   """The signs of determinants and the logarithms of what they are without it, each (b,)."""
-  lu, _, sign = _lu(a)
+  lu, _, sign = _lu_of(a)
   d = _diagonal(lu)
   def rule(grads: Any, xs: Any, outs: Any) -> Any:
     return ((grads[0] * 0 if grads[1] is None else grads[1]).reshape(-1, 1, 1) * inverse(xs[0]).mT,)
@@ -237,7 +243,7 @@ def _diagonal(x: Any) -> Any: return x.diagonal(0, -2, -1)
 def cofactors(a: Any) -> Any:
   """The gradient of determinants, det(a) times the transposed inverse, also where there is no inverse: a pivot of zero is taken
   for the least number beside the others, which changes a polynomial of the elements by no more than rounding does."""
-  lu, order, sign = _lu(a)
+  lu, order, sign = _lu_of(a)
   n = lu.shape[-1]
   d = _diagonal(lu)
   least = eps(a.dtype) * d.abs().max(axis=-1, keepdim=True)
@@ -259,7 +265,7 @@ def qr(a: Any, complete: bool = False) -> tuple[Any, Any]:
   q, r = _new(x, m, k), _new(x, m, n)
   if 0 in r.shape: q = eye(x, m, k).expand(q.shape) if 0 not in q.shape else q
   elif _too_large("qr", x): q, r = _by_host(_finite(lambda y: np.linalg.qr(y, "complete" if complete else "reduced")), x)
-  else: kernels.qr(m, n, k)(x, q, r)
+  else: _qr_kernel(m, n, k)(x, q, r)
   return tuple(with_rule("qr", [q, r[:, :k].triu()], [a], _qr_rule))
 
 
@@ -289,7 +295,7 @@ def eigh(a: Any) -> tuple[Any, Any]:
   if 0 not in v.shape and _too_large("eigh", x):
     w, v = _by_host(_finite(np.linalg.eigh), x)
   elif 0 not in v.shape:
-    kernels.eigh(n)(x, w, v)
+    _eigh_kernel(n)(x, w, v)
     v = _orthonormal(v)
     low = x.tril()
     w = (v * ((low + x.tril(-1).mT) @ v)).sum(1, keepdim=True)
@@ -326,7 +332,7 @@ def svd(a: Any) -> tuple[Any, Any, Any]:
   made, v = _new(x, n, n), _new(x, n, n)
   s = _new(x, 1, n).reshape(x.shape[0], n)
   if 0 not in made.shape:
-    kernels.svd(n, n)(_value(x), made, v)
+    _svd_kernel(n, n)(_value(x), made, v)
     v = _orthonormal(v)
     made, r = qr(x @ v)     # columns that are orthogonal; of those of length 0 the rest of a basis
     d = _diagonal(r)
@@ -371,3 +377,225 @@ def refuse(name: str, why: str, value: Any, a: Any) -> Any:
   """A value whose gradient is refused."""
   def rule(grads: Any, xs: Any, outs: Any) -> Any: raise GradientError(f"{name}: {why}")
   return with_rule(name, [value], [a], rule)[0]
+
+
+# ---- kernels: what one program does with its matrix (mypy does not know the language's blocks)
+def _whole(*parameters: Any) -> Any:
+  """All of a matrix for each program."""
+  return tuple([p if p.constexpr else p.tile((1, *[-1] * (p.ndim - 1))) for p in parameters])
+
+
+def _columns(t: Any, b: Any, x: Any, lower: Any) -> Any:
+  """All of the triangle, some columns of the right side, for each program."""
+  width = tile.Symbol("WIDTH", constexpr=True)
+  b, x = [y.tile((1, -1, width)) for y in (b, x)]
+  return t.tile((1, -1, -1)).expand((-1, -1, b.shape[2])), b, x, lower
+
+
+def _element(x: Any, at: Any, j: Any) -> Any: return tl.sum(tl.where(at == j, x, 0))
+def _column(x: Any, at: Any, j: Any) -> Any: return tl.sum(tl.where(at[None, :] == j, x, 0.0), axis=1)
+def _row(x: Any, at: Any, j: Any) -> Any: return tl.sum(tl.where(at[:, None] == j, x, 0.0), axis=0)
+def _identity(a: Any, rows: Any, columns: Any) -> Any:
+  return tl.where(rows[:, None] == columns[None, :], tl.zeros((rows.shape[0], columns.shape[0]), a.dtype) + 1.0, 0.0)
+
+
+def _scaled(x: Any) -> Any:
+  """A matrix whose largest element is 1, and what it was divided by."""
+  most = tl.max(tl.abs(x))
+  scale = tl.where((most > 0.0) & (most < float("inf")), most, 1.0)
+  return x / scale, scale
+
+
+def _across(x: Any, order: Any) -> Any:
+  """The columns in an order."""
+  return tl.gather(x, tl.broadcast_to(order[None, :], (x.shape[0], order.shape[0])), 1)
+
+
+def _cholesky(a: Any, l: Any) -> None:
+  n = a.shape[1]
+  at = tl.arange(0, n)
+  left, out = a[0], tl.zeros((n, n), a.dtype)
+  for j in range(n):
+    column = _column(left, at, j)
+    pivot = _element(column, at, j)
+    column = tl.where(at >= j, column / tl.sqrt(pivot), 0.0)
+    left = left - column[:, None] * column[None, :]
+    out = tl.where(at[None, :] == j, column[:, None], out)
+  l = out[None]  # noqa: F841
+
+
+def _lu(a: Any, lu: Any, order: Any, sign: Any) -> None:
+  """The rows of a in an order such that it is L U, with the elements of L and U in one matrix."""
+  n = a.shape[1]
+  at = tl.arange(0, n)
+  x, place, parity = a[0], at, tl.sum(a[0]) * 0.0 + 1.0
+  for j in range(n):
+    column = _column(x, at, j)
+    size = tl.where(at >= j, tl.abs(column), -1.0)
+    p = tl.max(tl.where(at >= j, tl.where(size == tl.max(size), n - at, 0), 0))
+    p = tl.where(p > 0, n - p, j)      # the first of the largest; none is where there are NaNs
+    row, other = _row(x, at, j), _row(x, at, p)
+    x = tl.where(at[:, None] == j, other[None, :], tl.where(at[:, None] == p, row[None, :], x))
+    mine, others = _element(place, at, j), _element(place, at, p)
+    place = tl.where(at == j, others, tl.where(at == p, mine, place))
+    parity = tl.where(p == j, parity, -parity)
+    column = _column(x, at, j)
+    pivot = _element(column, at, j)
+    factor = tl.where(at > j, column / tl.where(pivot == 0.0, 1.0, pivot), 0.0)
+    x = x - factor[:, None] * tl.where(at > j, other, 0.0)[None, :]
+    x = tl.where((at[None, :] == j) & (at[:, None] > j), factor[:, None], x)
+  lu = x[None]  # noqa: F841
+  order = place[None, None]  # noqa: F841
+  sign = tl.full((1, 1, 1), 1.0, sign.dtype) * parity  # noqa: F841
+
+
+def _triangular(t: Any, b: Any, x: Any, lower: Any) -> None:
+  """t x = b, a row of x after the other."""
+  n = b.shape[1]
+  at = tl.arange(0, n)
+  left = b[0]
+  for k in range(n):
+    j = k if lower else n - 1 - k
+    column = tl.load(t.source[tl.program_id(0), at, j])
+    pivot = _element(column, at, j)
+    row = _row(left, at, j) / pivot
+    later = at > j if lower else at < j
+    left = left - tl.where(later, column, 0.0)[:, None] * row[None, :]
+    left = tl.where(at[:, None] == j, row[None, :], left)
+  x = left[None]  # noqa: F841
+
+
+def _qr(a: Any, q: Any, r: Any) -> None:
+  """Householder's reflections; R has the rows of all of a."""
+  m, n, k = a.shape[1], a.shape[2], q.shape[2]
+  rows, columns, across = tl.arange(0, m), tl.arange(0, n), tl.arange(0, k)
+  x, scale = _scaled(a[0])
+  reflections = tl.zeros((m, n), a.dtype)
+  for j in range(min(m, n)):
+    column = tl.where(rows >= j, _column(x, columns, j), 0.0)
+    first = _element(column, rows, j)
+    below = tl.sum(tl.where(rows > j, column * column, 0.0))
+    length = tl.sqrt(below + first * first)
+    v = tl.where(rows == j, column + tl.where(first < 0.0, -length, length), column)
+    norm = tl.sum(v * v)
+    v = v * tl.where(below == 0.0, 0.0, tl.sqrt(2.0 / tl.where(below == 0.0, 1.0, norm)))   # I - v v'
+    x = x - v[:, None] * tl.sum(v[:, None] * x, axis=0)[None, :]
+    x = tl.where((columns[None, :] == j) & (rows[:, None] > j) & (below == below), 0.0, x)
+    reflections = tl.where(columns[None, :] == j, v[:, None], reflections)
+  r = (x * scale)[None]  # noqa: F841
+  out = _identity(a, rows, across)
+  for i in range(min(m, n)):
+    v = _column(reflections, columns, min(m, n) - 1 - i)
+    out = out - v[:, None] * tl.sum(v[:, None] * out, axis=0)[None, :]
+  q = out[None]  # noqa: F841
+
+
+def _partner(at: Any, step: Any, n: Any) -> Any:
+  """The column that each of n is paired with in a step of a round-robin schedule; itself where it has none."""
+  m = n - 1 + n % 2
+  p = (step - at + m) % m
+  if n % 2 == 1: return p
+  last = (step * (n // 2)) % m   # the column that the last one is paired with
+  return tl.where(at == m, last, tl.where(p == at, m, p))
+
+
+def _rotation(none: Any, mine: Any, theirs: Any, both: Any, at: Any, p: Any) -> Any:
+  """Cosine and sine of the angle that each pair is rotated by, 0 where ``none``: its tangent is the smaller root t of
+  t * t + 2 * zeta * t = 1, with its sign for the one of a pair, with the other for the other one."""
+  zeta = (theirs - mine) / (2.0 * tl.where(none, 1.0, both))
+  sign = tl.where(zeta == 0.0, tl.where(at < p, 1.0, -1.0), tl.where(zeta < 0.0, -1.0, 1.0))
+  t = tl.where(none, 0.0, sign / (tl.abs(zeta) + tl.sqrt(zeta * zeta + 1.0)))
+  c = 1.0 / tl.sqrt(1.0 + t * t)
+  return c, t * c
+
+
+def _eigh(a: Any, w: Any, v: Any) -> None:
+  """Jacobi's rotations: each step makes n / 2 elements beside the diagonal zero, in pairs that share no row."""
+  n = a.shape[1]
+  at = tl.arange(0, n)
+  diagonal = at[:, None] == at[None, :]
+  x, scale = _scaled(a[0])
+  x = tl.where(at[:, None] >= at[None, :], x, tl.trans(x))   # the lower triangle says it all
+  vectors = _identity(a, at, at)
+  eps = 1.2e-7 if a.dtype.itemsize == 4 else 2.2e-16
+  wrong = tl.sum(x) * 0.0                              # NaN where there is a NaN or an infinity
+  beside = tl.sum(tl.where(diagonal, 0.0, x * x))
+  sweep = 0
+  while (beside > eps * eps * tl.sum(x * x)) & (sweep < 30):
+    for step in range(n - 1 + n % 2):
+      p = _partner(at, step, n)
+      mine = tl.sum(tl.where(diagonal, x, 0.0), axis=1)
+      theirs = tl.gather(mine, p, 0)
+      both = tl.sum(tl.where(at[None, :] == p[:, None], x, 0.0), axis=1)
+      none = (both == 0.0) | (p == at)
+      c, s = _rotation(none, mine, theirs, both, at, p)
+      across = tl.broadcast_to(p[None, :], (n, n))
+      x = c[:, None] * x - s[:, None] * tl.gather(x, tl.broadcast_to(p[:, None], (n, n)), 0)
+      x = c[None, :] * x - s[None, :] * tl.gather(x, across, 1)
+      x = tl.where((at[None, :] == p[:, None]) & (p != at)[:, None], x * 0.0, x)
+      vectors = c[None, :] * vectors - s[None, :] * tl.gather(vectors, across, 1)
+    beside = tl.sum(tl.where(diagonal, 0.0, x * x))
+    sweep += 1
+  values = tl.sum(tl.where(diagonal, x, 0.0), axis=1)
+  less = (values[None, :] < values[:, None]) | ((values[None, :] == values[:, None]) & (at[None, :] < at[:, None]))
+  rank = tl.sum(tl.where(less, 1, 0), axis=1)
+  order = at * 0
+  for k in range(n): order = tl.where(at == _element(rank, at, k), k, order)
+  w = (tl.gather(values, order, 0) * scale + wrong)[None, None]  # noqa: F841
+  v = (_across(vectors, order) + wrong)[None]  # noqa: F841
+
+
+def _svd(a: Any, u: Any, v: Any) -> None:
+  """Rotations of columns until all are orthogonal (Hestenes): a v = u, the longest column first."""
+  n = a.shape[2]
+  at = tl.arange(0, n)
+  x, scale = _scaled(a[0])
+  vectors = _identity(a, at, at)
+  eps = 1.2e-7 if a.dtype.itemsize == 4 else 2.2e-16
+  wrong = tl.sum(x) * 0.0                              # NaN where there is a NaN or an infinity
+  worst = wrong + 1.0
+  sweep = 0
+  while (worst > eps) & (sweep < 30):
+    worst = worst * 0.0
+    for step in range(n - 1 + n % 2):
+      p = _partner(at, step, n)
+      other = _across(x, p)
+      mine = tl.sum(x * x, axis=0)
+      theirs = tl.gather(mine, p, 0)
+      both = tl.sum(x * other, axis=0)
+      size = tl.sqrt(mine) * tl.sqrt(theirs)
+      none = (p == at) | (tl.abs(both) <= eps * size)
+      worst = tl.maximum(worst, tl.max(tl.where(none, 0.0, tl.abs(both) / tl.where(none, 1.0, size))))
+      c, s = _rotation(none, mine, theirs, both, at, p)
+      x = c[None, :] * x - s[None, :] * other
+      vectors = c[None, :] * vectors - s[None, :] * _across(vectors, p)
+    sweep += 1
+  size = tl.sum(x * x, axis=0)
+  more = (size[None, :] > size[:, None]) | ((size[None, :] == size[:, None]) & (at[None, :] < at[:, None]))
+  rank = tl.sum(tl.where(more, 1, 0), axis=1)
+  order = at * 0
+  for k in range(n): order = tl.where(at == _element(rank, at, k), k, order)
+  u = (_across(x, order) * scale + wrong)[None]  # noqa: F841
+  v = (_across(vectors, order) + wrong)[None]  # noqa: F841
+
+
+# ---- kernels: a matrix's sizes are numbers in them, a batch's is any
+Shape = tuple[int, int]
+
+
+@functools.lru_cache(256)
+def _kernel(application: Any, *shapes: Shape | None, arrangement: Any = _whole) -> TileKernel:
+  """The kernel for matrices of these shapes (None: a number that is part of it)."""
+  tensors = [Tensor(0, constexpr=True) if s is None else Tensor(shape=(None, *s)) for s in shapes]
+  side = max([n for s in shapes if s is not None for n in s])
+  warps = 4 if side <= 32 else 8 if side <= 64 else 16     # a block lies in their registers
+  return tile.make(arrangement, application, tensors, kernel_name=application.__name__[1:], num_warps=warps)
+
+
+def _cholesky_kernel(n: int) -> TileKernel: return _kernel(_cholesky, (n, n), (n, n))
+def _lu_kernel(n: int) -> TileKernel: return _kernel(_lu, (n, n), (n, n), (1, n), (1, 1))
+def _triangular_kernel(n: int, m: int) -> TileKernel:
+  return _kernel(_triangular, (n, n), (n, m), (n, m), None, arrangement=_columns)
+def _qr_kernel(m: int, n: int, k: int) -> TileKernel: return _kernel(_qr, (m, n), (m, k), (m, n))
+def _eigh_kernel(n: int) -> TileKernel: return _kernel(_eigh, (n, n), (1, n), (n, n))
+def _svd_kernel(m: int, n: int) -> TileKernel: return _kernel(_svd, (m, n), (m, n), (n, n))

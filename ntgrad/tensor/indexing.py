@@ -1,4 +1,5 @@
-"""Indexing of ``Tensor``: ints, slices, None, Ellipsis, integer tensors and bool masks; gather and scatter; assignment to parts.
+"""Indexing of ``Tensor``: ints, slices, None, Ellipsis, integer tensors and bool masks; gather, take and select by indices or a
+mask; assignment to parts.
 
 Integer tensors are GATHERs of rows: the indexed dims are brought to the front and joined, so any number of them is one GATHER.
 A mask is brought to one dim first. To read with one, its True elements are found on the host, since the result's shape depends on
@@ -6,8 +7,8 @@ them; a write takes a WHERE over the whole part, and needs no value of the mask.
 """
 from __future__ import annotations
 
+import itertools
 import math
-import operator
 from typing import Any, Self, Sequence
 
 import numpy as np
@@ -24,16 +25,17 @@ from ntgrad.codegen.ir.errors import (
   shown,
 )
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
-from ntgrad.core import MAX_DIMS, Base
-from ntgrad.engine.bounds import index_error, within
+from ntgrad.core import MAX_DIMS, Base, shape_of, whole_number
+from ntgrad.engine.index_checks import index_error, within
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.alias import Move
-from ntgrad.graph.checks import Operand, checked, foreign, of_kind
-from ntgrad.graph.host import first_of
-from ntgrad.graph.names import Names, merged, text
+from ntgrad.graph.checks import Ints, Operand, checked, foreign, of_kind
+from ntgrad.graph.dimension_names import Names, merged, text
+from ntgrad.graph.host_values import first_of
 
-from .elementwise import Elementwise, broadcast_shape, common_device
-from .movement import Movement
+from .elementwise import Elementwise
+from .movement import Movement, sliced
+from .promotion import broadcast_shape, common_device
 
 
 def host_index(name: str, index: Any, size: int, axis: int, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -111,22 +113,6 @@ def joined_index(indices: Sequence[UOp], sizes: Sequence[int]) -> UOp:
   return graph.where(valid, flat, -1)
 
 
-def _sliced(item: slice, size: int) -> tuple[int, int, int]:
-  """The first element of a slice, how many it has, and its step, as ``slice.indices`` has them. What is made of Variables stays
-  so: each end is compared with the size, so that a capture knows for which values it is cut off."""
-  step = 1 if item.step is None else operator.index(item.step)
-  if step == 0: raise ValueError("slice step cannot be zero")
-  low, high = (0, size) if step > 0 else (-1, size - 1)
-  def end(given: Any, without: int) -> int:
-    if given is None: return without
-    n: int = given if isinstance(given, int) else operator.index(given)
-    if n < 0: n = n + size
-    return low if n < low else high if n > high else n
-  first, last = (end(item.start, low), end(item.stop, high)) if step > 0 else (end(item.start, high), end(item.stop, low))
-  length, each = (last - first, step) if step > 0 else (first - last, -step)
-  return first, (length + each - 1) // each if length > 0 else 0, step
-
-
 def _order(items: Sequence[Any], arrays: Sequence[int], ints: Sequence[int]) -> tuple[list[int], int]:
   """The items beside integer tensors and ints, and how many of them come before the index's dimensions, as in PyTorch: ints and
   tensors of shape () take their dimension away first; of what is left those before the first tensor where tensors stand side by
@@ -146,7 +132,7 @@ def added(base: UOp, index: Sequence[UOp], value: UOp) -> UOp:
 
 @checked
 class Indexing(Elementwise, Movement):
-  """Indexing, gather, scatter, assignment to parts."""
+  """Indexing, what indices and masks choose, assignment to parts."""
   __slots__ = ()
 
   def _parse(self, name: str, index: Any) -> tuple[list[Any], list[int]]:
@@ -171,7 +157,7 @@ class Indexing(Elementwise, Movement):
         ints.append(len(out))
         out.append((item if item >= 0 else item + size, 1, 1))
       elif isinstance(item, slice):
-        try: out.append(_sliced(item, size))
+        try: out.append(sliced(item, size))
         except ValueError: raise ArgumentError(f"{name}: slice {item} with step 0; the step must not be zero") from None
         except TypeError: raise ArgumentError(f"{name}: slice {shown(item)}; its parts must be ints or None") from None
       elif isinstance(item, Base):
@@ -426,7 +412,7 @@ class Indexing(Elementwise, Movement):
     if not add: rows._write(name, v, value._state > 0, at)
     elif 0 not in v.shape: rows._write(name, added(rows.lazydata, (at,), v), value._state > 0 or rows._state > 0)
 
-  # ---- gather and scatter along one dim
+  # ---- along one dim
   def _indices(self, name: str, dim: int | str, index: Any) -> tuple[list[UOp], int]:
     """An index for every dim: along ``dim`` the one given, along others where it stands."""
     d, s = self._dim(name, dim), self.shape
@@ -452,3 +438,74 @@ class Indexing(Elementwise, Movement):
       n = self.ndim   # along the axis stands what the index has
       out._names = merged("gather", (self, index), ([*range(d), None, *range(d + 1, n)], range(n)), n)
     return out
+
+  def take_along_dim(self, indices: Any, dim: int | str | None = None) -> Self:
+    """``gather`` with the other dims broadcast; dim None: of the flattened tensor, by flattened indices. Raises ShapeError,
+    DTypeError, AxisError."""
+    if dim is None: return self.take(indices).flatten()
+    d = self._dim("take_along_dim", dim)
+    if not isinstance(indices, Base) or indices.ndim != self.ndim: return self.gather(d, indices)   # which says so
+    shape = broadcast_shape("take_along_dim", *[(*t.shape[:d], 1, *t.shape[d + 1:]) for t in (self, indices)])
+    def along(t: Any) -> Any: return t.expand((*shape[:d], t.shape[d], *shape[d + 1:]))
+    out: Self = along(self).gather(d, along(indices))
+    return out
+
+  # ---- an index for each row
+  def _rows_of(self, name: str, dim: int | str, index: Any) -> tuple[Any, ...]:
+    """What chooses rows of a dim by a 1-d index, as an index of ``x[..]``."""
+    d = self._dim(name, dim, "choose from")
+    if index.ndim > 1: raise ShapeError(f"{name}: an index of shape {index.shape}; it takes one dimension")
+    if index.numel(): of_kind("iu", name, "an index", index, "it takes ints")
+    index = index.named().reshape(index.numel())
+    return (slice(None),) * d + (index if index.dtype.kind in "iu" else index.cast(dtypes.int32),)
+
+  def index_select(self, dim: int | str, index: Operand) -> Self:
+    """The rows of a dim that a 1-d index names: (a, n, b) -> (a, k, b). Raises AxisError, ShapeError, DTypeError,
+    IndexOutOfRangeError."""
+    return self[self._rows_of("index_select", dim, index)]
+
+  # ---- elements of the flattened tensor
+  def take(self, index: Operand) -> Self:
+    """The elements of the flattened tensor at indices, of the index's shape. Raises DTypeError, IndexOutOfRangeError."""
+    if index.numel(): of_kind("iu", "take", "an index", index, "it takes ints")
+    return self.named().flatten()[index if index.dtype.kind in "iu" else index.cast(dtypes.int32)]
+
+  # ---- masks
+  def _mask_for(self, name: str, mask: Any) -> Any:
+    if mask.dtype.kind == "b": return mask
+    raise DTypeError(f"{name}: a mask of {mask.dtype.name}; it takes bool (compare first, e.g. x != 0)")
+
+  def masked_select(self, mask: Operand) -> Self:
+    """(count,): the elements where a bool mask is true, both broadcast together. It is computed at once, and raises CaptureError
+    while a jit records. Raises DTypeError, ShapeError."""
+    shape = broadcast_shape("masked_select", self.shape, self._mask_for("masked_select", mask).shape)
+    return self.named().expand(shape)[mask.named().expand(shape)]
+
+  # ---- indices of combinations, and of a flattened tensor
+  def combinations(self, r: int = 2, with_replacement: bool = False) -> Self:
+    """(n,) -> (k, r): every choice of r elements in their order, each at most once or ``with_replacement``.
+
+    Raises ShapeError, ArgumentError.
+    """
+    if self.ndim != 1: raise ShapeError(f"combinations: shape {self.shape}; it takes one dimension")
+    n, r = self.shape[0], whole_number("combinations", "r", r, 0)
+    k = math.comb(n + r - 1 if with_replacement and n else n, r)
+    if k * max(r, 1) > dtypes.max(dtypes.int32):
+      raise ArgumentError(f"combinations: {k} choices of {r} of {n} elements; at most 2**31 - 1 elements are chosen")
+    chosen = itertools.combinations_with_replacement(range(n), r) if with_replacement else itertools.combinations(range(n), r)
+    flat = np.fromiter(itertools.chain.from_iterable(chosen), np.int32, k * r)
+    return self.named()[flat.reshape(k, r)]
+
+  def unravel_index(self, shape: Ints) -> tuple[Self, ...]:
+    """Indices into a flattened tensor as one tensor of indices for each of its dims; negative ones count from the end.
+
+    Raises ShapeError, DTypeError, ArgumentError.
+    """
+    of_kind("iu", "unravel_index", "indices", self, "they must be ints")
+    sizes = shape_of("unravel_index", (shape,) if isinstance(shape, int) else shape)
+    step, out, at = math.prod(sizes), [], self._own()
+    if not step: raise ShapeError(f"unravel_index: a tensor of shape {sizes} has no elements")
+    for n in sizes:
+      step //= n
+      out.append((at // step) % n)
+    return tuple(out)

@@ -1,10 +1,10 @@
-"""Linear algebra: factorisations, solutions, determinants.
+"""Linear algebra: factorisations, solutions, determinants, norms of matrices, covariance.
 
 All take batches (.., m, n). Values are computed when a method is called, as tile kernels are (a whole matrix for each program),
 with gradients; small floats are computed in float32 and rounded, ints give float32. Results have no names of dimensions.
 A matrix that a program cannot keep (of float32 from some 120 rows on for ``eigh`` and ``svd``, 160 for ``qr``, 200 for
 ``cholesky``, 256 for what takes LU) goes through numpy on the host, which under a jit is a CaptureError; triangles may be of any
-size. ``factors.py`` has the factorisations and their gradients, ``factor_kernels.py`` the kernels.
+size. ``factors.py`` has the factorisations, their gradients and their kernels.
 """
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import math
 from typing import Any, NamedTuple, Self, Sequence
 
 from ntgrad.codegen.ir.dtype import DType, as_float, promote
-from ntgrad.codegen.ir.errors import ArgumentError, AxisError, ShapeError, shown
+from ntgrad.codegen.ir.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
 from ntgrad.core import axes_of, whole_number
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked
-from ntgrad.graph.names import text
+from ntgrad.graph.dimension_names import text
 
-from .creation import Creation
-from .elementwise import broadcast_shape, by_squaring, common_device
-from .functional import Functional
-from .reduction import Axis, Reduction
+from .elementwise import by_squaring
+from .products import Products
+from .promotion import broadcast_shape, common_device
+from .reduction import Axis
 
 
 class LeastSquares(NamedTuple):
@@ -62,9 +62,23 @@ class SVD(NamedTuple):
   Vh: Any
 
 
+def _factors() -> Any:
+  """factors.py, which is made of tensors itself."""
+  from . import factors
+  return factors
+
+
+def _shaped(x: Any, batch: tuple[int, ...], dtype: DType, vector: bool = False) -> Any:
+  """Results (b, ..), or right sides (b, n, 1) that were a vector, with the dimensions that there were in front."""
+  return x.reshape(*batch, *(x.shape[1:-1] if vector else x.shape[1:])).cast(dtype)
+
+
+def _count(s: Any, relative: float) -> Any: return (s > s[..., :1] * relative).sum(-1) if s.shape[-1] else s.sum(-1).cast("int64")
+
+
 @checked
-class Linalg(Functional, Reduction, Creation):
-  """Linear algebra: factorisations, solutions, determinants."""
+class Linalg(Products):
+  """Linear algebra: factorisations, solutions, determinants, norms, covariance."""
   __slots__ = ()
 
   def _matrices(self, name: str, square: bool) -> None:
@@ -342,16 +356,45 @@ class Linalg(Functional, Reduction, Creation):
     out = sums.max(axis=along, keepdim=True) if ord in (1, math.inf) else sums.min(axis=along, keepdim=True)
     return (out if keepdim else out.squeeze((r, c))).cast(d)
 
+  # ---- covariance
+  def cov(self, *, correction: float = 1, fweights: Operand | None = None, aweights: Operand | None = None) -> Self:
+    """The covariance matrix of variables (rows; one dimension is one variable) over observations (columns).
 
-def _factors() -> Any:
-  """factors.py, which is made of tensors itself."""
-  from . import factors
-  return factors
+    ``fweights`` (n,) says how often each observation counts (ints), ``aweights`` (n,) how much (floats not beneath 0). The sum of
+    products is divided by the number of observations less ``correction``. Raises ShapeError, DTypeError.
+    """
+    if self.ndim > 2: raise ShapeError(f"cov: a tensor of shape {self.shape}; it takes up to 2 dimensions")
+    d = graph.acc_dtype(as_float(self.dtype))
+    x: Any = self.named().cast(d).reshape(self.shape if self.ndim == 2 else (1, self.numel()))
+    w, count, less = self._weights(fweights, aweights, correction, d)
+    total: Any = x.shape[1] if w is None else w.sum()
+    centred = x - (x.sum(1, keepdim=True) / total if w is None else (x * w).sum(1, keepdim=True) / total)
+    out = (centred if w is None else centred * w) @ centred.T
+    if w is None: out = out / float(max(count - correction, 0))
+    else: out = out / (total - correction * less).maximum(0)
+    out = out.reshape(()) if self.ndim < 2 else out
+    return out.cast(self.dtype) if self.dtype.kind == "f" else out
 
+  def _weights(self, often: Any, much: Any, correction: float, d: DType) -> tuple[Any, int, Any]:
+    """The weight of each observation, their number, and what ``correction`` is multiplied by."""
+    n = self.shape[-1] if self.shape else 1
+    for what, w in (("fweights", often), ("aweights", much)):
+      if w is not None and w.shape != (n,):
+        raise ShapeError(f"cov: {what} of shape {w.shape} for {n} observations; it takes one for each, shape {(n,)}")
+    if often is not None and often.dtype.kind not in "iu": raise DTypeError(f"cov: fweights of {often.dtype.name}; they are ints")
+    if much is None: return None if often is None else often.named().cast(d), n, 1
+    a = much.named().cast(d)
+    w = a if often is None else a * often.named().cast(d)
+    return w, n, (w * a).sum() / w.sum()
 
-def _shaped(x: Any, batch: tuple[int, ...], dtype: DType, vector: bool = False) -> Any:
-  """Results (b, ..), or right sides (b, n, 1) that were a vector, with the dimensions that there were in front."""
-  return x.reshape(*batch, *(x.shape[1:-1] if vector else x.shape[1:])).cast(dtype)
-
-
-def _count(s: Any, relative: float) -> Any: return (s > s[..., :1] * relative).sum(-1) if s.shape[-1] else s.sum(-1).cast("int64")
+  def corrcoef(self) -> Self:
+    """The matrix of correlations, from -1 to 1, of variables (rows) over observations (columns); see ``cov``. Raises
+    ShapeError."""
+    if self.ndim > 2: raise ShapeError(f"corrcoef: a tensor of shape {self.shape}; it takes up to 2 dimensions")
+    d = graph.acc_dtype(as_float(self.dtype))
+    c = self.cast(d).cov()
+    if self.ndim < 2: out = c / c
+    else:
+      s = c.diagonal().sqrt()
+      out = (c / s.unsqueeze(1) / s.unsqueeze(0)).clamp(-1, 1)
+    return out._rounded_to(self.dtype)

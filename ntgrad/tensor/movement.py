@@ -1,25 +1,34 @@
-"""Movement operations of ``Tensor``: the same elements seen in another shape or order. They cost nothing when a kernel runs.
+"""Movement operations of ``Tensor``: the same elements seen in another shape or order, or as other bits. They cost nothing when
+a kernel runs.
 
-Those that show each element at most once, and ``expand``, are views: they share memory with what they show. Others (pad, repeat,
-unfold, cat, ..) are tensors of their own.
+Those that show each element at most once, and ``expand``, are views: they share memory with what they show. Others (pad,
+repeat, unfold, cat, ..) are tensors of their own.
 """
 from __future__ import annotations
 
+import itertools
 import math
-from typing import Any, Self, Sequence
+import operator
+import re
+from dataclasses import dataclass
+from typing import Any, Mapping, NamedTuple, Self, Sequence
 
-from ntgrad.codegen.ir.dtype import dtypes, promote
-from ntgrad.codegen.ir.errors import ArgumentError, AxisError, ShapeError, shown
+import numpy as np
+
+from ntgrad.codegen.ir.dtype import DType, dtypes, promote
+from ntgrad.codegen.ir.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
 from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.core import Base, axes_of, axis_of, shape_of, whole_number
-from ntgrad.graph import nodes as graph
+from ntgrad.graph import nodes as graph, origins
+from ntgrad.graph.alias import Bits
 from ntgrad.graph.checks import Ints, Operand, checked, operand
-from ntgrad.graph.names import Places, aligned_names, fit, text
-from ntgrad.graph.several import Several
+from ntgrad.graph.dimension_names import Places, aligned_names, fit, text
+from ntgrad.graph.pairs import Several
 
-from .elementwise import broadcast_shape, common_device, scalar_node
+from .promotion import broadcast_shape, common_device, scalar_node
 
 Dims = int | str | Sequence[int | str]
+_MOST_PIECES = 4096   # that a dimension of fewer elements is split into
 
 
 def pad_value(u: UOp, padding: Sequence[tuple[int, int]], value: Any) -> UOp:
@@ -80,11 +89,35 @@ def _beside(parts: Sequence[UOp], axis: int) -> UOp:
   return out
 
 
+def sliced(item: slice, size: int) -> tuple[int, int, int]:
+  """The first element of a slice, how many it has, and its step, as ``slice.indices`` has them. What is made of Variables stays
+  so: each end is compared with the size, so that a capture knows for which values it is cut off."""
+  step = 1 if item.step is None else operator.index(item.step)
+  if step == 0: raise ValueError("slice step cannot be zero")
+  low, high = (0, size) if step > 0 else (-1, size - 1)
+  def end(given: Any, without: int) -> int:
+    if given is None: return without
+    n: int = given if isinstance(given, int) else operator.index(given)
+    if n < 0: n = n + size
+    return low if n < low else high if n > high else n
+  first, last = (end(item.start, low), end(item.stop, high)) if step > 0 else (end(item.start, high), end(item.stop, low))
+  length, each = (last - first, step) if step > 0 else (first - last, -step)
+  return first, (length + each - 1) // each if length > 0 else 0, step
+
+
+def count_of(name: str, what: str, value: Any, most: int = 2 ** 63 - 1) -> int:
+  """A count: an int of at least 0. Raises ArgumentError."""
+  if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and 0 <= value <= most: return int(value)
+  limit = f" and at most {most}" if most < 2 ** 31 else ""
+  raise ArgumentError(f"{name}: {what} {shown(value)}; it takes an int of at least 0{limit}")
+
+
 @checked
 class Movement(Base):
   """The movement operations."""
   __slots__ = ()
 
+  # ---- shape
   def reshape(self, *shape: Any) -> Self:
     """A view: the elements in row-major order in another shape; one size may be -1, and None is the size that the tensor has in
     this place.
@@ -121,6 +154,10 @@ class Movement(Base):
       s[:a] + (math.prod(s[a:b + 1]),) + s[b + 1:], (*range(a), a if a == b and s else None, *range(b + 1, len(s)))
     )
 
+  def ravel(self) -> Self:
+    """A view of one dim: ``flatten()``."""
+    return self.flatten()
+
   def unflatten(self, dim: int | str, sizes: Sequence[int]) -> Self:
     """(a*b,) -> (a, b) for one dim. Raises AxisError, ShapeError."""
     d = self._dim("unflatten", dim)
@@ -132,6 +169,53 @@ class Movement(Base):
     dims = [d] if len(parts) == 1 else [None] * len(parts)
     return self._regrouped(s[:d] + parts + s[d + 1:], (*range(d), *dims, *range(d + 1, len(s))))
 
+  def squeeze(self, dim: int | str | Sequence[int | str] | None = None) -> Self:
+    """Without dims of 1 (all, or the ones named if they are 1). Raises AxisError."""
+    s = self.shape
+    axes = self._dims("squeeze", dim)
+    left = [i for i, d in enumerate(s) if d != 1 or i not in axes]
+    return self._regrouped(tuple([s[i] for i in left]), left)
+
+  def unsqueeze(self, dim: int | str) -> Self:
+    """A new dim of 1 at ``dim``. Raises AxisError."""
+    s = self.shape
+    d = axis_of("unsqueeze", dim, len(s) + 1, self._names)
+    return self._regrouped(s[:d] + (1,) + s[d:], (*range(d), None, *range(d, len(s))))
+
+  def atleast_1d(self) -> Self:
+    """A view of at least one dim: () -> (1,)."""
+    return self if self.ndim else self.reshape(1)
+  def atleast_2d(self) -> Self:
+    """A view of at least two dims: (n,) -> (1, n), () -> (1, 1)."""
+    return self if self.ndim >= 2 else self.atleast_1d().unsqueeze(0)
+  def atleast_3d(self) -> Self:
+    """A view of at least three dims: (m, n) -> (m, n, 1), (n,) -> (1, n, 1), () -> (1, 1, 1)."""
+    return self if self.ndim >= 3 else self.atleast_2d().unsqueeze(-1)
+
+  def expand(self, *shape: Any) -> Self:
+    """Dims of 1 repeated to other sizes, new dims in front; -1 or None keeps a size. Raises ShapeError."""
+    u = self.lazydata
+    s = u.shape
+    given = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+    new = shape_of("expand", [-1 if d is None else d for d in given])
+    if new == s: return self
+    k = len(new) - len(s)
+    if k >= 0 and -1 in new: new = tuple([s[i - k] if i >= k and d == -1 else d for i, d in enumerate(new)])
+    if k < 0 or any([d != a and a != 1 for d, a in zip(new[k:], s)]) or any([d < 0 for d in new]):
+      raise ShapeError(f"expand: shape {s} to {new}; only dimensions of 1 take another size, new ones come in front")
+    if new == s: return self
+    dims = None if self._names is None else (*[None] * k, *range(len(s)))
+    return self._seen((Ops.RESHAPE, (1,) * k + s), (Ops.EXPAND, new), dims=dims)
+
+  broadcast_to = expand
+  def expand_as(self, other: Operand) -> Self:
+    """Expanded to another tensor's shape."""
+    return self.expand(other.shape)
+  def view_as(self, other: Operand) -> Self:
+    """Reshaped to another tensor's shape."""
+    return self.reshape(other.shape)
+
+  # ---- order
   def permute(self, *order: Any) -> Self:
     """Dims in another order: (a, b, c).permute(2, 0, 1) -> (c, a, b). Raises AxisError unless every dim is named once."""
     u = self.lazydata
@@ -152,6 +236,13 @@ class Movement(Base):
     order = list(range(n))
     order[a], order[b] = b, a
     return self._permute(tuple(order))
+
+  def swapaxes(self, axis0: int | str, axis1: int | str) -> Self:
+    """``transpose``: a view with two dims swapped. Raises AxisError."""
+    return self.transpose(axis0, axis1) if self.ndim else self
+  def swapdims(self, dim0: int | str, dim1: int | str) -> Self:
+    """``transpose``: a view with two dims swapped. Raises AxisError."""
+    return self.transpose(dim0, dim1) if self.ndim else self
 
   def movedim(self, source: Dims, destination: Dims) -> Self:
     """A view with dims moved to other places, the others in their order: (a, b, c).movedim(0, -1) -> (b, c, a).
@@ -181,42 +272,173 @@ class Movement(Base):
     if self.ndim < 2: raise AxisError(f"mT: a tensor of shape {self.shape}; it takes at least 2 dimensions")
     return self.transpose(-2, -1)
 
-  def expand(self, *shape: Any) -> Self:
-    """Dims of 1 repeated to other sizes, new dims in front; -1 or None keeps a size. Raises ShapeError."""
+  def flip(self, *axis: Any) -> Self:
+    """Dims with their elements in reverse order. Raises AxisError."""
+    axes = axes_of("flip", axis[0] if len(axis) == 1 else axis, self.ndim, self._names)
+    return self._seen((Ops.FLIP, axes))
+
+  def rot90(self, k: int = 1, dims: Sequence[int | str] = (0, 1)) -> Self:
+    """A view turned k times by a right angle in the plane of two dims, from the first towards the second. Raises AxisError."""
+    if len(dims) != 2: raise AxisError(f"rot90: dims {shown(dims)}; it turns in the plane of two")
+    a, b = [self._dim("rot90", d) for d in dims]
+    if a == b or self.ndim < 2: raise AxisError(f"rot90: dims {shown(dims)} of shape {self.shape}; it takes two different ones")
+    if k % 4 == 0: return self
+    if k % 4 == 2: return self.flip(a, b)
+    return self.flip(b).transpose(a, b) if k % 4 == 1 else self.transpose(a, b).flip(b)
+
+  def fliplr(self) -> Self:
+    """A view with the second dim reversed. Raises ShapeError for fewer than two."""
+    if self.ndim < 2: raise ShapeError(f"fliplr: shape {self.shape}; it takes at least 2 dimensions")
+    return self.flip(1)
+  def flipud(self) -> Self:
+    """A view with the first dim reversed. Raises ShapeError for shape ()."""
+    if not self.ndim: raise ShapeError("flipud: shape (); it takes at least 1 dimension")
+    return self.flip(0)
+
+  def roll(self, shifts: Ints, dims: int | str | Sequence[int | str] | None = None) -> Self:
+    """Elements moved along dims, those that fall off coming in at the other end. Raises AxisError, ArgumentError."""
+    if dims is None:
+      return self.flatten().roll(shifts, 0).reshape(self.shape)._own()._called(self._names)
+    ds, ks = [tuple(v) if isinstance(v, (tuple, list)) else (v,) for v in (dims, shifts)]
+    if len(ks) != len(ds): raise ArgumentError(f"roll: shifts {ks} for dims {ds}; give as many of both")
     u = self.lazydata
-    s = u.shape
-    given = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-    new = shape_of("expand", [-1 if d is None else d for d in given])
-    if new == s: return self
-    k = len(new) - len(s)
-    if k >= 0 and -1 in new: new = tuple([s[i - k] if i >= k and d == -1 else d for i, d in enumerate(new)])
-    if k < 0 or any([d != a and a != 1 for d, a in zip(new[k:], s)]) or any([d < 0 for d in new]):
-      raise ShapeError(f"expand: shape {s} to {new}; only dimensions of 1 take another size, new ones come in front")
-    if new == s: return self
-    dims = None if self._names is None else (*[None] * k, *range(len(s)))
-    return self._seen((Ops.RESHAPE, (1,) * k + s), (Ops.EXPAND, new), dims=dims)
+    for k, dim in zip(ks, ds):
+      d = self._dim("roll", dim)
+      n = u.shape[d]
+      k = k % n if n else 0
+      if k: u = graph.cat((graph.part(u, d, n - k, n), graph.part(u, d, 0, n - k)), d)
+    return self._wrap(u)
 
-  broadcast_to = expand
-  def expand_as(self, other: Operand) -> Self:
-    """Expanded to another tensor's shape."""
-    return self.expand(other.shape)
-  def view_as(self, other: Operand) -> Self:
-    """Reshaped to another tensor's shape."""
-    return self.reshape(other.shape)
+  # ---- parts
+  def shrink(self, bounds: Sequence[tuple[int, int] | None]) -> Self:
+    """A box: (begin, end) of each dim, None for all of it. Raises ShapeError, ArgumentError."""
+    u = self.lazydata
+    if len(bounds) != len(u.shape):
+      raise ShapeError(f"shrink: {len(bounds)} bounds for shape {u.shape}; give one for each dimension")
+    box = tuple([(0, s) if b is None else b for b, s in zip(bounds, u.shape)])
+    if not all([0 <= b <= e <= s for (b, e), s in zip(box, u.shape)]):
+      raise ArgumentError(f"shrink: bounds {box} of shape {u.shape}; each needs 0 <= begin <= end <= size")
+    return self._shrink(box)
 
-  def squeeze(self, dim: int | str | Sequence[int | str] | None = None) -> Self:
-    """Without dims of 1 (all, or the ones named if they are 1). Raises AxisError."""
-    s = self.shape
-    axes = self._dims("squeeze", dim)
-    left = [i for i, d in enumerate(s) if d != 1 or i not in axes]
-    return self._regrouped(tuple([s[i] for i in left]), left)
+  def _shrink(self, box: Sequence[tuple[int, int]]) -> Self:
+    return self._seen((Ops.SHRINK, tuple(box)))
 
-  def unsqueeze(self, dim: int | str) -> Self:
-    """A new dim of 1 at ``dim``. Raises AxisError."""
-    s = self.shape
-    d = axis_of("unsqueeze", dim, len(s) + 1, self._names)
-    return self._regrouped(s[:d] + (1,) + s[d:], (*range(d), None, *range(d, len(s))))
+  def _part(self, d: int, begin: int, end: int) -> Self:
+    """A view of the elements of a dim from begin to end."""
+    return self._shrink([(begin, end) if i == d else (0, n) for i, n in enumerate(self.shape)])
 
+  def narrow(self, dim: int | str, start: int, length: int) -> Self:
+    """A view of ``length`` elements of a dim from ``start`` on (negative: from the end). Raises AxisError, ArgumentError."""
+    d, s = self._dim("narrow", dim, "narrow"), self.shape
+    begin = start + s[d] if start < 0 else start
+    if not 0 <= begin <= s[d] or not 0 <= length <= s[d] - begin:
+      raise ArgumentError(f"narrow: start {start}, length {length} on dimension {d} of shape {s}; it has {s[d]} elements")
+    return self._part(d, begin, begin + length)
+
+  def split(self, sizes: int | Sequence[int], dim: int | str = 0) -> tuple[Self, ...]:
+    """Pieces of a size (the last may be smaller), or of the given sizes, along a dim. Raises AxisError, ArgumentError."""
+    d, s = self._dim("split", dim, "split"), self.shape
+    if not isinstance(sizes, (tuple, list)):
+      size = whole_number("split", "size", sizes, 1)
+      sizes = [min(size, s[d] - at) for at in range(0, max(s[d], 1), size)]
+    if sum(sizes) != s[d] or min(sizes, default=0) < 0:
+      raise ArgumentError(f"split: sizes {tuple(sizes)} of dimension {d} of shape {s}; they must add up to {s[d]}")
+    out, at = [], 0
+    for n in sizes:
+      out.append(self._part(d, at, at + n))
+      at += n
+    return tuple(out)
+
+  def chunk(self, chunks: int, dim: int | str = 0) -> tuple[Self, ...]:
+    """At most so many equal pieces along a dim (the last may be smaller). Raises AxisError, ArgumentError."""
+    chunks = whole_number("chunk", "chunks", chunks, 1)
+    d = self._dim("chunk", dim)
+    return self.split(max(-(-self.shape[d] // chunks), 1) if self.shape else 1, d)
+
+  def tensor_split(self, indices_or_sections: Ints, dim: int | str = 0) -> tuple[Self, ...]:
+    """Views: so many pieces of a dim, the first ones greater by one where it does not divide; or the pieces that end at the given
+    indices (as slices have them), and the rest. Raises AxisError, ArgumentError."""
+    return self._split_at("tensor_split", indices_or_sections, self._dim("tensor_split", dim))
+  def _split_at(self, name: str, where: Any, d: int, even: bool = False) -> tuple[Self, ...]:
+    if not self.ndim: raise AxisError(f"{name}: a tensor of shape () has no dimension to split")
+    n = self.shape[d]
+    if isinstance(where, int):
+      whole_number(name, "sections", where, 1)
+      if where > max(n, _MOST_PIECES):
+        raise ArgumentError(f"{name}: {where} sections of dimension {d} of shape {self.shape}; "
+                            f"where most are empty it makes up to {_MOST_PIECES}")
+      if even and n % where:
+        raise ArgumentError(f"{name}: {where} sections of dimension {d} of shape {self.shape}; they must be equal")
+      cuts = [i * (n // where) + min(i, n % where) for i in range(1, where)]
+    else: cuts = list(where)
+    found = [sliced(slice(a, b), n) for a, b in zip([0, *cuts], [*cuts, None])]
+    return tuple([self._part(d, begin, begin + m) if m else self._part(d, 0, 0) for begin, m, _ in found])
+  def hsplit(self, indices_or_sections: Ints) -> tuple[Self, ...]:
+    """Views of equal pieces, or up to the given indices, of the second dim (of one dim: the first). Raises AxisError,
+    ArgumentError."""
+    return self._split_at("hsplit", indices_or_sections, min(self.ndim - 1, 1), True)
+  def vsplit(self, indices_or_sections: Ints) -> tuple[Self, ...]:
+    """The same of the first dim, of at least 2. Raises AxisError, ArgumentError."""
+    if self.ndim < 2: raise AxisError(f"vsplit: shape {self.shape}; it takes at least 2 dimensions")
+    return self._split_at("vsplit", indices_or_sections, 0, True)
+  def dsplit(self, indices_or_sections: Ints) -> tuple[Self, ...]:
+    """The same of the third dim. Raises AxisError, ArgumentError."""
+    if self.ndim < 3: raise AxisError(f"dsplit: shape {self.shape}; it takes at least 3 dimensions")
+    return self._split_at("dsplit", indices_or_sections, 2, True)
+
+  def unbind(self, dim: int | str = 0) -> tuple[Self, ...]:
+    """Views of the slices along a dim, without it: (n, ..) -> n of (..). Raises AxisError."""
+    d, s = self._dim("unbind", dim, "take apart"), self.shape
+    left = [k for k in range(len(s)) if k != d]
+    return tuple([self._part(d, i, i + 1)._regrouped(s[:d] + s[d + 1:], left) for i in range(s[d])])
+
+  def diagonal(self, offset: int = 0, dim1: int | str = 0, dim2: int | str = 1) -> Self:
+    """The elements whose index along ``dim2`` is that along ``dim1`` plus ``offset``: (.., m, .., n, ..) -> (.., k), the others
+    first. A view: what is written to it is written to the tensor. Raises ShapeError, AxisError."""
+    if self.ndim < 2: raise ShapeError(f"diagonal: shape {self.shape}; it takes at least two dimensions")
+    a, b = [self._dim("diagonal", d) for d in (dim1, dim2)]
+    if a == b: raise AxisError(f"diagonal: dim1 {dim1!r} and dim2 {dim2!r} are the same dimension")
+    rest = tuple([d for d in range(self.ndim) if d not in (a, b)])
+    s, m, n = tuple([self.shape[d] for d in rest]), self.shape[a], self.shape[b]
+    first, size = max(-offset, 0) * n + max(offset, 0), max(min(m - max(-offset, 0), n - max(offset, 0)), 0)
+    whole = tuple([(0, k) for k in s])
+    moves: list[Any] = [(Ops.PERMUTE, (*rest, a, b)), (Ops.RESHAPE, (*s, m * n))]
+    if not size or 0 in s: moves += [(Ops.SHRINK, (*whole, (0, 0))), (Ops.RESHAPE, (*s, size))]
+    else:
+      moves += [(Ops.SHRINK, (*whole, (first, first + (size - 1) * (n + 1) + 1))),
+                (Ops.TILE, (*[(1, 1, 1)] * len(s), (1, n + 1, 1))), (Ops.RESHAPE, (*s, size))]
+    return self._seen(*moves, dims=(*rest, None))
+
+  def unfold(self, dim: int | str, size: int, step: int) -> Self:
+    """A view of the windows of one dim: (.., d, ..) -> (.., windows, .., size); it can be written where windows share nothing.
+    Raises AxisError, ArgumentError."""
+    d, s = self._dim("unfold", dim), self.shape
+    if not s or not 0 < size <= s[d] or step < 1:
+      raise ArgumentError(f"unfold: size {size}, step {step} on dimension {d} of shape {s}; "
+                          "size goes from 1 to the dimension, step from 1")
+    n = (s[d] - size) // step + 1
+    tiles = tuple([(size, step if n > 1 else max(step, size), 1) if i == d else (1, 1, 1) for i in range(len(s))])
+    return self._seen((Ops.TILE, tiles), (Ops.RESHAPE, (*s[:d], n, *s[d + 1:], size)), dims=(*range(len(s)), None))
+
+  def windows(self, size: Sequence[int], stride: Ints = 1, dilation: Ints = 1) -> Self:
+    """Windows of the last dims: (.., d0, d1) -> (.., outer0, outer1, size0, size1). Raises ShapeError, ArgumentError."""
+    n, s = len(size), self.shape
+    st: Any
+    di: Any
+    st, di = [tuple(v) if isinstance(v, (tuple, list)) else (v,) * n for v in (stride, dilation)]
+    if len(st) != n or len(di) != n or n > len(s):
+      raise ShapeError(f"windows: size {tuple(size)}, stride {st}, dilation {di} for shape {s}; "
+                       "they need one number each for the last dimensions")
+    if min((*size, *st, *di), default=1) < 1:
+      raise ArgumentError(f"windows: size {tuple(size)}, stride {st}, dilation {di}; all must be at least 1")
+    if any([(k - 1) * g + 1 > d for k, g, d in zip(size, di, s[len(s) - n:])]):
+      raise ShapeError(f"windows: windows of {tuple(size)} with dilation {di} do not fit into shape {s}; "
+                       "pad the tensor or take smaller ones")
+    out = self._wrap(graph.windows(self.lazydata, size, st, di))
+    if self._names is not None: out._names = self._names + (None,) * n
+    return out
+
+  # ---- padded, repeated and joined
   def pad(self, padding: int | Sequence[None | int | Sequence[int]], mode: str = "constant", value: float | bool = 0.0) -> Self:
     """More elements round the tensor: a (before, after) pair a dim, or flat as in torch, from the last dim. Negative cuts off.
 
@@ -270,24 +492,6 @@ class Movement(Base):
       u = graph.part(_beside((before, u, after), d), d, -cropped[0], n + lo + hi + cropped[1])
     return self._wrap(u)
 
-  def shrink(self, bounds: Sequence[tuple[int, int] | None]) -> Self:
-    """A box: (begin, end) of each dim, None for all of it. Raises ShapeError, ArgumentError."""
-    u = self.lazydata
-    if len(bounds) != len(u.shape):
-      raise ShapeError(f"shrink: {len(bounds)} bounds for shape {u.shape}; give one for each dimension")
-    box = tuple([(0, s) if b is None else b for b, s in zip(bounds, u.shape)])
-    if not all([0 <= b <= e <= s for (b, e), s in zip(box, u.shape)]):
-      raise ArgumentError(f"shrink: bounds {box} of shape {u.shape}; each needs 0 <= begin <= end <= size")
-    return self._shrink(box)
-
-  def _shrink(self, box: Sequence[tuple[int, int]]) -> Self:
-    return self._seen((Ops.SHRINK, tuple(box)))
-
-  def flip(self, *axis: Any) -> Self:
-    """Dims with their elements in reverse order. Raises AxisError."""
-    axes = axes_of("flip", axis[0] if len(axis) == 1 else axis, self.ndim, self._names)
-    return self._seen((Ops.FLIP, axes))
-
   def repeat(self, *repeats: Any) -> Self:
     """The whole tensor so many times along each dim; extra counts make dims in front. Raises ShapeError, ArgumentError."""
     r = shape_of("repeat", repeats)
@@ -300,6 +504,11 @@ class Movement(Base):
     if self._names is not None: out._names = (None,) * (len(r) - self.ndim) + self._names
     return out
 
+  def tile(self, *reps: Any) -> Self:
+    """``repeat``, with counts of 1 in front where fewer than dims are given. Raises ArgumentError."""
+    r = shape_of("tile", reps)
+    return self.repeat((1,) * (self.ndim - len(r)) + r)
+
   def repeat_interleave(self, repeats: int, dim: int | str | None = None) -> Self:
     """Each element so many times in a row, along one dim or (None) of the flattened tensor. Raises AxisError, ArgumentError."""
     x = self.flatten() if dim is None else self
@@ -308,59 +517,6 @@ class Movement(Base):
     s = x.shape
     u = graph.expand(graph.reshape(x.lazydata, s[:d + 1] + (1,) + s[d + 1:]), s[:d + 1] + (repeats,) + s[d + 1:])
     return self._wrap(graph.reshape(u, s[:d] + (s[d] * repeats,) + s[d + 1:]))
-
-  def split(self, sizes: int | Sequence[int], dim: int | str = 0) -> tuple[Self, ...]:
-    """Pieces of a size (the last may be smaller), or of the given sizes, along a dim. Raises AxisError, ArgumentError."""
-    d, s = self._dim("split", dim, "split"), self.shape
-    if not isinstance(sizes, (tuple, list)):
-      size = whole_number("split", "size", sizes, 1)
-      sizes = [min(size, s[d] - at) for at in range(0, max(s[d], 1), size)]
-    if sum(sizes) != s[d] or min(sizes, default=0) < 0:
-      raise ArgumentError(f"split: sizes {tuple(sizes)} of dimension {d} of shape {s}; they must add up to {s[d]}")
-    out, at = [], 0
-    for n in sizes:
-      out.append(self._part(d, at, at + n))
-      at += n
-    return tuple(out)
-
-  def _part(self, d: int, begin: int, end: int) -> Self:
-    """A view of the elements of a dim from begin to end."""
-    return self._shrink([(begin, end) if i == d else (0, n) for i, n in enumerate(self.shape)])
-
-  def chunk(self, chunks: int, dim: int | str = 0) -> tuple[Self, ...]:
-    """At most so many equal pieces along a dim (the last may be smaller). Raises AxisError, ArgumentError."""
-    chunks = whole_number("chunk", "chunks", chunks, 1)
-    d = self._dim("chunk", dim)
-    return self.split(max(-(-self.shape[d] // chunks), 1) if self.shape else 1, d)
-
-  def unfold(self, dim: int | str, size: int, step: int) -> Self:
-    """A view of the windows of one dim: (.., d, ..) -> (.., windows, .., size); it can be written where windows share nothing.
-    Raises AxisError, ArgumentError."""
-    d, s = self._dim("unfold", dim), self.shape
-    if not s or not 0 < size <= s[d] or step < 1:
-      raise ArgumentError(f"unfold: size {size}, step {step} on dimension {d} of shape {s}; "
-                          "size goes from 1 to the dimension, step from 1")
-    n = (s[d] - size) // step + 1
-    tiles = tuple([(size, step if n > 1 else max(step, size), 1) if i == d else (1, 1, 1) for i in range(len(s))])
-    return self._seen((Ops.TILE, tiles), (Ops.RESHAPE, (*s[:d], n, *s[d + 1:], size)), dims=(*range(len(s)), None))
-
-  def windows(self, size: Sequence[int], stride: Ints = 1, dilation: Ints = 1) -> Self:
-    """Windows of the last dims: (.., d0, d1) -> (.., outer0, outer1, size0, size1). Raises ShapeError, ArgumentError."""
-    n, s = len(size), self.shape
-    st: Any
-    di: Any
-    st, di = [tuple(v) if isinstance(v, (tuple, list)) else (v,) * n for v in (stride, dilation)]
-    if len(st) != n or len(di) != n or n > len(s):
-      raise ShapeError(f"windows: size {tuple(size)}, stride {st}, dilation {di} for shape {s}; "
-                       "they need one number each for the last dimensions")
-    if min((*size, *st, *di), default=1) < 1:
-      raise ArgumentError(f"windows: size {tuple(size)}, stride {st}, dilation {di}; all must be at least 1")
-    if any([(k - 1) * g + 1 > d for k, g, d in zip(size, di, s[len(s) - n:])]):
-      raise ShapeError(f"windows: windows of {tuple(size)} with dilation {di} do not fit into shape {s}; "
-                       "pad the tensor or take smaller ones")
-    out = self._wrap(graph.windows(self.lazydata, size, st, di))
-    if self._names is not None: out._names = self._names + (None,) * n
-    return out
 
   def cat(*tensors: Any, dim: int | str = 0) -> Any:
     """Joined along a dim: ``a.cat(b, c, dim=1)``, ``Tensor.cat(a, b)``, ``Tensor.cat([a, b])`` or ``Tensor.cat([a, b], 1)``.
@@ -382,19 +538,18 @@ class Movement(Base):
     d = axis_of("stack", dim, self.ndim + 1, self._names)
     return _joined("stack", [t.unsqueeze(d) for t in tensors], d)
 
-  def roll(self, shifts: Ints, dims: int | str | Sequence[int | str] | None = None) -> Self:
-    """Elements moved along dims, those that fall off coming in at the other end. Raises AxisError, ArgumentError."""
-    if dims is None:
-      return self.flatten().roll(shifts, 0).reshape(self.shape)._own()._called(self._names)
-    ds, ks = [tuple(v) if isinstance(v, (tuple, list)) else (v,) for v in (dims, shifts)]
-    if len(ks) != len(ds): raise ArgumentError(f"roll: shifts {ks} for dims {ds}; give as many of both")
-    u = self.lazydata
-    for k, dim in zip(ks, ds):
-      d = self._dim("roll", dim)
-      n = u.shape[d]
-      k = k % n if n else 0
-      if k: u = graph.cat((graph.part(u, d, n - k, n), graph.part(u, d, 0, n - k)), d)
-    return self._wrap(u)
+  def hstack(*tensors: Any) -> Any:
+    """Joined along the second dim (tensors of one dim: along that), given as for ``cat``. Raises ShapeError, ArgumentError."""
+    ts = [t.atleast_1d() for t in several("hstack", tensors)]
+    return ts[0].cat(*ts[1:], dim=0 if ts[0].ndim == 1 else 1)
+  def vstack(*tensors: Any) -> Any:
+    """Joined along the first dim, as rows where they have one dim, given as for ``cat``. Raises ShapeError, ArgumentError."""
+    ts = [t.atleast_2d() for t in several("vstack", tensors)]
+    return ts[0].cat(*ts[1:], dim=0)
+  def dstack(*tensors: Any) -> Any:
+    """Joined along the third dim, given as for ``cat``. Raises ShapeError, ArgumentError."""
+    ts = [t.atleast_3d() for t in several("dstack", tensors)]
+    return ts[0].cat(*ts[1:], dim=2)
 
   def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
     """Grids of coordinates of 1-d tensors, given as for ``cat``. Raises ShapeError, ArgumentError."""
@@ -413,25 +568,160 @@ class Movement(Base):
       out.append(line.expand(shape)._own())
     return tuple(out)
 
-  def diagonal(self, offset: int = 0, dim1: int | str = 0, dim2: int | str = 1) -> Self:
-    """The elements whose index along ``dim2`` is that along ``dim1`` plus ``offset``: (.., m, .., n, ..) -> (.., k), the others
-    first. A view: what is written to it is written to the tensor. Raises ShapeError, AxisError."""
-    if self.ndim < 2: raise ShapeError(f"diagonal: shape {self.shape}; it takes at least two dimensions")
-    a, b = [self._dim("diagonal", d) for d in (dim1, dim2)]
-    if a == b: raise AxisError(f"diagonal: dim1 {dim1!r} and dim2 {dim2!r} are the same dimension")
-    rest = tuple([d for d in range(self.ndim) if d not in (a, b)])
-    s, m, n = tuple([self.shape[d] for d in rest]), self.shape[a], self.shape[b]
-    first, size = max(-offset, 0) * n + max(offset, 0), max(min(m - max(-offset, 0), n - max(offset, 0)), 0)
-    whole = tuple([(0, k) for k in s])
-    moves: list[Any] = [(Ops.PERMUTE, (*rest, a, b)), (Ops.RESHAPE, (*s, m * n))]
-    if not size or 0 in s: moves += [(Ops.SHRINK, (*whole, (0, 0))), (Ops.RESHAPE, (*s, size))]
-    else:
-      moves += [(Ops.SHRINK, (*whole, (first, first + (size - 1) * (n + 1) + 1))),
-                (Ops.TILE, (*[(1, 1, 1)] * len(s), (1, n + 1, 1))), (Ops.RESHAPE, (*s, size))]
-    return self._seen(*moves, dims=(*rest, None))
+  def cartesian_prod(*tensors: Any) -> Any:
+    """Every combination of an element of each 1-d tensor, the last changing fastest: (a,), (b,) -> (a * b, 2); of one tensor
+    that tensor. Raises ShapeError, ArgumentError."""
+    ts = several("cartesian_prod", tensors)
+    if any([t.ndim != 1 for t in ts]):
+      raise ShapeError(f"cartesian_prod: shapes {', '.join([str(t.shape) for t in ts])}; it takes 1-d tensors")
+    if len(ts) == 1: return ts[0]._own()
+    grid = [t.flatten() for t in ts[0].named().meshgrid(*[t.named() for t in ts[1:]])]
+    return grid[0].stack(*grid[1:], dim=1)
 
-  def unbind(self, dim: int | str = 0) -> tuple[Self, ...]:
-    """Views of the slices along a dim, without it: (n, ..) -> n of (..). Raises AxisError."""
-    d, s = self._dim("unbind", dim, "take apart"), self.shape
-    left = [k for k in range(len(s)) if k != d]
-    return tuple([self._part(d, i, i + 1)._regrouped(s[:d] + s[d + 1:], left) for i in range(s[d])])
+  # ---- by a pattern
+  def rearrange(self, formula: str, **sizes: Any) -> Self:
+    """Dimensions split, put in another order and joined, as einops has it: ``x.rearrange("b (h w) c -> b c h w", h=4)``. A view.
+
+    Both sides have the same names, each once; parentheses group those that make one dimension, ``1`` and ``()`` are dimensions of
+    1, ``...`` stands for any number of them (in parentheses on the right only). Of each group's sizes one may be left open. A
+    dimension that stays one keeps its name of ``named``. Raises ArgumentError for a pattern that is none, ShapeError for sizes
+    that do not fit.
+    """
+    axes = {k: count_of("rearrange", f"size {k}", n) for k, n in sizes.items()}
+    pieces, groups = Pattern.of(formula).moves(self, axes)
+    split = self._regrouped(tuple([n for _, n in pieces]), [d for d, _ in pieces])
+    moved = split._permute(tuple([k for g in groups for k in g]))
+    shape = tuple([math.prod([pieces[k][1] for k in g]) for g in groups])
+    ends = list(itertools.accumulate([len(g) for g in groups]))
+    return moved._regrouped(shape, [end - 1 if len(g) == 1 else None for g, end in zip(groups, ends)])
+
+  # ---- bits
+  def view(self, *shape: Any, dtype: Any = None) -> Self:
+    """``reshape``, or, of one dtype or its name, ``bitcast``. Raises ShapeError, ArgumentError, DTypeError."""
+    if dtype is None and len(shape) == 1 and isinstance(shape[0], (DType, str)): return self.bitcast(shape[0])
+    if dtype is None: return self.reshape(*shape)
+    if shape: raise ArgumentError(f"view: a shape {shown(shape)} and dtype={shown(dtype)}; give one of them")
+    return self.bitcast(dtype)
+
+  def bitcast(self, dtype: DType | str) -> Self:
+    """A view of the same bits as another dtype. One of another size changes the last dimension: (.., n) of float32 is (.., 4n) of
+    uint8 (the lowest byte first) and (.., n / 2) of float64. No gradient passes, but for the same dtype.
+
+    Raises DTypeError where one is bool and the other is not, ShapeError where the last dimension is missing or does not divide.
+    """
+    d, u = dtypes.of(dtype), self.lazydata
+    if d is u.dtype: return self._seen((Ops.RESHAPE, u.shape))
+    if (d.kind == "b") != (u.dtype.kind == "b"):
+      raise DTypeError(f"bitcast: {u.dtype.name} as {d.name}; bool goes with bool only")
+    few, many = sorted((d.itemsize, u.dtype.itemsize))
+    n = many // few
+    if n > 1 and (not u.shape or (few != d.itemsize and u.shape[-1] % n)):
+      raise ShapeError(f"bitcast: shape {u.shape} of {u.dtype.name} as {d.name}; the last dimension must be there"
+                       + (f", and a multiple of {n}" if u.shape else ""))
+    called = self._names if n == 1 or self._names is None else (*self._names[:-1], None)
+    return self._of_alias(Bits(origins.note_origin(graph.bits(u, d)), self._alias, (*self._view, (Ops.BITCAST, d))), called)
+
+
+# ---- patterns of ``rearrange``, in the grammar of einops (Rogozhnikov, *Einops: Clear and Reliable Tensor Manipulations with
+# Einstein-like Notation*, ICLR 2022)
+Groups = list[list[str]]        # the names that make each dimension; none: a dimension of 1
+_DOTS, _JOINED = "...", "(...)"  # as many dimensions as there are; all of them as a part of one, on the right
+
+
+class Moves(NamedTuple):
+  """What a pattern does with a tensor: the pieces that its dimensions are made of (which dimension a piece is, None for a part of
+  one, and its size), and which pieces make each dimension of the result."""
+  pieces: list[tuple[int | None, int]]
+  groups: list[list[int]]
+
+
+@dataclass(frozen=True)
+class Pattern:
+  """``left -> right``."""
+  text: str
+  left: Groups
+  right: Groups
+
+  @staticmethod
+  def of(formula: str) -> Pattern:
+    """A pattern as it is written. Raises ArgumentError."""
+    sides = formula.split("->")
+    if len(sides) != 2: raise _wrong_pattern(formula, "it takes one -> between two sides, as 'b (h w) c -> b c h w'")
+    left, right = [_pattern_groups(formula, s) for s in sides]
+    if any([_JOINED in g for g in left]): raise _wrong_pattern(formula, "... in parentheses stands on the right only")
+    names, result = [[_DOTS if n == _JOINED else n for g in side for n in g] for side in (left, right)]
+    for n in names + result:
+      if max(names.count(n), result.count(n)) > 1: raise _wrong_pattern(formula, f"{n} stands twice on one side")
+      if (n in names) != (n in result):
+        side = "left" if n in names else "right"
+        raise _wrong_pattern(formula, f"{n} stands on the {side} only; both sides take the same names")
+    return Pattern(formula, left, right)
+
+  def moves(self, x: Any, axes: Mapping[str, int]) -> Moves:
+    """What to do with a tensor, some names having sizes. Raises ShapeError, ArgumentError."""
+    known = {n for g in self.left for n in g}
+    if extra := [n for n in axes if n not in known]:
+      raise _wrong_pattern(self.text, f"a size for {extra[0]!r}, which does not stand in it")
+    fixed = sum([g != [_DOTS] for g in self.left])
+    more = x.ndim - fixed
+    if more < 0 or more and [_DOTS] not in self.left:
+      least = "at least " if [_DOTS] in self.left else ""
+      raise ShapeError(f"rearrange: {self.text!r} for shape {text(x)}; its left side takes {least}{fixed} dimensions")
+    pieces: list[tuple[int | None, int]] = []
+    at: dict[str, list[int]] = {}   # name -> its pieces
+    d = 0
+    for g in self.left:
+      if g == [_DOTS]:
+        at[_DOTS] = list(range(len(pieces), len(pieces) + more))
+        pieces += [(k, x.shape[k]) for k in range(d, d + more)]
+        d += more
+      else:
+        for n, size in zip(g, self._sizes(g, d, x, axes)):
+          at[n] = [len(pieces)]
+          pieces.append((d if len(g) == 1 else None, size))
+        d += 1
+    groups = []
+    for g in self.right:
+      if g == [_DOTS]: groups += [[k] for k in at[_DOTS]]
+      else: groups.append([k for n in g for k in at[_DOTS if n == _JOINED else n]])
+    return Moves(pieces, groups)
+
+  def _sizes(self, g: list[str], d: int, x: Any, axes: Mapping[str, int]) -> list[int]:
+    """The sizes of what a dimension is made of."""
+    size, free = x.shape[d], [n for n in g if n not in axes]
+    product = math.prod([axes[n] for n in g if n in axes])
+    if len(free) > 1: raise _wrong_pattern(self.text, f"no sizes for {' and '.join(free)}; of each group one may be left open")
+    if product != size if not free else not product or size % product:
+      what = f"is no multiple of {product}" if free else f"must be {' * '.join(g)} = {product}" if g else "must be 1"
+      raise ShapeError(f"rearrange: {self.text!r} for shape {text(x)}: dimension {d} of size {size} {what}")
+    return [axes[n] if n in axes else size // product for n in g]
+
+
+def _pattern_groups(formula: str, side: str) -> Groups:
+  """What one side says."""
+  out: Groups = []
+  group: list[str] | None = None   # in parentheses
+  for word in re.findall(r"\.\.\.|[()]|[^\s().]+|\.", side):
+    if word == "(":
+      if group is not None: raise _wrong_pattern(formula, "parentheses in parentheses")
+      group = []
+    elif word == ")":
+      if group is None: raise _wrong_pattern(formula, "a ) without its (")
+      out.append(group)
+      group = None
+    elif word == _DOTS:
+      if group is None: out.append([_DOTS])
+      else: group.append(_JOINED)
+    elif word == "1":
+      if group is None: out.append([])
+    elif not word.isidentifier() or word[0] == "_" or word[-1] == "_":
+      why = "a name is an identifier without _ at its ends"
+      if word.isdecimal(): why = "an int that is not 1 has no name to find it by"
+      raise _wrong_pattern(formula, f"{word!r}: {why}")
+    elif group is None: out.append([word])
+    else: group.append(word)
+  if group is not None: raise _wrong_pattern(formula, "a ( without its )")
+  return out
+
+
+def _wrong_pattern(formula: str, why: str) -> ArgumentError: return ArgumentError(f"rearrange: {formula!r}: {why}")

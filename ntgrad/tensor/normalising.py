@@ -1,4 +1,4 @@
-"""Normalisation by mean and variance, and by the size of what stands around."""
+"""Normalisation by mean and variance, by a norm, and by the size of what stands around."""
 from __future__ import annotations
 
 import math
@@ -9,15 +9,20 @@ from ntgrad.codegen.ir.uop import UnaryOps
 from ntgrad.core import real_number
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked, one_width
+from ntgrad.graph.dimension_names import text
 from ntgrad.graph.modes import no_grad
-from ntgrad.graph.names import text
 
-from .movement import Movement
 from .reduction import Reduction
 
 
+def _step(dtype: Any) -> float:
+  """The distance from 1 to the next number of a dtype of floats."""
+  import ml_dtypes
+  return float(ml_dtypes.finfo(dtype.np).eps)
+
+
 @checked
-class Normalising(Reduction, Movement):
+class Normalising(Reduction):
   """Normalisation; small floats are computed in float32."""
   __slots__ = ()
 
@@ -204,8 +209,9 @@ class Normalising(Reduction, Movement):
     scale = graph.add(graph.mul(around, alpha / size), k)
     return self._wrap(graph.cast(graph.mul(u, graph.power(scale, -beta)), self.dtype))
 
-
-def _step(dtype: Any) -> float:
-  """The distance from 1 to the next number of a dtype of floats."""
-  import ml_dtypes
-  return float(ml_dtypes.finfo(dtype.np).eps)
+  def normalize(self, p: float = 2, dim: int | str = 1, eps: float = 1e-12) -> Self:
+    """x over its p-norm along a dim, which counts as ``eps`` at least. Raises AxisError, ArgumentError; see ``norm``."""
+    x = self._in_floats()
+    wide = x.cast(graph.acc_dtype(x.dtype))
+    a = self._dim("normalize", dim)
+    return (wide / wide.norm(p, a, keepdim=True).clamp(eps)).cast(x.dtype)

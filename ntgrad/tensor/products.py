@@ -1,28 +1,60 @@
-"""Products of tensors under the names that people know: mm, bmm, tensordot, einsum, kron, rearrange."""
+"""Products of ``Tensor``: matmul and linear, an expanded product and one sum of which the scheduler finds the tiles; tensordot,
+kron, cross; einsum, whose formula is read here and whose tensors are multiplied two at a time in the order that takes least.
+
+A label of a dimension is a letter, or, of the dimensions that ``...`` stands for, ``.1`` for the last one, ``.2`` for the one
+before it, and so on.
+"""
 from __future__ import annotations
 
-import itertools
 import math
-from typing import Any, Self, Sequence
+from typing import Any, Callable, Collection, Mapping, NamedTuple, Self, Sequence
 
-import numpy as np
-
-from ntgrad.codegen.ir.dtype import as_float, dtypes, promote, sum_dtype
+from ntgrad.codegen.ir.dtype import DType, as_float, dtypes, promote, sum_dtype
 from ntgrad.codegen.ir.errors import ArgumentError, AxisError, ShapeError, shown
-from ntgrad.codegen.ir.uop import BinaryOps
+from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import axis_of
 from ntgrad.graph import nodes as graph
-from ntgrad.graph.checks import Operand, checked
-from ntgrad.graph.names import text
+from ntgrad.graph.checks import Operand, checked, mixed, one_width
+from ntgrad.graph.dimension_names import Names, Places, fit, merged, ordinal, text
 
-from . import contraction
 from .creation import Creation
-from .elementwise import broadcast_shape, common_device, common_dtype
-from .functional import Functional, names_of_product, unwidened
-from .indexing import Indexing
-from .movement import several
-from .pattern import Pattern
+from .movement import count_of, several
+from .promotion import broadcast_shape, common_device, common_dtype
 from .reduction import Reduction, fits_int32
+
+
+def factors_of_product(name: str, a: UOp, b: UOp, dtype: DType | None = None) -> tuple[UOp, UOp, DType]:
+  """Both factors in the dtype that their product is summed in, and the dtype of the result: ``dtype``, or their common one."""
+  if a.device != b.device: common_device(name, a, b)
+  out = a.dtype if a.dtype is b.dtype else promote(a.dtype, b.dtype)
+  acc = graph.acc_dtype(out if dtype is None else promote(out, dtype))
+  return graph.cast(a, acc), graph.cast(b, acc), dtype or (acc if out.kind == "e" else out)
+
+
+def _unwidened(name: str, tensors: Sequence[Any]) -> None:
+  """Raises DTypeError where float64 meets a smaller float that requires a gradient, in a product: data would widen a model."""
+  floats = [t for t in tensors if t.dtype.kind == "f" and t.ndim]
+  wide = next((t for t in floats if t.dtype is dtypes.float64), None)
+  narrow = next((t for t in floats if t.dtype is not dtypes.float64 and t._state > 0), None)
+  if wide is not None and narrow is not None: raise mixed(name, wide, narrow)
+
+
+def names_of_product(name: str, tensors: Sequence[Any], places: Sequence[Places], ndim: int) -> Names | None:
+  """The names of a sum of products: of each factor, where its dimensions go in the result (behind it: what is summed)."""
+  if all([t._names is None for t in tensors]): return None
+  return merged(name, tensors, places, ndim, "factor")
+
+
+def _product_places(nx: int, ny: int) -> tuple[list[Places], int]:
+  """Where the dimensions of a matrix product's factors go, and how many the result has; the summed one is the last place."""
+  n = max(nx, ny, 2) - 2 + (nx > 1) + (ny > 1)
+  batch = n - (nx > 1) - (ny > 1)
+  x = (*range(batch - (nx - 2), batch), batch, n) if nx > 1 else (n,)
+  y = (*range(batch - (ny - 2), batch), n, n - 1) if ny > 1 else (n,)
+  return [x, y], n
+
+
+def _times(t: Any, factor: float) -> Any: return t if factor == 1 else t * factor
 
 
 def _takes(name: str, tensors: Sequence[Any], dims: Sequence[int], fit: str) -> None:
@@ -34,18 +66,114 @@ def _takes(name: str, tensors: Sequence[Any], dims: Sequence[int], fit: str) -> 
 _MOST_STEPS = 1000   # of a polynomial; each is nodes of the graph
 
 
-def _count(name: str, what: str, value: Any, most: int = 2 ** 63 - 1) -> int:
-  if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and 0 <= value <= most: return int(value)
-  limit = f" and at most {most}" if most < 2 ** 31 else ""
-  raise ArgumentError(f"{name}: {what} {shown(value)}; it takes an int of at least 0{limit}")
-
-
 @checked
-class Products(Functional, Indexing, Reduction, Creation):
-  """Products of tensors under the names that people know: mm, bmm, tensordot, einsum, kron, rearrange."""
+class Products(Reduction, Creation):
+  """Products of tensors: of matrices and vectors, and under the names that people know."""
   __slots__ = ()
 
-  # ---- products of matrices
+  # ---- matmul
+  def dot(self, w: Any, dtype: Any = None) -> Self:
+    """The matrix product: 1-d with 1-d is the inner product; dims before the last two broadcast. Raises ShapeError.
+
+    (.., m, k) @ (.., k, n) -> (.., m, n), in the dtype that both have together, or ``dtype``. float16, bfloat16 and fp8 are added
+    up in float32, small ints and bools in int32; int sums that the dtype does not hold wrap. Raises DTypeError for float64 with a
+    smaller float that requires a gradient.
+    """
+    if not isinstance(w, Products): w = self._from_host(w)
+    x, y = self.lazydata, w.lazydata
+    sx, sy = x.shape, y.shape
+    nx, ny = len(sx), len(sy)
+    if not nx or not ny: raise ShapeError(f"matmul: shapes {sx} and {sy}; both need at least one dimension (use * for numbers)")
+    k = sx[-1]
+    if sy[-2 if ny > 1 else 0] != k:
+      fit("matmul", (self, w), *_product_places(nx, ny), "factor")
+      raise ShapeError(f"matmul: shapes {text(self)} and {text(w)}; the last dimension of the first ({k}) must equal "
+                       f"the {'second to last' if ny > 1 else 'only'} dimension of the second ({sy[-2 if ny > 1 else 0]})")
+    if x.dtype is not y.dtype: _unwidened("matmul", (self, w))
+    a, b, out = factors_of_product("matmul", x, y, None if dtype is None else dtypes.of(dtype))
+    called = None if self._names is w._names is None else names_of_product("matmul", (self, w), *_product_places(nx, ny))
+    if nx == 1 and ny == 1:
+      total = graph.drop(graph.total(graph.mul(a, b), (0,)), (0,))
+      return self._wrap_many(graph.cast(total, out), (w,), called)
+    n = sy[-1] if ny > 1 else 1
+    m = sx[-2] if nx > 1 else 1
+    try: batch = broadcast_shape("matmul", sx[:-2], sy[:-2]) if nx > 2 or ny > 2 else ()
+    except ShapeError:
+      fit("matmul", (self, w), *_product_places(nx, ny), "factor")
+      raise
+    full = (*batch, m, n, k)
+    if nx > 1: a = graph.reshape(a, sx[:-1] + (1, k))
+    if ny > 1: b = graph.permute(b, (*range(ny - 2), ny - 1, ny - 2))
+    if ny > 2: b = graph.reshape(b, sy[:-2] + (1, n, k))
+    total = graph.total(graph.mul(graph.broadcast(a, full), graph.broadcast(b, full)), (len(full) - 1,))
+    total = graph.reshape(total, (*batch, *((m,) if nx > 1 else ()), *((n,) if ny > 1 else ())))
+    return self._wrap_many(graph.cast(total, out), (w,), called)
+
+  def matmul(self, x: Any, reverse: bool = False, dtype: Any = None) -> Self:
+    """``self @ x``; see ``dot``."""
+    if reverse: return self._from_host(x).dot(self, dtype)
+    return self.dot(x, dtype)
+  def __matmul__(self, x: Any) -> Self: return self.dot(x)
+  def __rmatmul__(self, x: Any) -> Self: return self.matmul(x, True)
+  def __imatmul__(self, x: Any) -> Self: return self._in_place("@=", lambda: self @ x)
+
+  def linear(self, weight: Operand, bias: Operand | None = None) -> Self:
+    """``self @ weight + bias`` with a weight (in, out), or ``self * weight`` for a 1-d one. Raises ShapeError,
+    DTypeError for float64 with smaller floats."""
+    one_width("linear", self, weight, bias)
+    x = self * weight if weight.ndim == 1 else self.dot(weight)
+    return x if bias is None else x + bias
+
+  def sequential(self, layers: Sequence[Callable[..., Any]]) -> Any:
+    """The layers applied one after the other."""
+    x: Any = self
+    for layer in layers: x = layer(x)
+    return x
+
+  def outer(self, x: Operand) -> Self:
+    """(m,), (n,) -> (m, n). Raises ShapeError."""
+    if self.ndim != 1 or x.ndim != 1: raise ShapeError(f"outer: shapes {self.shape} and {x.shape}; it takes two 1-d tensors")
+    return self.unsqueeze(1) * x.unsqueeze(0)
+  def ger(self, vec2: Operand) -> Self:
+    """``outer``."""
+    return self.outer(vec2)
+
+  # ---- a product and a sum
+  def addmm(self, mat1: Operand, mat2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
+    """``beta * self + alpha * (mat1 @ mat2)`` of matrices (n, k) and (k, m); with a beta of 0 this tensor does not count.
+
+    Raises ShapeError for tensors of other shapes.
+    """
+    return self._plus_product("addmm", mat1, mat2, 2, beta, alpha)
+  def addmv(self, mat: Operand, vec: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
+    """``beta * self + alpha * (mat @ vec)`` of a matrix (n, k) and a vector (k,); see ``addmm``."""
+    if vec.ndim != 1: raise ShapeError(f"addmv: a vector of shape {vec.shape}; it must have 1 dimension")
+    return self._plus_product("addmv", mat, vec, 2, beta, alpha)
+  def baddbmm(self, batch1: Operand, batch2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
+    """``beta * self + alpha * (batch1 @ batch2)`` of matrices (b, n, k) and (b, k, m); see ``addmm``."""
+    return self._plus_product("baddbmm", batch1, batch2, 3, beta, alpha)
+  def addbmm(self, batch1: Operand, batch2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
+    """``beta * self + alpha * (batch1 @ batch2).sum(0)`` of matrices (b, n, k) and (b, k, m); see ``addmm``."""
+    if batch1.ndim != 3 or batch2.ndim != 3 or batch1.shape[0] != batch2.shape[0]:
+      raise ShapeError(f"addbmm: shapes {batch1.shape} and {batch2.shape}; it takes (b, n, k) and (b, k, m)")
+    rows = batch1.named().transpose(0, 1).flatten(1)   # the sum over b is one over (b, k)
+    return self._plus_product("addbmm", rows, batch2.named().flatten(0, 1), 2, beta, alpha)
+  def addr(self, vec1: Operand, vec2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
+    """``beta * self + alpha * vec1.outer(vec2)`` of vectors (n,) and (m,); with a beta of 0 this tensor does not count. Raises
+    ShapeError."""
+    return self._plus("addr", vec1.outer(vec2), beta, alpha)
+  def _plus_product(self, name: str, a: Any, b: Any, ndim: int, beta: float, alpha: float) -> Self:
+    if a.ndim != ndim or b.ndim != (1 if name == "addmv" else ndim):
+      raise ShapeError(f"{name}: a product of shapes {a.shape} and {b.shape}; each must have {ndim} dimensions")
+    return self._plus(name, a @ b, beta, alpha)
+  def _plus(self, name: str, product: Any, beta: float, alpha: float) -> Self:
+    if broadcast_shape(name, self.shape, product.shape) != product.shape:
+      raise ShapeError(f"{name}: a tensor of shape {self.shape} beside a product of shape {product.shape}; it must broadcast to "
+                       "that")
+    out: Self = _times(product, alpha)
+    return out.cast(common_dtype(self.lazydata, out.lazydata)) if beta == 0 else _times(self, beta) + out
+
+  # ---- of matrices and vectors, by their names
   def mm(self, mat2: Operand) -> Self:
     """The product of two matrices: (m, k), (k, n) -> (m, n); dtypes as for ``dot``. Raises ShapeError."""
     _takes("mm", (self, mat2), (2, 2), "matrices (m, k) and (k, n); use @ for other shapes")
@@ -94,7 +222,7 @@ class Products(Functional, Indexing, Reduction, Creation):
       if len(ours) != len(theirs) or len(set(ours)) != len(ours) or len(set(theirs)) != len(theirs):
         raise ArgumentError(f"tensordot: dims {shown(dims)}; give as many of the first as of the second, none twice")
     else:
-      k = _count("tensordot", "dims", dims)
+      k = count_of("tensordot", "dims", dims)
       if k > min(n, m): raise ArgumentError(f"tensordot: dims {k} for shapes {text(self)} and {text(other)}; neither has as many")
       ours, theirs = list(range(n - k, n)), list(range(k))
     if (not n and ours) or (not m and theirs):
@@ -111,7 +239,7 @@ class Products(Functional, Indexing, Reduction, Creation):
                          f"dimension {q} of the second {other.shape[q]}, and they must be equal")
     output = [c for c in la if c not in lb] + [c for c in lb if c not in la]
     sizes = dict(zip((*la, *lb), (*self.shape, *other.shape)))
-    return self._summed(name, (self, other), contraction.Sum([la, lb], output, sizes))
+    return self._summed(name, (self, other), Formula([la, lb], output, sizes))
 
   # ---- chains of matrices
   def multi_dot(*tensors: Any) -> Any:
@@ -195,18 +323,18 @@ class Products(Functional, Indexing, Reduction, Creation):
     added up in float32, and rounded once, at the end; ints as ``@`` has them, or, of one tensor, as ``sum``. Raises ArgumentError
     for a formula that is none, ShapeError for tensors that do not fit it.
     """
-    words, given = contraction.written(formula, operands)
+    words, given = _written(formula, operands)
     xs = several("einsum", given)
-    return xs[0]._summed("einsum", xs, contraction.read(words, xs))
+    return xs[0]._summed("einsum", xs, read_formula(words, xs))
 
-  def _summed(self, name: str, xs: Sequence[Any], form: contraction.Sum) -> Self:
+  def _summed(self, name: str, xs: Sequence[Any], form: Formula) -> Self:
     """The sum of products that labels say."""
     terms, output, sizes = form
     common_device(name, *[x.lazydata for x in xs])
     every = [*output, *[c for c in sizes if c not in output]]
     places = [[every.index(c) if labels.count(c) == 1 else None for c in labels] for labels in terms]
     called = names_of_product(name, xs, places, len(output))
-    unwidened(name, xs)
+    _unwidened(name, xs)
     out = common_dtype(*[x.lazydata for x in xs])
     summed = len(every) > len(output)
     if out.kind == "e": out = graph.acc_dtype(out)
@@ -214,34 +342,17 @@ class Products(Functional, Indexing, Reduction, Creation):
     if summed and len(xs) == 1:
       n, out = math.prod([sizes[c] for c in every[len(output):]]), sum_dtype(out)
       acc = dtypes.int32 if out.kind in "iu" and fits_int32(BinaryOps.ADD, xs[0].lazydata, n) else graph.acc_dtype(out)
-    done = [contraction.ready(graph.cast(x.lazydata, acc), labels, sizes) for x, labels in zip(xs, terms)]
+    done = [_ready(graph.cast(x.lazydata, acc), labels, sizes) for x, labels in zip(xs, terms)]
     live = set(range(len(done)))
-    for i, j in contraction.order([labels for _, labels in done], output, sizes):
+    for i, j in order_of_products([labels for _, labels in done], output, sizes):
       live -= {i, j}
       keep = {*output, *[c for k in live for c in done[k][1]]}
       live.add(len(done))
-      done.append(contraction.multiplied(*done[i], *done[j], keep, output))
-    u, labels = contraction.summed(*done[-1], output)
+      done.append(_multiplied(*done[i], *done[j], keep, output))
+    u, labels = _summed_over(*done[-1], output)
     # a label of size n whose dimensions were all 1 and went
-    u = graph.broadcast(contraction.placed(u, labels, output), tuple([sizes[c] for c in output]))
+    u = graph.broadcast(_placed(u, labels, output), tuple([sizes[c] for c in output]))
     return self._wrap_many(graph.cast(u, out), xs, called)
-
-  # ---- rearrange
-  def rearrange(self, formula: str, **sizes: Any) -> Self:
-    """Dimensions split, put in another order and joined, as einops has it: ``x.rearrange("b (h w) c -> b c h w", h=4)``. A view.
-
-    Both sides have the same names, each once; parentheses group those that make one dimension, ``1`` and ``()`` are dimensions of
-    1, ``...`` stands for any number of them (in parentheses on the right only). Of each group's sizes one may be left open. A
-    dimension that stays one keeps its name of ``named``. Raises ArgumentError for a pattern that is none, ShapeError for sizes
-    that do not fit.
-    """
-    axes = {k: _count("rearrange", f"size {k}", n) for k, n in sizes.items()}
-    pieces, groups = Pattern.of(formula).moves(self, axes)
-    split = self._regrouped(tuple([n for _, n in pieces]), [d for d, _ in pieces])
-    moved = split._permute(tuple([k for g in groups for k in g]))
-    shape = tuple([math.prod([pieces[k][1] for k in g]) for g in groups])
-    ends = list(itertools.accumulate([len(g) for g in groups]))
-    return moved._regrouped(shape, [end - 1 if len(g) == 1 else None for g, end in zip(groups, ends)])
 
   def newton_schulz(self, steps: int, params: Sequence[float] = (3.4445, -4.775, 2.0315), eps: float = 1e-7) -> Self:
     """Matrices (.., m, n) of the same singular vectors whose singular values are near 1: ``steps`` times the odd polynomial
@@ -249,7 +360,7 @@ class Products(Functional, Indexing, Reduction, Creation):
     Frobenius norm; ``steps`` are 1000 at most. Raises ShapeError, ArgumentError.
     """
     if self.ndim < 2: raise ShapeError(f"newton_schulz: shape {text(self)}; it takes matrices (.., m, n)")
-    n = _count("newton_schulz", "steps", steps, _MOST_STEPS)
+    n = count_of("newton_schulz", "steps", steps, _MOST_STEPS)
     if not len(params): raise ArgumentError("newton_schulz: params has no number; it takes those of x, x³ and so on")
     x: Any = self / (self.square().sum((-2, -1), keepdim=True).sqrt() + eps)
     flipped = self.shape[-2] > self.shape[-1]
@@ -286,3 +397,191 @@ def _chain(name: str, given: Sequence[Any], vectors: bool) -> Any:
   def make(i: int, j: int) -> Any: return tensors[i] if i == j else make(i, cost[i, j][1]).dot(make(cost[i, j][1] + 1, j))
   out = make(0, last)
   return out if last else out._own()
+
+
+# ---- formulas of einsum
+Labels = Sequence[str]
+_EXACT = 6      # as many tensors are multiplied in the best order; of more the pair is next that makes the least of its factors
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+class Formula(NamedTuple):
+  """What a formula says of tensors: the labels of each one's dimensions, those of the result, the size of each label."""
+  terms: list[list[str]]
+  output: list[str]
+  sizes: dict[str, int]
+
+
+def _written(formula: Any, operands: Sequence[Any]) -> tuple[str, Sequence[Any]]:
+  """A formula as text, and its tensors; also where each tensor is followed by a list of numbers. Raises ArgumentError."""
+  if isinstance(formula, str): return formula, operands
+  given = (formula, *operands)
+  lists = [*given[1::2], *given[-1:]] if len(given) % 2 else list(given[1::2])
+  if len(given) < 2:
+    raise ArgumentError(f"einsum: {shown(formula)}; give a formula (ij,jk->ik) and tensors, or tensors with lists")
+  words = [_word(labels) for labels in lists]
+  if len(given) % 2: return f"{','.join(words[:-1])}->{words[-1]}", given[:-1:2]
+  return ",".join(words), given[::2]
+
+
+def _word(labels: Any) -> str:
+  if not isinstance(labels, (list, tuple)): raise ArgumentError(f"einsum: {shown(labels)} where a list of labels is due")
+  out = []
+  for n in labels:
+    if n is not Ellipsis and (not isinstance(n, int) or isinstance(n, bool) or not 0 <= n < len(_LETTERS)):
+      raise ArgumentError(f"einsum: label {shown(n)} in {shown(labels)}; it takes ints from 0 to {len(_LETTERS) - 1}, and ...")
+    out.append("..." if n is Ellipsis else _LETTERS[n])
+  return "".join(out)
+
+
+def read_formula(formula: str, tensors: Sequence[Any]) -> Formula:
+  """What a formula says of tensors. Raises ArgumentError for one that is none, ShapeError for tensors that do not fit it."""
+  inputs, arrow, result = formula.replace(" ", "").partition("->")
+  words = inputs.split(",")
+  plain = [w.replace("...", "", 1) for w in (*words, result)]
+  if len(words) != len(tensors) or not all([w.isalpha() or not w for w in plain]) or len(set(plain[-1])) != len(plain[-1]):
+    raise ArgumentError(f"einsum: {formula!r} for {len(tensors)} tensors; name the dims of each, with commas between, "
+                        "and those of the result after -> (ij,jk->ik), each once; ... stands for any number of dims")
+  if unknown := [c for c in plain[-1] if c not in inputs]:
+    raise ArgumentError(f"einsum: {formula!r}: letter {unknown[0]!r} of the result is in no tensor")
+  terms = [_labels(formula, w, k, tensors) for k, w in enumerate(words)]
+  many = max([sum([c[0] == "." for c in t]) for t in terms])
+  dots = [f".{k}" for k in range(many, 0, -1)]
+  if not arrow: output = dots + sorted([c for c in set("".join(plain)) if inputs.count(c) == 1])
+  else:
+    at = result.find("...")
+    output = [*plain[-1]] if at < 0 else [*result[:at], *dots, *result[at + 3:]]
+  return Formula(terms, output, _sizes(formula, terms, tensors))
+
+
+def _labels(formula: str, word: str, k: int, tensors: Sequence[Any]) -> list[str]:
+  """A label for each dimension of a tensor."""
+  at, n = word.find("..."), tensors[k].ndim
+  more = n - len(word) + (3 if at >= 0 else 0)
+  if more < 0 or more and at < 0:
+    raise ShapeError(f"einsum: {formula!r}: {word!r} for the {ordinal(k)} tensor, whose shape is {text(tensors[k])}; "
+                     "it takes a letter a dimension")
+  return [*word] if at < 0 else [*word[:at], *[f".{i}" for i in range(more, 0, -1)], *word[at + 3:]]
+
+
+def _sizes(formula: str, terms: Sequence[Labels], tensors: Sequence[Any]) -> dict[str, int]:
+  """The size of each label; a dimension of 1 goes with any size, but not within one tensor."""
+  found: dict[str, tuple[int, int]] = {}   # size, tensor
+  for k, (labels, x) in enumerate(zip(terms, tensors)):
+    for c, size in zip(labels, x.shape):
+      first = found.setdefault(c, (size, k))
+      if first[0] == 1 and first[1] != k: found[c] = size, k
+      elif first[0] != size and (size != 1 or first[1] == k):
+        what = f"letter {c!r}" if c[0] != "." else f"dimension {-int(c[1:])} of ..."
+        where = f"the {ordinal(k)}" if first[1] != k else "the same"
+        raise ShapeError(f"einsum: {formula!r}: {what} is {first[0]} in the {ordinal(first[1])} tensor and {size} in {where}: "
+                         f"shapes {', '.join(map(text, tensors))}")
+  return {c: size for c, (size, _) in found.items()}
+
+
+# ---- the order of products
+def order_of_products(terms: Sequence[Labels], output: Labels, sizes: Mapping[str, int]) -> list[tuple[int, int]]:
+  """Which two tensors to multiply at each step; a product's number is the next one after the tensors'.
+
+  As many as six are multiplied with the fewest multiplications that any order has; of more, the two come next whose product is
+  smallest beside them.
+  """
+  sets = [frozenset(t) for t in terms]
+  if len(sets) <= 2: return [(0, 1)] if len(sets) == 2 else []
+  return (_best if len(sets) <= _EXACT else _greedy)(sets, frozenset(output), {c: int(n) for c, n in sizes.items()})
+
+
+def _work(labels: Collection[str], sizes: Mapping[str, int]) -> int: return math.prod([sizes[c] for c in labels])
+
+
+def _best(sets: Sequence[frozenset[str]], output: frozenset[str], sizes: Mapping[str, int]) -> list[tuple[int, int]]:
+  n = len(sets)
+  full = (1 << n) - 1
+  every: list[frozenset[str]] = [frozenset().union(*[sets[i] for i in range(n) if m >> i & 1]) for m in range(full + 1)]
+  left = [every[m] & (output | every[full ^ m]) if m & (m - 1) else every[m] for m in range(full + 1)]   # what a product keeps
+  cost: dict[int, tuple[int, int]] = {1 << i: (0, 0) for i in range(n)}   # tensors -> multiplications, one side of the last
+  for m in range(1, full + 1):
+    if m in cost: continue
+    found, half = [], (m - 1) & m
+    while half:
+      if half > m ^ half: found.append((cost[half][0] + cost[m ^ half][0] + _work(left[half] | left[m ^ half], sizes), half))
+      half = (half - 1) & m
+    cost[m] = min(found)
+  steps: list[tuple[int, int]] = []
+  def make(m: int) -> int:
+    if not m & (m - 1): return m.bit_length() - 1
+    one = cost[m][1]
+    steps.append((make(one), make(m ^ one)))
+    return n + len(steps) - 1
+  make(full)
+  return steps
+
+
+def _greedy(sets: Sequence[frozenset[str]], output: frozenset[str], sizes: Mapping[str, int]) -> list[tuple[int, int]]:
+  live = dict(enumerate(sets))
+  steps: list[tuple[int, int]] = []
+  while len(live) > 1:
+    pair = min([(_price((i, j), live, output, sizes), (i, j)) for i in live for j in live if i < j])[1]
+    product = _kept(pair, live, output)
+    live = {i: s for i, s in live.items() if i not in pair} | {len(sets) + len(steps): product}
+    steps.append(pair)
+  return steps
+
+
+def _price(pair: tuple[int, int], live: Mapping[int, frozenset[str]], output: frozenset[str],
+           sizes: Mapping[str, int]) -> tuple[int, int]:
+  """How much larger a product is than its factors, and the work that it takes."""
+  a, b = live[pair[0]], live[pair[1]]
+  return _work(_kept(pair, live, output), sizes) - _work(a, sizes) - _work(b, sizes), _work(a | b, sizes)
+
+
+def _kept(pair: tuple[int, int], live: Mapping[int, frozenset[str]], output: frozenset[str]) -> frozenset[str]:
+  others = [s for i, s in live.items() if i not in pair]
+  return (live[pair[0]] | live[pair[1]]) & output.union(*others)
+
+
+# ---- nodes
+def _ready(u: UOp, labels: Labels, sizes: Mapping[str, int]) -> tuple[UOp, list[str]]:
+  """A tensor with each label once: a repeated one is the diagonal. Dimensions of 1 whose label has another size go."""
+  out = list(labels)
+  while again := next((c for c in out if out.count(c) > 1), None):
+    i = out.index(again)
+    j = out.index(again, i + 1)
+    rest = [d for d in range(len(out)) if d not in (i, j)]
+    u = graph.permute(u, (*rest, i, j))
+    *s, n, _ = u.shape
+    u = graph.tile(graph.reshape(u, (*s, n * n)), [(1, 1, 1)] * len(s) + [(1, n + 1, 1)])
+    u = graph.reshape(u, (*s, n))
+    out = [*[out[d] for d in rest], again]
+  thin = [d for d, c in enumerate(out) if u.shape[d] == 1 and sizes[c] != 1]
+  return graph.drop(u, thin), [c for d, c in enumerate(out) if d not in thin]
+
+
+def _summed_over(u: UOp, labels: Labels, keep: Collection[str]) -> tuple[UOp, list[str]]:
+  """The sum over the labels that are not kept."""
+  axes = [d for d, c in enumerate(labels) if c not in keep]
+  return graph.drop(graph.total(u, axes), axes) if axes else u, [c for c in labels if c in keep]
+
+
+def _placed(u: UOp, labels: Labels, into: Labels) -> UOp:
+  """Dimensions in the order of ``into``, with dims of 1 for labels that are not there."""
+  u = graph.permute(u, tuple([labels.index(c) for c in into if c in labels]))
+  at = dict(zip([c for c in into if c in labels], u.shape))
+  return graph.reshape(u, tuple([at.get(c, 1) for c in into]))
+
+
+def _multiplied(a: UOp, la: Labels, b: UOp, lb: Labels, keep: Collection[str], output: Labels) -> tuple[UOp, list[str]]:
+  """One product of two tensors of one dtype, summed over the labels that are not kept: what both have and keep, what only the
+  first has, what only the second has; the sum is over what both have, so that it is a product of matrices. The last product has
+  the order of the result."""
+  a, la = _summed_over(a, la, {*keep, *lb})
+  b, lb = _summed_over(b, lb, {*keep, *la})
+  both = [c for c in la if c in lb]
+  out = [*[c for c in both if c in keep], *[c for c in la if c not in lb], *[c for c in lb if c not in la]]
+  if set(out) <= set(output): out = [c for c in output if c in out]
+  every = [*out, *[c for c in both if c not in keep]]
+  a, b = _placed(a, la, every), _placed(b, lb, every)
+  full = tuple([n if n != 1 else m for n, m in zip(a.shape, b.shape)])
+  a, b = graph.expand(a, full), graph.expand(b, full)
+  product = graph.and_(a, b) if a.dtype.kind == "b" else graph.mul(a, b)
+  return _summed_over(product, every, out)

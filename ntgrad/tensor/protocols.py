@@ -1,17 +1,41 @@
-"""What Python and notebooks ask of a tensor: its text, iteration, ``in``, ``round``, ``divmod``."""
+"""What Python, numpy and notebooks ask of a tensor: copies and pickles, ``data``, numpy's functions on it, devices by name, its
+text, iteration, ``in``, ``divmod``.
+
+A tensor is copied and pickled as what it is: a view of an Alias, which holds the value (see ``graph/alias.py``). What shares
+memory inside one deep copy or pickle therefore shares it afterwards: shared parameters, views, a model and its optimizer.
+"""
 from __future__ import annotations
 
+import copyreg
 import html
-from typing import Any, ClassVar, Iterator, Self
+from functools import lru_cache
+from inspect import Signature
+from typing import Any, Callable, ClassVar, Iterable, Iterator, Mapping, Self, Sequence, cast
+from weakref import ref
 
 import numpy as np
 
-from ntgrad.codegen.ir.errors import ArgumentError, NtgradError, ScalarError, ShapeError
+from ntgrad.codegen.ir.dtype import DType
+from ntgrad.codegen.ir.errors import (
+  ArgumentError,
+  CaptureError,
+  GradientError,
+  InterchangeError,
+  NtgradError,
+  ScalarError,
+  ShapeError,
+  shown,
+)
+from ntgrad.codegen.ir.uop import Ops
+from ntgrad.core import Base
+from ntgrad.engine.buffer import Buffer
+from ntgrad.engine.device import Device
+from ntgrad.graph import nodes as graph
+from ntgrad.graph.alias import Alias, AliasView, Bits, apply_view, beyond, repeats, shown_of, through, view_covers, write_watchers
 from ntgrad.graph.checks import checked
-from ntgrad.graph.host import host_view, is_host_view
-from ntgrad.graph.names import text
+from ntgrad.graph.dimension_names import Names, text
+from ntgrad.graph.host_values import host_view, is_host_view
 
-from .indexing import Indexing
 from .reduction import Reduction
 
 WHOLE = 1 << 20            # elements up to which values are copied to be printed
@@ -19,10 +43,105 @@ ROWS, COLUMNS = 20, 20     # of a table in a notebook
 
 
 @checked
-class Protocols(Indexing, Reduction):
-  """What Python and notebooks ask of a tensor."""
+class Protocols(Reduction):
+  """What Python, numpy and notebooks ask of a tensor."""
   __slots__ = ()
   _array_api: ClassVar[Any]   # what gives ``ntgrad.array_api``, which is made of tensors
+
+  # ---- copies
+  def __copy__(self) -> Self:
+    """A view of all of it: the same memory; a gradient goes on to this tensor."""
+    return self._seen((Ops.RESHAPE, self.shape)) if self._state > 0 else self.detach()
+
+  def __reduce__(self) -> Any:
+    """For ``pickle`` and ``copy.deepcopy``: the value, the dtype, the device's name, ``requires_grad``, ``grad`` and ``names``.
+
+    Raises GradientError for the result of operations that requires a gradient: its graph cannot be copied.
+    """
+    if self._state == 1:
+      raise GradientError(
+        f"copy or pickle: a tensor of shape {self.shape} that was made from tensors which require a gradient has a graph, "
+        "which stays where it is; take .detach() of it, or copy the tensors that it was made from"
+      )
+    return _tensor, (self._plain, self._alias, self._view, self._state, self.grad, self._names), getattr(self, "__dict__", None)
+
+  # ---- the memory without its gradient
+  @property
+  def data(self) -> Any:
+    """The same memory as a tensor without a gradient, as ``detach()`` gives it: ``p.data.mul_(0.5)`` writes a leaf. It alone can
+    be called: ``x.data()`` is a memoryview of a copy of the values, as tinygrad has it.
+
+    ``p.data = value`` writes a tensor's values to ``p``; what shared its memory, ``backup = p.data``, keeps the values of before.
+    A value of another shape, dtype or device gives ``p`` memory of its own. Where ``ntgrad.jit`` runs a function, what shares the
+    memory sees the write too, and the value has to fit (else CaptureError). Raises ArgumentError for what is no tensor,
+    GradientError for ints in a leaf.
+    """
+    t: Any = self.detach()
+    t.__class__ = _called(cast(Any, self._plain))
+    return t
+  @data.setter
+  def data(self, value: Any) -> None:
+    if not isinstance(value, Base):
+      raise ArgumentError(f"data = {shown(value)}: it takes a Tensor; .fill_() and .copy_() write numbers and arrays")
+    if value._alias is self._alias and through(value._view) == through(self._view): return   # p.data += 1
+    u, v = self.lazydata, value.lazydata
+    if self._state > 0 and v.dtype.kind != "f":
+      raise GradientError(f"data: a value of {v.dtype.name} for a tensor with a gradient; cast it to a float dtype first")
+    device = u.device or Device.DEFAULT
+    same = u.shape == v.shape and u.dtype is v.dtype and device == (v.device or device)
+    if write_watchers and not same:
+      raise CaptureError(f"data: {v.dtype.name} of shape {v.shape} on {v.device or device} for {u.dtype.name} of shape {u.shape} "
+                         f"on {device}, where a function is captured; it has to fit")
+    others = [t for t in self._alias.seen() if t is not self and t._state != -1]
+    parts = [(t, rest) for t in others if (rest := beyond(t._view, self._view)) is not None]
+    fits = same and self._alias.packed is None and not repeats((*self._alias.beneath, *self._view))
+    # what a value does not fit leaves its memory, and so does what is no leaf and shows a part of something else, or a leaf
+    if not fits or self._state != 2 and not write_watchers and (
+      self._alias.beneath or not view_covers(self._view) or len(parts) != len(others) or any([t._state == 2 for t in others])):
+      names = self._names if len(u.shape) == len(v.shape) else value._names
+      self._rehome(Alias(graph.detach(v)), ())
+      self._names = names
+      return
+    if not write_watchers: self._part_from(parts)
+    self.detach().assign(value.detach())
+
+  def _part_from(self, parts: Sequence[tuple[Base, AliasView]]) -> None:
+    """Others that show of this tensor's value, and what, keep that value, in an Alias of its own. (What an optimizer has of its
+    parameters never requires a gradient; it is not among them, and goes on seeing them.)"""
+    if not parts: return
+    alias = Alias(apply_view(self._alias.node, through(self._view)))
+    for t, rest in parts:
+      node = t.lazydata
+      t._rehome(alias, rest)
+      if t._state == 1: t._node = node   # which leads to the leaf that it was made from
+
+  # ---- numpy
+  __array_priority__ = 1000   # ndarray + Tensor is a Tensor
+
+  def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    """The value for ``numpy.asarray`` and numpy's functions, an array of its own; with ``copy=False`` one over the tensor's
+    memory.
+
+    Raises InterchangeError where ``copy=False`` asks for another dtype, or for memory that numpy cannot see.
+    """
+    if copy is not False:
+      values = self.numpy()
+      return values if dtype is None else values.astype(dtype, copy=False)
+    if dtype is not None and np.dtype(dtype) != self.dtype.np:
+      raise InterchangeError(
+        f"__array__: a tensor of {self.dtype.name} as {np.dtype(dtype)} with copy=False; leave out copy=False, or .cast() it"
+      )
+    memory: Any = self
+    try: return np.from_dlpack(memory, copy=False)
+    except (BufferError, RuntimeError) as e:
+      if isinstance(e, InterchangeError): raise
+      raise InterchangeError(f"__array__: a tensor of {self.dtype.name} on {self.device} with copy=False: {e}") from None
+
+  def __array_function__(
+    self, fn: Callable[..., Any], types: Iterable[type], args: Sequence[Any], kwargs: Mapping[str, Any]
+  ) -> Any:
+    """numpy's functions take the values of tensors, and give what they give for arrays."""
+    return fn(*_arrays(list(args)), **dict(zip(kwargs, _arrays(list(kwargs.values())))))
 
   # ---- the array API standard
   def __array_namespace__(self, *, api_version: str | None = None) -> Any:
@@ -55,8 +174,8 @@ class Protocols(Indexing, Reduction):
   def _known(self) -> np.ndarray[Any, Any] | None:
     """The values, where they are there already; None where they would have to be computed, or are very many on a device."""
     if self._alias.pending: return None
-    from ntgrad.engine.capture import being_recorded
     from ntgrad.engine.realize import rebased
+    from ntgrad.engine.recording import being_recorded
     if being_recorded: return None
     u = rebased(self.lazydata)
     if not is_host_view(u): return None
@@ -108,3 +227,47 @@ class Protocols(Indexing, Reduction):
 
 
 def _cell(value: Any) -> str: return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+@lru_cache(64)
+def _called(kind: Any) -> Any:
+  """The class of what ``data`` gives for a tensor of a class: that can be called."""
+  def call(self: Any) -> memoryview: return np.ascontiguousarray(self.numpy()).data
+  def new(cls: Any, *args: Any, **kwargs: Any) -> Any: return kind(*args, **kwargs)   # nobody else makes one
+  return type(kind)(kind.__name__, (kind,), {"__slots__": (), "__call__": call, "__new__": new, "_plain": kind,
+                                             "__module__": kind.__module__, "__doc__": kind.__doc__,
+                                             "__signature__": Signature()})   # or it is sought by comparing
+
+
+def _arrays(items: list[Any]) -> list[Any]:
+  """Arguments of a numpy function, with arrays in place of tensors, those in lists and tuples too."""
+  out = [i.numpy() if isinstance(i, Base) else i for i in items]
+  return [type(i)(_arrays(list(i))) if type(i) in (list, tuple) else i for i in out]
+
+
+def _tensor(cls: type[Protocols], alias: Alias, view: AliasView, state: int, grad: Any, names: Names | None = None) -> Protocols:
+  t = object.__new__(cls)
+  t._alias, t._view, t._node, t.grad, t._state, t._names = alias, view, None, grad, state, names
+  alias.tensors[ref(t, alias.tensors.pop)] = None
+  return t
+
+
+def _stored(alias: Alias) -> Any:
+  """An Alias for ``pickle``: the bytes of its newest value."""
+  node = alias.node
+  values = Base._from_node(graph.detach(node)).numpy()
+  return _alias, (node.dtype, values.shape, node.device, np.ascontiguousarray(values).reshape(-1).view(np.uint8))
+
+
+def _alias(dtype: DType, shape: tuple[int, ...], device: str | None, data: np.ndarray[Any, Any]) -> Alias:
+  return Alias(graph.buffer(Buffer.from_numpy(device or Device.DEFAULT, data.view(dtype.np).reshape(shape))))
+
+
+def _stored_bits(bits: Bits) -> Any:
+  """With the Alias whose bits they are, as a view goes with its base."""
+  source = bits.source()
+  return _stored(bits) if source is None else (shown_of, (source, bits.beneath))
+
+
+copyreg.pickle(Alias, _stored)
+copyreg.pickle(Bits, _stored_bits)

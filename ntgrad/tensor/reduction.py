@@ -1,28 +1,30 @@
-"""Reductions of ``Tensor``: sums, extremes, statistics, softmax, running sums.
+"""Reductions of ``Tensor``: sums, extremes, means and variances, norms, softmax; running sums, products and extremes;
+differences and integrals.
 
-Sums of ints and bools are int64 (``sum_dtype``), and are added up in int32 where no sum can be greater; float16, bfloat16 and fp8
-sums accumulate in float32.
-A reduction keeps its dims as 1 in the graph and drops them last, so that what is computed per row stays in the row's kernel.
+Sums of ints and bools are int64 (``sum_dtype``), and are added up in int32 where no sum can be greater; float16, bfloat16 and
+fp8 sums accumulate in float32. A reduction keeps its dims as 1 in the graph and drops them last, so that what is computed per
+row stays in the row's kernel.
 """
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Self, Sequence, Union, overload
+from typing import Any, Callable, NamedTuple, Self, Sequence, Union, overload
 
 from ntgrad.codegen.ir.dtype import DType, as_float, dtypes, sum_dtype
-from ntgrad.codegen.ir.errors import ArgumentError, shown
+from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import Base, real_number
-from ntgrad.engine.bounds import value_bounds
+from ntgrad.engine.index_checks import value_bounds
 from ntgrad.graph import nodes as graph
-from ntgrad.graph.checks import checked, flag
-from ntgrad.graph.names import without
+from ntgrad.graph.checks import Operand, checked, flag, of_kind, paired
+from ntgrad.graph.dimension_names import without
+from ntgrad.graph.pairs import Several
 from ntgrad.graph.variable import real
 
-from .elementwise import Elementwise
-from .sorting import Picked, at_places
+from .indexing import Indexing
 
 Axis = Union[int, str, Sequence[int | str], None]
+_CHUNK = 32   # logcumsumexp: elements of a row that are looked at together
 
 
 def count(u: UOp, axes: Sequence[int]) -> int:
@@ -67,14 +69,48 @@ def reduced(fn: BinaryOps, u: UOp, axes: Sequence[int], dtype: DType | None = No
   return combined(fn, u, count(u, axes), dtype, lambda x: graph.reduce(fn, x, axes))
 
 
-def scanned(fn: BinaryOps, u: UOp, axis: int, dtype: DType | str | None = None) -> UOp:
+def _scanned(fn: BinaryOps, u: UOp, axis: int, dtype: DType | str | None = None) -> UOp:
   """Running sums or products (ADD, MUL) along an axis; see ``combined``."""
   n, d = u.shape[axis] if u.shape else 1, None if dtype is None else dtypes.of(dtype)
   return combined(fn, u, n, d, lambda x: graph.scan(fn, x, axis) if u.shape else x)
 
 
+def at_places(u: UOp, places: UOp, axis: int) -> UOp:
+  """out[i][j] = u[i][places[i][j]] for axis 1; all places are there."""
+  s, step = u.shape, 1
+  work = dtypes.int64 if math.prod(s) >= 2 ** 31 else dtypes.int32
+  flat: UOp | None = None
+  for a in reversed(range(len(s))):
+    if s[a] != 1:
+      at = graph.cast(places if a == axis else graph.index_along(a, places.shape), work)
+      if step != 1: at = graph.mul(at, step)
+      flat = at if flat is None else graph.add(flat, at)
+    step *= s[a]
+  return graph.gather(graph.reshape(u, (step,)), graph.const(0, work, places.shape) if flat is None else flat)
+
+
+class _Picked(NamedTuple):
+  values: Any
+  indices: Any
+
+
+class Picked(Several, _Picked):
+  """Elements of a tensor, and where they stood (int32)."""
+  __slots__ = ()
+
+
+class _MinMax(NamedTuple):
+  min: Any
+  max: Any
+
+
+class MinMax(Several, _MinMax):
+  """What ``aminmax`` gives."""
+  __slots__ = ()
+
+
 @checked
-class Reduction(Elementwise):
+class Reduction(Indexing):
   """The reductions."""
   __slots__ = ()
 
@@ -169,6 +205,16 @@ class Reduction(Elementwise):
     """
     return self._argextreme("argmin", BinaryOps.MIN, axis, keepdim)
 
+  def amax(self, dim: Axis = None, keepdim: bool = False) -> Self:
+    """The greatest along dims (None: all), NaN if one is NaN. Raises AxisError; ArgumentError for no elements."""
+    return self._extreme("amax", BinaryOps.MAX, dim, keepdim)
+  def amin(self, dim: Axis = None, keepdim: bool = False) -> Self:
+    """The least along dims (None: all), NaN if one is NaN. Raises AxisError; ArgumentError for no elements."""
+    return self._extreme("amin", BinaryOps.MIN, dim, keepdim)
+  def aminmax(self, *, dim: Axis = None, keepdim: bool = False) -> MinMax:
+    """``(min, max)`` along dims (None: all). Raises AxisError; ArgumentError for no elements."""
+    return MinMax(self._extreme("aminmax", BinaryOps.MIN, dim, keepdim), self._extreme("aminmax", BinaryOps.MAX, dim, keepdim))
+
   def any(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """Whether one along axes (None: all) is not zero. Raises AxisError."""
     axes = self._dims("any", axis)
@@ -177,6 +223,15 @@ class Reduction(Elementwise):
     """Whether every one along axes (None: all) is not zero. Raises AxisError."""
     axes = self._dims("all", axis)
     return self._finish(graph.reduce(BinaryOps.AND, graph.cast(self.lazydata, dtypes.bool), axes), axes, keepdim)
+
+  def allclose(self, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
+    """Whether all values are close (see ``isclose``), as Python's bool; computes it now. Raises CaptureError while a jit
+    records."""
+    return bool(self.isclose(other, rtol, atol, equal_nan).all().item())
+  def equal(self, other: Base) -> bool:
+    """Whether the other tensor has this shape and these values (NaN equals nothing), as Python's bool; computes it now. Raises
+    CaptureError while a jit records."""
+    return self.shape == other.shape and bool(self.detach().named().eq(other.detach().named()).all().item())
 
   def _mean_node(self, u: UOp, axes: Sequence[int]) -> UOp:
     """Mean with dims kept, in the accumulator's dtype."""
@@ -226,6 +281,27 @@ class Reduction(Elementwise):
     """``(std, mean)``; see ``std``. Raises AxisError."""
     return self.std(axis, keepdim, correction, unbiased=unbiased), self.mean(axis, keepdim)
 
+  def nansum(self, dim: Axis = None, keepdim: bool = False, *, dtype: DType | str | None = None) -> Self:
+    """The sum along dims (None: all) of what is not NaN; see ``sum``. Raises AxisError."""
+    return self._numbers().sum(dim, keepdim, dtype)
+  def nanmean(self, dim: Axis = None, keepdim: bool = False) -> Self:
+    """The mean along dims (None: all) of what is not NaN; NaN where all are. Raises AxisError."""
+    if self.dtype.kind != "f": return self.mean(dim, keepdim)
+    wide = graph.acc_dtype(self.dtype)
+    total = self._numbers().cast(wide).sum(dim, keepdim)
+    return (total / self.isnan().logical_not().cast(wide).sum(dim, keepdim)).cast(self.dtype)
+  def _numbers(self) -> Self: return self.isnan().where(0, self) if self.dtype.kind in "fe" else self
+  def count_nonzero(self, dim: Axis = None) -> Self:
+    """How many along dims (None: all) are not 0, int64; NaN is not. Raises AxisError."""
+    return self.ne(0).sum(dim)
+
+  def trace(self) -> Self:
+    """The sum of a matrix's diagonal; ints as ``sum`` has them. Raises ShapeError for other than 2 dimensions."""
+    if self.ndim != 2: raise ShapeError(f"trace: a tensor of shape {self.shape}; it takes a matrix")
+    n = min(self.shape)
+    return self.named()[:n, :n].diagonal().sum()
+
+  # ---- norms
   def norm(self, p: float = 2, axis: Axis = None, keepdim: bool = False, *, dtype: DType | str | None = None) -> Self:
     """The p-norm along axes (None: all). p may be inf and -inf (the greatest and the least absolute value) and 0 (how many are
     not 0).
@@ -253,6 +329,23 @@ class Reduction(Elementwise):
     return self._wrap(graph.where(zero, 0.0 if power > 0 else math.inf, root))
   def _rounded_to(self, dtype: DType) -> Self: return self.cast(as_float(dtype))
 
+  def renorm(self, p: float, dim: int | str, maxnorm: float) -> Self:
+    """Each part along a dim whose p-norm is above ``maxnorm`` scaled down to it. Raises AxisError, DTypeError, ArgumentError."""
+    d = self._dim("renorm", dim)
+    if self.ndim < 2: raise ShapeError(f"renorm: shape {self.shape}; it takes at least two dimensions")
+    of_kind("f", "renorm", "a tensor", self, "it takes floats")
+    if p <= 0 or maxnorm < 0: raise ArgumentError(f"renorm: p {p}, maxnorm {maxnorm}; p must be above 0, maxnorm not beneath it")
+    x: Any = self.cast(graph.acc_dtype(self.dtype))
+    size = x.norm(p, tuple([k for k in range(self.ndim) if k != d]), keepdim=True)
+    out: Self = ((size > maxnorm).where(maxnorm / (size + 1e-7), 1.0) * x).cast(self.dtype)
+    return out
+  def dist(self, other: Operand, p: float = 2) -> Self:
+    """The p-norm of the difference of both tensors, over all elements; see ``norm``."""
+    if not p >= 0: raise ArgumentError(f"dist: p = {p}; it must not be negative")
+    if self.dtype.kind == "b": raise DTypeError("dist: of bools; cast them to an int dtype")
+    return (self - other).norm(p)
+
+  # ---- along rows
   def _rows(self, name: str, axis: int | str) -> tuple[UOp, int, DType]:
     """Input in float32 or float64, the axis, and the dtype of the result."""
     u = self.lazydata
@@ -274,6 +367,10 @@ class Reduction(Elementwise):
     _, e, total = self._shifted(u, a)
     return self._wrap(graph.cast(graph.div(e, graph.expand(total, e.shape)), out if dtype is None else dtypes.of(dtype)))
 
+  def softmin(self, dim: int | str = -1, dtype: DType | str | None = None) -> Self:
+    """softmax(-x) along a dim. Raises AxisError."""
+    return self.neg().softmax(dim, dtype)
+
   def log_softmax(self, axis: int | str = -1, dtype: DType | str | None = None) -> Self:
     """log(softmax(x)) along an axis; small floats are computed in float32. Raises AxisError."""
     u, a, out = self._rows("log_softmax", axis)
@@ -293,6 +390,94 @@ class Reduction(Elementwise):
     total = graph.total(graph.exp(graph.sub(u, graph.expand(top, u.shape))), axes)
     return self._finish(graph.cast(graph.add(graph.log(total), top), x.dtype), axes, keepdim)
 
+  # ---- scans
   def cumsum(self, axis: int | str = 0, *, dtype: DType | str | None = None) -> Self:
     """Running sums along an axis, of ints and bools int64; with ``dtype`` elements are cast first. Raises AxisError."""
-    return self._wrap(scanned(BinaryOps.ADD, self.lazydata, self._dim("cumsum", axis), dtype))
+    return self._wrap(_scanned(BinaryOps.ADD, self.lazydata, self._dim("cumsum", axis), dtype))
+
+  def cumprod(self, dim: int | str = 0, *, dtype: DType | str | None = None) -> Self:
+    """Running products along a dim, of ints and bools int64; with ``dtype`` elements are cast first. Raises AxisError."""
+    return self._wrap(_scanned(BinaryOps.MUL, self.lazydata, self._dim("cumprod", dim), dtype))
+
+  @paired
+  def cummax(self, dim: int | str = 0) -> Picked:
+    """The greatest so far along a dim and where it is (of equal ones the last), int32; a NaN stays. Raises AxisError."""
+    return self._running("cummax", BinaryOps.MAX, dim)
+  @paired
+  def cummin(self, dim: int | str = 0) -> Picked:
+    """The least so far along a dim and where it is (of equal ones the last), int32; a NaN stays. Raises AxisError."""
+    return self._running("cummin", BinaryOps.MIN, dim)
+  def _running(self, name: str, fn: BinaryOps, dim: int | str) -> Picked:
+    a = self._dim(name, dim)
+    u = self.lazydata
+    s = u.shape
+    if not s or not s[a]: return Picked(self._own(), self._detached(graph.const(0, dtypes.int32, s)))
+    if u.dtype.kind == "b": u = graph.cast(u, dtypes.int32)
+    best = graph.scan(fn, u, a)
+    at = graph.cast(graph.index_along(a, s), graph.place_dtype(s[a]))
+    where = graph.scan(BinaryOps.MAX, graph.where(reaches(u, best), at, 0), a)
+    return Picked(self._wrap(graph.cast(best, self.dtype)), self._detached(where))
+
+  def logcumsumexp(self, dim: int | str) -> Self:
+    """log(cumsum(exp(x))) along a dim, without overflow or loss of what is far beneath the greatest. Raises AxisError."""
+    u, a, out = self._rows("logcumsumexp", dim)
+    if not u.shape or not u.shape[a]: return self._wrap(graph.cast(u, out))
+    x = self._wrap(u).named()
+    order = (*[d for d in range(x.ndim) if d != a], a)
+    rows = x.permute(order)
+    found = _log_sums(rows.reshape(-1, u.shape[a]) if x.numel() else rows.reshape(0, u.shape[a]))
+    t: Self = found.reshape(rows.shape).permute(tuple([order.index(d) for d in range(x.ndim)])).cast(out)
+    return t._called(self._names)
+
+  # ---- differences and integrals
+  def diff(self, n: int = 1, dim: int | str = -1, prepend: Operand | None = None, append: Operand | None = None) -> Self:
+    """Each element less the one before it along a dim, ``n`` times; of bools whether they differ. ``prepend`` and ``append`` are
+    joined first. Raises AxisError; ArgumentError for n beneath 0; ShapeError for a tensor without dimensions."""
+    if n < 0: raise ArgumentError(f"diff: n = {n}; it must not be negative")
+    if not self.ndim: raise ShapeError("diff: a tensor of shape (); it takes at least one dimension")
+    a = self._dim("diff", dim)
+    parts = [t for t in (prepend, self, append) if t is not None]
+    x: Any = self if len(parts) == 1 else type(self).cat(*parts, dim=a)
+    for _ in range(min(n, x.shape[a])):
+      after, before = x._along(a, slice(1, None)), x._along(a, slice(-1))
+      x = after.ne(before) if x.dtype.kind == "b" else after - before
+    return x._own() if n == 0 else x
+
+  def trapezoid(self, x: Operand | None = None, *, dx: float = 1, dim: int | str = -1) -> Self:
+    """The integral along a dim by trapezoids, whose bases are ``dx`` wide or given by the points ``x`` (one for each element of
+    the dim, or of this shape). Ints give float32. Raises AxisError, ShapeError."""
+    a = self._dim("trapezoid", dim)
+    return self._trapezoids("trapezoid", x, dx, a).sum(a)
+  def cumulative_trapezoid(self, x: Operand | None = None, *, dx: float = 1, dim: int | str = -1) -> Self:
+    """Running integrals along a dim, one less than it has elements; see ``trapezoid``."""
+    a = self._dim("cumulative_trapezoid", dim)
+    return self._trapezoids("cumulative_trapezoid", x, dx, a).cumsum(a)
+  def _trapezoids(self, name: str, x: Any, dx: float, a: int) -> Self:
+    if not self.ndim: raise ShapeError(f"{name}: a tensor of shape (); it takes at least one dimension")
+    y = self._in_floats()
+    both = y._along(a, slice(1, None)) + y._along(a, slice(-1))
+    if x is None: return both * (0.5 * dx)
+    if x.ndim == 1: x = x.reshape((-1,) + (1,) * (self.ndim - a - 1)) if x.numel() else x
+    if x.ndim > self.ndim or x.ndim < self.ndim - a or x.shape[a - self.ndim] != self.shape[a]:
+      raise ShapeError(f"{name}: points of shape {x.shape} for a tensor of shape {self.shape}; as many as dimension {a} has")
+    return both * x.diff(1, a - self.ndim) * 0.5
+
+
+def _log_sums(x: Any) -> Any:
+  """Running log(sum(exp)) of rows: of parts of rows, each element with all before it, and of what the parts come to."""
+  rows, n = x.shape
+  if n <= 1: return x
+  if n > _CHUNK:
+    parts = -(-n // _CHUNK)
+    chunks = x.pad(((0, 0), (0, parts * _CHUNK - n)), value=-math.inf).reshape(rows * parts, _CHUNK)
+    inner = _log_sums(chunks).reshape(rows, parts, _CHUNK)
+    before = _log_sums(inner[:, :-1, -1]).pad(((0, 0), (1, 0)), value=-math.inf)
+    return before.unsqueeze(2).logaddexp(inner).reshape(rows, parts * _CHUNK)[:, :n]
+  at = x._from_node(graph.iota(n))
+  seen = at.reshape(1, 1, n) <= at.reshape(1, n, 1)
+  all_before = seen.where(x.unsqueeze(1), -math.inf)
+  top = all_before.detach().max(axis=2, keepdim=True)
+  top = (top.abs() < math.inf).where(top, 0.0)
+  total = (all_before - top).exp().sum(2)
+  none = total.eq(0)
+  return none.where(-math.inf, none.where(1.0, total).log() + top.squeeze(2))

@@ -1,36 +1,30 @@
-"""Other sizes for the last dimensions: interpolation, adaptive pooling, pixels to channels and back.
+"""Other sizes for the last dimensions, and elements read at places that are computed: interpolation, sampling by a grid, pixels
+to channels and back, shuffled channels.
 
-Each element of a result is made of a few neighbouring elements, its taps, along each dimension, with weights that are computed
-where they are used. Where the sizes have a ratio of small numbers (2, 1/2, 3/2), the taps of all results of a period lie close
-together: they are windows (TILE), whose gradient is windows taken back (UNTILE). For other sizes elements are read by index
-(GATHER). Either way one kernel goes over the data for all dimensions together; a dimension's weights may be a small one.
+Interpolation takes each element from its taps (``convolution.py``), with weights that are computed where they are used.
 """
 from __future__ import annotations
 
+import itertools
 import math
 from functools import reduce
-from typing import Any, Callable, NamedTuple, Self, Sequence
+from typing import Any, NamedTuple, Self, Sequence
 
-import numpy as np
-
-from ntgrad.codegen.ir.dtype import DType, dtypes
-from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError
+from ntgrad.codegen.ir.dtype import DType, dtypes, promote
+from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.ir.uop import UOp
-from ntgrad.core import MAX_SIZE, Base
+from ntgrad.core import MAX_SIZE, whole_number
 from ntgrad.graph import nodes as graph
-from ntgrad.graph.checks import Ints, checked
-from ntgrad.graph.names import text
-from ntgrad.graph.variable import BoundInt, real
+from ntgrad.graph.checks import Ints, Operand, checked, of_kind
+from ntgrad.graph.dimension_names import text
+from ntgrad.graph.variable import real
 
-from .convolution import each, numbers
-from .pooling import first_of, greatest
+from .convolution import Line, Pooling, Weight, each, numbers, numbers_of_period, same_line
+from .creation import new_shape
 
 _LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3}
 _MODES = "nearest", "nearest-exact", *_LINEAR, "bicubic", "area"
 _CUBIC = -0.75   # the parameter a of cubic convolution (https://doi.org/10.1109/TASSP.1981.1163711), as PyTorch has it
-_LOOKED_AT = 1 << 16   # elements of a result whose places are compared on the host
-Host = np.ndarray[Any, Any]
-Weight = Callable[[UOp, UOp, DType], UOp]
 
 
 class Places(NamedTuple):
@@ -56,89 +50,6 @@ class Places(NamedTuple):
     there = graph.cast(graph.mul(j, d), at.dtype)
     difference = graph.cast(graph.sub(graph.expand(at, j.shape), there), dtype)
     return graph.div(difference, float(real(d)))
-
-
-class Line(NamedTuple):
-  """How one dimension of ``size`` becomes one of ``out``: element o is made of ``taps`` elements from ``first(o)`` on.
-
-  ``firsts`` are the same numbers on the host, of one period or of all (None: not known there). ``weight`` gives, of o and the
-  place j of a tap, its weight or whether it counts; None for one tap alone. ``edge`` gives weights where what lies outside counts
-  as the nearest element.
-  """
-  size: int
-  out: int
-  taps: int
-  first: Callable[[UOp], UOp]
-  firsts: Host | None
-  weight: Weight | None = None
-  edge: Weight | None = None
-
-  def period(self) -> tuple[int, int, int, int]:
-    """Of one period: how far it goes in the source, and in the result; where its windows begin, and how long they are."""
-    g = math.gcd(self.size, self.out)
-    step, phases = self.size // g, self.out // g
-    assert self.firsts is not None
-    begin = self.firsts - np.arange(len(self.firsts)) // phases * step
-    low = int(begin.min())
-    return step, phases, low, int(begin.max()) - low + self.taps
-
-  def tiles(self) -> bool:
-    """Whether windows of a period have few elements that a result does not need."""
-    return self.firsts is not None and self.period()[3] <= (3 * self.taps if self.weight else 1)
-
-
-def _counted(size: int, most: int) -> UOp:
-  """0, 1, .. in a dtype that holds ``most``."""
-  return graph.iota(size) if most < 2 ** 31 else graph.cast(graph.iota(size), dtypes.int64)
-
-
-def _windowed(u: UOp, lines: Sequence[Line], count: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
-  """(lead.., sizes..) -> (lead.., outs.., taps..) as windows, and for each line the places of the taps, (out, taps)."""
-  n, lead = len(lines), u.shape[:len(u.shape) - len(lines)]
-  plan = [line.period() for line in lines]
-  ends = []
-  for line, (step, phases, low, taps) in zip(lines, plan):
-    ends.append((-low, (line.out // phases - 1) * step + taps - line.size + low))
-  u = graph.shrink(u, [(0, s) for s in lead] + [(max(-lo, 0), line.size - max(-hi, 0)) for line, (lo, hi) in zip(lines, ends)])
-  u = graph.pad(u, ((0, 0),) * len(lead) + tuple([(max(lo, 0), max(hi, 0)) for lo, hi in ends]))
-  u = graph.windows(u, [p[3] for p in plan], [p[0] for p in plan], (1,) * n)
-  outer, inner = u.shape[len(lead):len(lead) + n], u.shape[len(lead) + n:]
-  u = graph.reshape(u, lead + tuple([v for s in outer for v in (s, 1)]) + inner)
-  u = graph.expand(u, lead + tuple([v for s, p in zip(outer, plan) for v in (s, p[1])]) + inner)
-  places = []
-  for o, (step, phases, low, taps) in zip(count, plan):
-    begin = graph.add(graph.mul(graph.idiv(o, phases), step), low)
-    places.append(_from(begin, taps))
-  return graph.reshape(u, lead + tuple([line.out for line in lines]) + inner), places
-
-
-def _read(u: UOp, lines: Sequence[Line], count: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
-  """The same as ``_windowed``, by index."""
-  n = len(lines)
-  m = len(u.shape) - n
-  outs, taps = tuple([line.out for line in lines]), tuple([line.taps for line in lines])
-  places = [_from(line.first(o), line.taps) for line, o in zip(lines, count)]
-  index = []
-  for k, (line, j) in enumerate(zip(lines, places)):
-    j = graph.minimum(graph.maximum(j, 0), line.size - 1)
-    index.append(graph.expand(_along(j, k, 2 * n, n + k), outs + taps))
-  t = graph.gather(graph.permute(u, (*range(m, m + n), *range(m))), *index)
-  return graph.permute(t, (*range(2 * n, 2 * n + m), *range(2 * n))), places
-
-
-def _from(first: UOp, taps: int) -> UOp:
-  """(n,) -> (n, taps): each and those that follow it."""
-  shape = first.shape[0], taps
-  return graph.add(graph.expand(graph.reshape(first, (shape[0], 1)), shape),
-                   graph.broadcast(graph.cast(graph.iota(taps), first.dtype), shape))
-
-
-def _along(u: UOp, d: int, n: int, e: int | None = None) -> UOp:
-  """(a,) or (a, b) with a at dim d and b at dim e of n, all others being 1."""
-  shape = [1] * n
-  shape[d] = u.shape[0]
-  if e is not None: shape[e] = u.shape[1]
-  return graph.reshape(u, tuple(shape))
 
 
 # ---- weights
@@ -171,17 +82,6 @@ def _cubic_edges(at: Places, last: int) -> Weight:
   return weight
 
 
-# ---- lines
-def _numbers(size: int, out: int, all_of_them: bool = False) -> Host | None:
-  """The elements of a result in one period, or all of them; None where they are not known, or too many to look at."""
-  if type(size) is BoundInt or type(out) is BoundInt: return None
-  n = out if all_of_them else out // math.gcd(size, out)
-  return np.arange(n, dtype=np.int64) if n <= _LOOKED_AT else None
-
-
-def _same(size: int) -> Line: return Line(size, size, 1, lambda o: o, _numbers(size, size))
-
-
 def _line(size: int, out: int, scale: float | None, mode: str, corners: bool, dtype: DType) -> Line:
   """A dimension of ``interpolate``; scale is given where it, and not the sizes, says where elements lie."""
   half = mode != "nearest"
@@ -189,7 +89,7 @@ def _line(size: int, out: int, scale: float | None, mode: str, corners: bool, dt
   if corners: at = Places(size - 1, 0, max(out - 1, 1))
   elif scale is not None: at = Places(1 / scale, (0.5 / scale if half else 0.0) - 0.5 * centre, 0)
   else: at = Places(2 * size, size - out * centre, 2 * out) if half else Places(size, 0, out)
-  o = _numbers(size, out, corners) if at.d else None
+  o = numbers_of_period(size, out, corners) if at.d else None
   below = None if o is None else (o * at.a + at.b) // at.d
   if mode in ("nearest", "nearest-exact"): return Line(size, out, 1, lambda o: at.below(o, dtype), below)
   if mode == "bicubic":
@@ -199,40 +99,33 @@ def _line(size: int, out: int, scale: float | None, mode: str, corners: bool, dt
   return Line(size, out, 2, begin, below, _linear(at, size - 1))
 
 
-def _adaptive(size: int, out: int) -> Line:
-  """Element o is made of those from o * size / out, rounded down, to (o + 1) * size / out, rounded up."""
-  if size is out or size == out: return _same(size)
-  def begin(o: UOp) -> UOp: return graph.idiv(graph.mul(o, size), out)
-  def end(o: UOp) -> UOp:
-    return graph.idiv(graph.add(graph.mul(graph.add(o, 1), size), out - 1), out)
-  def counts(o: UOp, j: UOp, dtype: DType) -> UOp:
-    return graph.and_(graph.le(graph.expand(begin(o), j.shape), j), graph.lt(j, graph.expand(end(o), j.shape)))
-  o = _numbers(size, out)
-  if o is None: return Line(size, out, size // out + 2, begin, None, counts)
-  firsts = o * size // out
-  return Line(size, out, int((((o + 1) * size + out - 1) // out - firsts).max()), begin, firsts, counts)
+def _cubic_weights(t: Any) -> list[Any]:
+  """The weights of the four elements around a place that lies t behind the second."""
+  a = _CUBIC
+  def near(d: Any) -> Any: return ((a + 2) * d - (a + 3)) * d * d + 1
+  def far(d: Any) -> Any: return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+  return [far(t + 1), near(t), near(1 - t), far(2 - t)]
+
+
+def _kept_within(at: Any, size: int, padding: str, corners: bool) -> Any:
+  """Places outside brought back to the edge, or mirrored there."""
+  if padding == "reflection":
+    low, span = (0.0, size - 1) if corners else (-0.5, size)
+    if not span: at = at * 0
+    else:
+      d = (at - low).abs()
+      turns = (d / span).floor()
+      rest = d - turns * span
+      at = (turns % 2 == 0).where(rest, span - rest) + low
+  return at if padding == "zeros" else at.clamp(0, size - 1)
 
 
 @checked
-class Resampling(Base):
-  """Interpolation, adaptive pooling, pixels to channels and back."""
+class Resampling(Pooling):
+  """Interpolation, sampling by a grid, pixels to channels and back."""
   __slots__ = ()
 
-  def _taps(self, u: UOp, lines: Sequence[Line], dtype: DType) -> tuple[UOp, list[UOp], list[UOp | None]]:
-    """(lead.., outs.., taps..), and of each line the places of the taps and their weights, made to go with it."""
-    count = [_counted(line.out, 2 * (line.size + 2) * (line.out + 2)) for line in lines]
-    tiled = all([line.tiles() for line in lines])
-    t, places = _windowed(u, lines, count) if tiled else _read(u, lines, count)
-    n, m = len(lines), len(t.shape)
-    shaped, weights = [], []
-    for k, (line, o, j) in enumerate(zip(lines, count, places)):
-      make = line.edge if tiled and line.edge is not None else line.weight
-      where = (m - 2 * n + k, m, m - n + k)
-      shaped.append(_along(j, *where))
-      w = None if make is None else make(graph.reshape(o, (*o.shape, 1)), j, dtype)
-      weights.append(None if w is None else _along(w, *where))
-    return t, shaped, weights
-
+  # ---- interpolation
   def _interpolated(self, lines: Sequence[Line]) -> Self:
     """The weighted sums of taps."""
     n = len(lines)
@@ -276,7 +169,7 @@ class Resampling(Base):
     if mode[:7] != "nearest" and self.dtype.kind != "f":
       raise DTypeError(f"interpolate: a tensor of {self.dtype.name} with mode {mode!r}; it takes floats (cast it first)")
     wide = dtypes.float64 if self.dtype is dtypes.float64 else dtypes.float32
-    lines = [_same(s) if s is t or s == t and scale in (None, 1) else _line(s, t, scale, mode, bool(align_corners), wide)
+    lines = [same_line(s) if s is t or s == t and scale in (None, 1) else _line(s, t, scale, mode, bool(align_corners), wide)
              for s, t, scale in zip(self.shape[2:], sizes, scales)]
     return self._interpolated(lines)
 
@@ -299,76 +192,6 @@ class Resampling(Base):
     if min(sizes) < 1 or max(sizes) > MAX_SIZE:
       raise ArgumentError(f"interpolate: spatial sizes {spatial} to {sizes}; sizes go from 1 to {MAX_SIZE}")
     return sizes, scales
-
-  # ---- adaptive pooling
-  def _adaptive_sizes(self, name: str, n: int, output_size: Any) -> tuple[int, ...]:
-    given = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * n
-    if len(given) != n: raise ShapeError(f"{name}: output_size {given} for {n} dimensions; give one number, or {n}")
-    if self.ndim < n: raise ShapeError(f"{name}: shape {text(self)}; it takes at least {n} dimension{'s' * (n > 1)}")
-    spatial = self.shape[self.ndim - n:]
-    if min(spatial) < 1: raise ShapeError(f"{name}: shape {text(self)}; pooled dimensions need at least one element")
-    sizes = tuple([s if t is None else t for s, t in zip(spatial, given)])
-    if min(sizes) < 1 or max(sizes) > MAX_SIZE:
-      raise ArgumentError(f"{name}: output_size {given}; sizes go from 1 to {MAX_SIZE}, None keeps one")
-    return sizes
-
-  def _adaptive_avg(self, name: str, sizes: tuple[int, ...]) -> Self:
-    self._needs_floats(name)
-    n, acc = len(sizes), graph.acc_dtype(self.dtype)
-    lines = [_adaptive(s, t) for s, t in zip(self.shape[self.ndim - n:], sizes)]
-    t, _, weights = self._taps(graph.cast(self.lazydata, acc), lines, acc)
-    used, axes = _all_of(weights, t), tuple(range(self.ndim, self.ndim + n))
-    if used is not None: t = graph.where(graph.expand(used, t.shape), t, 0.0)
-    total = graph.total(t, axes)
-    if used is not None:
-      number = graph.total(graph.cast(used, acc), axes)
-      total = graph.div(total, graph.expand(number, total.shape))
-    return self._wrap(graph.cast(graph.drop(total, axes), self.dtype))
-
-  def adaptive_avg_pool1d(self, output_size: int | None | Sequence[int | None]) -> Self:
-    """:meth:`adaptive_avg_pool2d` over the last dimension: (.., l) -> (.., output_size)."""
-    return self._adaptive_avg("adaptive_avg_pool1d", self._adaptive_sizes("adaptive_avg_pool1d", 1, output_size))
-
-  def adaptive_avg_pool2d(self, output_size: int | None | Sequence[int | None]) -> Self:
-    """The means of as many windows as the result has elements, which cover the last two dims: (.., h, w) -> (.., *output_size).
-
-    Window o of n goes from o * size / n, rounded down, to (o + 1) * size / n, rounded up. None keeps a size. Raises ShapeError,
-    ArgumentError, DTypeError.
-    """
-    return self._adaptive_avg("adaptive_avg_pool2d", self._adaptive_sizes("adaptive_avg_pool2d", 2, output_size))
-
-  def adaptive_avg_pool3d(self, output_size: int | None | Sequence[int | None]) -> Self:
-    """:meth:`adaptive_avg_pool2d` over the last three dimensions: (.., d, h, w) -> (.., *output_size)."""
-    return self._adaptive_avg("adaptive_avg_pool3d", self._adaptive_sizes("adaptive_avg_pool3d", 3, output_size))
-
-  def _adaptive_max(self, name: str, n: int, output_size: Any, return_indices: bool) -> Any:
-    sizes, spatial = self._adaptive_sizes(name, n, output_size), self.shape[self.ndim - n:]
-    t, places, weights = self._taps(self.lazydata, [_adaptive(s, t) for s, t in zip(spatial, sizes)], dtypes.float32)
-    used, axes = _all_of(weights, t), tuple(range(self.ndim, self.ndim + n))
-    if used is not None:
-      t = graph.where(graph.expand(used, t.shape), t, dtypes.min(t.dtype))
-    best = greatest(t, axes)
-    values = self._wrap(graph.drop(best, axes))
-    if not return_indices: return values
-    at = graph.const(0, dtypes.int32, t.shape)
-    for size, j in zip(spatial, places):
-      at = graph.add(graph.mul(at, size), graph.expand(graph.cast(j, dtypes.int32), t.shape))
-    return values, self._from_node(first_of(name, t, best, at, used, axes, math.prod(spatial)))._called(values._names)
-
-  def adaptive_max_pool1d(self, output_size: int | None | Sequence[int | None], return_indices: bool = False) -> Any:
-    """:meth:`adaptive_max_pool2d` over the last dimension: (.., l) -> (.., output_size)."""
-    return self._adaptive_max("adaptive_max_pool1d", 1, output_size, return_indices)
-
-  def adaptive_max_pool2d(self, output_size: int | None | Sequence[int | None], return_indices: bool = False) -> Any:
-    """The greatest of each window of :meth:`adaptive_avg_pool2d`: (.., h, w) -> (.., *output_size).
-
-    With ``return_indices`` ``(values, indices)``, as :meth:`max_pool2d` has them. Raises ShapeError, ArgumentError.
-    """
-    return self._adaptive_max("adaptive_max_pool2d", 2, output_size, return_indices)
-
-  def adaptive_max_pool3d(self, output_size: int | None | Sequence[int | None], return_indices: bool = False) -> Any:
-    """:meth:`adaptive_max_pool2d` over the last three dimensions: (.., d, h, w) -> (.., *output_size)."""
-    return self._adaptive_max("adaptive_max_pool3d", 3, output_size, return_indices)
 
   # ---- pixels to channels and back
   def pixel_shuffle(self, upscale_factor: int) -> Self:
@@ -395,12 +218,86 @@ class Resampling(Base):
     u = graph.permute(u, (*range(n), n, n + 2, n + 4, n + 1, n + 3))
     return self._wrap(graph.reshape(u, (*lead, s[-3] * r * r, s[-2] // r, s[-1] // r)))
 
+  # ---- grids
+  def affine_grid(self, size: Sequence[int], align_corners: bool = False) -> Self:
+    """The places that affine maps (n, 2, 3), or (n, 3, 4), send a regular grid to, for ``grid_sample``: (n, h, w, 2), or
+    (n, d, h, w, 3), x first, where ``size`` is (n, c, h, w), or (n, c, d, h, w).
 
-def _all_of(weights: Sequence[UOp | None], t: UOp) -> UOp | None:
-  """Which taps count, of those that count in each dimension; None for all."""
-  out: UOp | None = None
-  n = len(weights)
-  shape = (1,) * (len(t.shape) - 2 * n) + t.shape[len(t.shape) - 2 * n:]
-  for w in weights:
-    if w is not None: out = graph.expand(w, shape) if out is None else graph.and_(out, graph.expand(w, shape))
-  return out
+    The grid goes from -1 to 1: the centres of the outermost elements with ``align_corners``, else their outer edges (Jaderberg et
+    al., https://arxiv.org/abs/1506.02025). Raises ShapeError, DTypeError, ArgumentError.
+    """
+    name, given, rank = "affine_grid", tuple(size), len(size) - 2
+    if rank not in (2, 3) or self.shape != (given[0], rank, rank + 1):
+      raise ShapeError(f"{name}: maps of shape {text(self)} for size {given}; it takes (n, 2, 3) with (n, c, h, w), or (n, 3, 4) "
+                       "with (n, c, d, h, w)")
+    of_kind("f", name, "maps", self, "it takes floats")
+    new_shape(name, given)
+    maps: Any = self.named().cast(graph.acc_dtype(self.dtype))
+    lines = [(self._from_node(graph.iota(s)).cast(maps.dtype) * 2 + (1 - s)) / max(s - 1 if align_corners else s, 1)
+             for s in given[:1:-1]]
+    out = maps[:, :, rank].reshape(given[0], *[1] * rank, rank)
+    for k, t in enumerate(lines):
+      along = t.reshape(*[-1 if rank - 1 - k == d else 1 for d in range(rank)], 1)
+      out = out + along * maps[:, :, k].reshape(given[0], *[1] * rank, rank)
+    done: Self = out.expand(given[0], *given[2:], rank).cast(self.dtype)
+    return done
+
+  def grid_sample(self, grid: Operand, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool = False) -> Self:
+    """Elements of (n, c, h, w) at the places of a grid (n, h', w', 2), x first, from -1 to 1: (n, c, h', w'); or of (n, c, d, h,
+    w) at those of (n, d', h', w', 3).
+
+    ``mode``: bilinear (of neighbours), nearest, or bicubic (two dims). ``padding_mode``: what lies outside counts as zeros, as
+    the border, or mirrored (reflection). With ``align_corners`` -1 and 1 are the centres of the outermost elements, else their
+    outer edges. Raises ShapeError, DTypeError, ArgumentError.
+    """
+    name, rank = "grid_sample", self.ndim - 2
+    if mode not in ("bilinear", "nearest", "bicubic") or (mode == "bicubic" and rank == 3):
+      raise ArgumentError(f"{name}: mode {shown(mode)}; it takes 'bilinear', 'nearest' or, for (n, c, h, w), 'bicubic'")
+    if padding_mode not in ("zeros", "border", "reflection"):
+      raise ArgumentError(f"{name}: padding_mode {shown(padding_mode)}; it takes 'zeros', 'border' or 'reflection'")
+    if rank not in (2, 3) or grid.ndim != rank + 2 or grid.shape[0] != self.shape[0] or grid.shape[-1] != rank:
+      raise ShapeError(f"{name}: a grid of shape {text(grid)} for {text(self)}; it takes (n, h', w', 2) for (n, c, h, w), or "
+                       "(n, d', h', w', 3) for (n, c, d, h, w)")
+    if self.dtype.kind != "f" or grid.dtype.kind != "f":
+      raise DTypeError(f"{name}: a tensor of {self.dtype.name} and a grid of {grid.dtype.name}; both must be floats")
+    if not all(self.shape[2:]): raise ShapeError(f"{name}: a tensor of shape {text(self)}; it has nothing to sample")
+    out, sizes = promote(self.dtype, grid.dtype), self.shape[2:]
+    places = grid.named().cast(graph.acc_dtype(out))
+    taps = [self._taps_at(places[..., rank - 1 - k], s, mode, padding_mode, align_corners) for k, s in enumerate(sizes)]
+    total: Any = None
+    for chosen in itertools.product(*taps):
+      value = self._read_at([index for index, _ in chosen]).cast(places.dtype)   # (n, c, *out)
+      factors = [w for _, w in chosen if w is not None]
+      if factors: value = value * math.prod(factors[1:], start=factors[0]).unsqueeze(1)
+      total = value if total is None else total + value
+    done: Self = total.cast(out)
+    return done
+
+  def _taps_at(self, at: Any, size: int, mode: str, padding: str, corners: bool) -> list[tuple[Any, Any]]:
+    """The elements of one dimension that a result is made of, as indices, and their weights (None: 1)."""
+    at = (at + 1) * ((size - 1) / 2) if corners else ((at + 1) * size - 1) * 0.5
+    def index(t: Any) -> Any: return t.detach().clamp(-4, size + 4).cast(dtypes.int32)
+    if mode == "nearest": return [(index(_kept_within(at, size, padding, corners).round()), None)]
+    if mode == "bilinear": at = _kept_within(at, size, padding, corners)
+    first = at.detach().floor()
+    t = at - first
+    if mode == "bilinear": return [(index(first), 1 - t), (index(first + 1), t)]
+    return [(index(_kept_within(first + k - 1, size, padding, corners)), w) for k, w in enumerate(_cubic_weights(t))]
+
+  def _read_at(self, places: Sequence[Any]) -> Any:
+    """(n, c, ..) at a place for each further dim, (n, *out) each: (n, c, *out), zeros outside."""
+    n, *out = places[0].shape
+    s = (n, self.shape[1], *out)
+    index = [graph.index_along(0, s), graph.index_along(1, s)]
+    for p in places: index.append(graph.expand(graph.reshape(p.lazydata, (n, 1, *out)), s))
+    return self._wrap_many(graph.gather(self.lazydata, *index), ())
+
+  # ---- channels
+  def channel_shuffle(self, groups: int) -> Self:
+    """Channels of ``groups`` groups taken in turn, one of each: (n, c, ..) -> the same (https://arxiv.org/abs/1707.01083). Raises
+    ShapeError, ArgumentError."""
+    groups = whole_number("channel_shuffle", "groups", groups, 1)
+    if self.ndim < 3 or self.shape[1] % groups:
+      raise ShapeError(f"channel_shuffle: shape {text(self)} with {groups} groups; it takes (n, c, ..), c a multiple of {groups}")
+    n, c, *rest = self.shape
+    return self.named().reshape(n, groups, c // groups, *rest).transpose(1, 2).reshape(self.shape)._own()._called(self._names)

@@ -1,4 +1,4 @@
-"""Writing elements to places that indices say: scatters, and reads and writes of rows.
+"""Writing elements to places that indices or masks say: scatters, writes of rows, parts replaced in a copy.
 
 Of equal indices the last counts where something is set; where something is added or combined all count, in order. Nothing here
 depends on the order in which a device does its work: results are the same each time.
@@ -15,13 +15,14 @@ from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, show
 from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import Base, whole_number
 from ntgrad.graph import nodes as graph
-from ntgrad.graph.checks import Operand, checked, of_kind
-from ntgrad.graph.names import Names, merged
+from ntgrad.graph.checks import Operand, checked
+from ntgrad.graph.dimension_names import Names, merged
 
-from .elementwise import broadcast_shape, common_device
+from .custom import ruled
 from .indexing import Indexing, added, joined_index
-from .ruled import ruled
-from .sorting import at_places, bits_of, places_of
+from .promotion import broadcast_shape, common_device
+from .reduction import at_places
+from .sorting import bits_of, places_of
 
 _REDUCE = ("sum", "prod", "mean", "amax", "amin")
 
@@ -40,7 +41,7 @@ def _products(value: UOp, row: UOp) -> UOp:
 
 @checked
 class Scattering(Indexing):
-  """Writing elements to places that indices say."""
+  """Writing elements to places that indices or masks say."""
   __slots__ = ()
 
   # ---- an index for each element
@@ -182,14 +183,6 @@ class Scattering(Indexing):
     return self._in_place("scatter_reduce_", lambda: self.scatter_reduce(dim, index, src, reduce, include_self))
 
   # ---- an index for each row
-  def _rows_of(self, name: str, dim: int | str, index: Any) -> tuple[Any, ...]:
-    """What chooses rows of a dim by a 1-d index, as an index of ``x[..]``."""
-    d = self._dim(name, dim, "choose from")
-    if index.ndim > 1: raise ShapeError(f"{name}: an index of shape {index.shape}; it takes one dimension")
-    if index.numel(): of_kind("iu", name, "an index", index, "it takes ints")
-    index = index.named().reshape(index.numel())
-    return (slice(None),) * d + (index if index.dtype.kind in "iu" else index.cast(dtypes.int32),)
-
   def _put_rows(self, name: str, index: tuple[Any, ...], value: Any, add: bool = False) -> Self:
     """Write to what index tensors choose, or add to it."""
     v = self._value(name, value)
@@ -197,11 +190,6 @@ class Scattering(Indexing):
     self._check_writable(name)
     self._set_rows(name, items, ints, v, add)
     return self
-
-  def index_select(self, dim: int | str, index: Operand) -> Self:
-    """The rows of a dim that a 1-d index names: (a, n, b) -> (a, k, b). Raises AxisError, ShapeError, DTypeError,
-    IndexOutOfRangeError."""
-    return self[self._rows_of("index_select", dim, index)]
 
   def index_add(self, dim: int | str, index: Operand, source: Operand, *, alpha: float = 1) -> Self:
     """self with ``alpha * source`` added to the rows of a dim that a 1-d index names; for equal indices all are added. ``source``
@@ -247,11 +235,6 @@ class Scattering(Indexing):
     return self
 
   # ---- elements of the flattened tensor
-  def take(self, index: Operand) -> Self:
-    """The elements of the flattened tensor at indices, of the index's shape. Raises DTypeError, IndexOutOfRangeError."""
-    if index.numel(): of_kind("iu", "take", "an index", index, "it takes ints")
-    return self.named().flatten()[index if index.dtype.kind in "iu" else index.cast(dtypes.int32)]
-
   def put(self, index: Operand, source: Operand, accumulate: bool = False) -> Self:
     """self with the elements at indices of the flattened tensor replaced (of equal indices by the last), or ``accumulate``: added
     to, by those of ``source``. Raises DTypeError, ShapeError, IndexOutOfRangeError."""
@@ -264,28 +247,7 @@ class Scattering(Indexing):
                                      source.named().flatten(), accumulate)
     return self
 
-  def take_along_dim(self, indices: Any, dim: int | str | None = None) -> Self:
-    """``gather`` with the other dims broadcast; dim None: of the flattened tensor, by flattened indices. Raises ShapeError,
-    DTypeError, AxisError."""
-    if dim is None: return self.take(indices).flatten()
-    d = self._dim("take_along_dim", dim)
-    if not isinstance(indices, Base) or indices.ndim != self.ndim: return self.gather(d, indices)   # which says so
-    shape = broadcast_shape("take_along_dim", *[(*t.shape[:d], 1, *t.shape[d + 1:]) for t in (self, indices)])
-    def along(t: Any) -> Any: return t.expand((*shape[:d], t.shape[d], *shape[d + 1:]))
-    out: Self = along(self).gather(d, along(indices))
-    return out
-
   # ---- masks
-  def _mask_for(self, name: str, mask: Any) -> Any:
-    if mask.dtype.kind == "b": return mask
-    raise DTypeError(f"{name}: a mask of {mask.dtype.name}; it takes bool (compare first, e.g. x != 0)")
-
-  def masked_select(self, mask: Operand) -> Self:
-    """(count,): the elements where a bool mask is true, both broadcast together. It is computed at once, and raises CaptureError
-    while a jit records. Raises DTypeError, ShapeError."""
-    shape = broadcast_shape("masked_select", self.shape, self._mask_for("masked_select", mask).shape)
-    return self.named().expand(shape)[mask.named().expand(shape)]
-
   def masked_scatter(self, mask: Operand, source: Operand) -> Self:
     """self with the elements where a bool mask (which broadcasts to this shape) is true replaced by those of ``source`` in order,
     which has at least as many. Lazy: too few are an error where the index checks of ``__getitem__`` are on. Raises DTypeError,
@@ -330,3 +292,16 @@ class Scattering(Indexing):
     flat: Any = self.named().reshape(-1)
     out: Self = flat.index_put((places.reshape(-1),), src.named().cast(self.dtype).reshape(-1)).reshape(self.shape)._own()
     return out._called(self._names)
+
+  # ---- a diagonal
+  def fill_diagonal_(self, fill_value: float, wrap: bool = False) -> Self:
+    """A number on the main diagonal of a matrix, or of a tensor whose dims have one size, written in place; ``wrap``: of a high
+    matrix again and again, a row left out between. Raises ShapeError."""
+    s = self.shape
+    if len(s) < 2 or (len(s) > 2 and len(set(s)) > 1):
+      raise ShapeError(f"fill_diagonal_: shape {s}; it takes a matrix, or dimensions of one size")
+    step = sum([math.prod(s[d + 1:]) for d in range(len(s))])
+    most = self.numel() if wrap and len(s) == 2 else min(s[0], s[1]) * step
+    at: Any = self._from_node(graph.reshape(graph.iota(self.numel()), s))
+    self._in_place("fill_diagonal_", lambda: ((at % step == 0) & (at < most)).where(fill_value, self).cast(self.dtype))
+    return self

@@ -10,7 +10,7 @@ from ntgrad.graph.symbol import Symbol, block_size, cdiv
 
 from . import language
 from .apply import apply
-from .assess import check
+from .assessments import check
 from .build import Config, Library, build, load
 from .function import function
 from .jagged import Jagged

@@ -16,7 +16,7 @@ from .block import block, is_value
 from .function import new_tensor
 from .interpret import Interpreter
 from .launch import as_tensor, assert_flags, describe_argument, in_memory, launcher_of, run_launch
-from .place import Parameter, Tile
+from .parameters import Parameter, Tile
 from .specialised import Specialised
 from .trace import Tracer
 

@@ -29,17 +29,17 @@ from ntgrad.codegen.ir.paths import usable
 from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.engine.device import default_device, get_device
-from ntgrad.engine.variants import WIDE, SizedProgram, Variant
+from ntgrad.engine.size_variants import WIDE, SizedProgram, Variant
 from ntgrad.graph.checks import checked
 
 from . import manifest
-from .assess import Whole, dimensions_agree
+from .assessments import Whole, dimensions_agree
+from .configurations import fastest_config
 from .kernel import TileKernel, make
 from .launch import describe_argument
 from .library import FORMAT, Library, arguments_text, load
-from .place import Parameter
-from .several import fastest_config
-from .sizes import SizedKernel
+from .open_sizes import SizedKernel
+from .parameters import Parameter
 from .specialised import Specialised
 from .tensor import Tensor
 
@@ -80,8 +80,8 @@ def build(
   default device), or "sm_80", "sm_90" … for a GPU that need not be there. The folder has each kernel's source and binary, and a
   manifest. A configuration may be a tuple ``(args, kwargs, options)``, options being ``num_warps`` and ``num_stages`` for the
   compiler. ``meta_parameters`` are keywords of ``premake`` by which calls need not tell configurations apart: of those that
-  differ in nothing else one is kept. With permission to tune (``TUNE``) it is the fastest: measured for their shapes (of open
-  sizes the hints) on this machine's device, and by the cost model for a GPU that need not be there; without, it is the first.
+  differ in nothing else one is kept. It is the fastest: measured for their shapes (of open sizes the hints) on this
+  machine's device, and by the cost model for a GPU that need not be there. With ``TUNE=0`` it is the first.
   ``caller`` says nothing here: whoever has the folder calls it. Raises ArgumentError for two configurations that a call could
   not tell apart.
   """

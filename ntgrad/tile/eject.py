@@ -14,7 +14,7 @@ from ntgrad.codegen.ir.errors import ArgumentError, ExportError, shown
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.passes.parts import Parts
 from ntgrad.engine import overrides
-from ntgrad.engine.exported import Exported, read_file
+from ntgrad.engine.override_files import Exported, read_file
 from ntgrad.engine.profile import run_script, there_is
 from ntgrad.graph.lock import lock
 from ntgrad.schedule import ScheduleItem

@@ -13,10 +13,10 @@ from ntgrad.codegen.ir.uop import UnaryOps
 from ntgrad.graph.symbol import Symbol, evaluate_size
 
 from .block import block, block_unary, seen
-from .control import NATIVE, boolean_and, computed, either, select_value, truth
-from .explain import as_foreign, is_library, no_attribute, no_expression, python_said
-from .place import Tile
-from .source import Closure, Code, Scope, code_of, hashable, of_language, returns
+from .control_flow import NATIVE, boolean_and, computed, either, select_value, truth
+from .parameters import Tile
+from .python_source import Closure, Code, Scope, code_of, hashable, of_language, returns
+from .refusals import as_foreign, is_library, no_attribute, no_expression, python_said
 from .trace import Tracer
 
 _MOST_CALLS = 64   # functions within each other

@@ -22,7 +22,7 @@ from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel import AxisKind
 
 from .block import BlockValue, block, broadcast_shapes, dim, is_value, one, plain_value, to_axes
-from .control import (
+from .control_flow import (
   Counted,
   Range,
   accumulations,
@@ -36,12 +36,12 @@ from .control import (
   select_value,
   truth,
 )
-from .explain import python_said
 from .expressions import Calls, Returned
-from .lines import Line
-from .place import Counter, Place, SourceTensor, Tile
-from .source import Scope, Unbound, assigned, assigned_names, code_of, read_of
+from .parameters import Counter, Place, SourceTensor, Tile
+from .python_source import Scope, Unbound, assigned, assigned_names, code_of, read_of
+from .refusals import python_said
 from .trace import LocalArray, Tracer, values_in
+from .user_lines import Line
 
 _INPLACE: dict[type, Callable[[Any, Any], Any]] = {
   ast.Add: operator.iadd,

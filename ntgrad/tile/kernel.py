@@ -32,13 +32,13 @@ from ntgrad.graph.lock import enter, holds_lock, lock, synchronized
 from ntgrad.graph.symbol import Symbol, evaluate
 from ntgrad.reads import reads_of, wrappers
 
-from .assess import Assessment, asking, dimensions_agree, same_grids, whole_windows
+from .assessments import Assessment, asking, dimensions_agree, same_grids, whole_windows
 from .block import seen
 from .interpret import Interpreter
 from .launch import Argument, SlotPair, converted_arguments, describe_arguments, launch
+from .open_sizes import MOST_FORMS, Family, SizedKernel, Sizes, bucket, equal_in, form_of, names_in, sizes_text
+from .python_source import line_of, source_of
 from .signature import BeyondError, Signature, constant, unbounded
-from .sizes import MOST_FORMS, Family, SizedKernel, Sizes, bucket, equal_in, form_of, names_in, sizes_text
-from .source import line_of, source_of
 from .specialised import Specialised
 from .tensor import Tensor, check_takes, named
 from .trace import Tracer
@@ -340,8 +340,8 @@ class TileKernel(Signature):
 
   def choose(self, left: Sequence[Symbol], full: Sequence[Argument | None], numbers: Mapping[int, Any], values: dict[str, int],
              device: str, buffers: Callable[[Specialised], Sequence[Any]] | None) -> dict[str, int]:
-    """With values for the tuner's symbols: measured (with permission, and memory to measure on), remembered, or the first
-    choice."""
+    """With values for the tuner's symbols: measured (unless ``TUNE=0``, where there is memory to measure on), remembered, or
+    the first choice."""
     free = free_symbols(left, self)
     about = tuple([None if a is None else (tuple(map(bucket, a.shape)), a.dtype, a.jagged) for a in full])
     rounded = tuple(sorted((n, bucket(v)) for n, v in values.items()))

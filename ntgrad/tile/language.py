@@ -10,13 +10,15 @@ from __future__ import annotations
 from ntgrad.codegen.ir.dtype import DType
 from ntgrad.compat.public import show
 
+from . import libdevice as _libdevice, operations, scheduler_functions, triton_names
 from .libdevice import libdevice as libdevice
 from .operations import *  # noqa: F403
-from .spellings import *  # noqa: F403
+from .triton_names import *  # noqa: F403
 
-_FILES = ("functions", "libdevice", "operations", "spellings")   # of ``ntgrad.tile``, which make what is its own
+# modules of what is the language's own
+_OWN = {file.__name__ for file in (_libdevice, operations, scheduler_functions, triton_names)}
 
 __all__ = sorted([k for k, v in globals().items() if k in ("constexpr", "math", "range") or k[0] != "_" and (  # noqa: PLE0605
-  isinstance(v, DType) or getattr(v, "__module__", "") in [f"ntgrad.tile.{file}" for file in _FILES])])
+  isinstance(v, DType) or getattr(v, "__module__", "") in _OWN)])
 
 show(__name__)

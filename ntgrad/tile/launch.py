@@ -15,15 +15,15 @@ from ntgrad.codegen.ir.errors import ArgumentError, DeviceError, DTypeError, Gra
 from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.core import Base as Tensor
-from ntgrad.engine.asserts import Checks, watch
 from ntgrad.engine.buffer import Buffer, Storage
 from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import default_device, get_device
+from ntgrad.engine.device_asserts import Checks, watch
 from ntgrad.engine.plan import Step
 from ntgrad.engine.planner import number_buffer, slice_of
 from ntgrad.engine.realize import base_of, before_writing, captures, realize, rebased, run_step
 from ntgrad.engine.report import timing
-from ntgrad.engine.variants import SizedProgram
+from ntgrad.engine.size_variants import SizedProgram
 from ntgrad.graph.alias import caller, write_watchers
 from ntgrad.graph.modes import mode
 
@@ -32,8 +32,8 @@ from .jagged import Jagged, is_meta
 
 if TYPE_CHECKING:
   from .library import Built
+  from .open_sizes import SizedKernel
   from .signature import Signature
-  from .sizes import SizedKernel
   from .specialised import Specialised
 
 
@@ -197,8 +197,8 @@ def launch_borrowed(kernel: Signature, args: Sequence[Any], given: Mapping[str, 
 
 @lru_cache(maxsize=1)
 def borrowed() -> tuple[Any, Any]:
-  """What is needed of ``borrowed.py`` for a call: loaded by the first one with another library's tensors."""
-  from .borrowed import Borrowed, known_arguments
+  """What is needed of ``foreign_tensors.py`` for a call: loaded by the first one with another library's tensors."""
+  from .foreign_tensors import Borrowed, known_arguments
   return known_arguments, Borrowed
 
 
@@ -259,7 +259,7 @@ def _prepare(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -
   specialised, sizes, form = found
   kernel.last = specialised
   if not tensors and any([isinstance(a, Tensor) and not is_computed(a) for a in args]):
-    from .later import call_later
+    from .lazy_calls import call_later
     by_name = {kernel.names[g]: a for g, a in zip(kernel.given, args)}
     if call_later(specialised, sizes, by_name, device): return
   settle(specialised)

@@ -8,7 +8,7 @@ from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError
 from ntgrad.codegen.ir.uop import UnaryOps
 
-from . import block as _b, operations as _o, spellings as _s
+from . import block as _b, operations as _o, triton_names as _s
 from .block import BlockValue, block
 
 

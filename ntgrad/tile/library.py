@@ -24,15 +24,15 @@ from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import canonical, default_device, get_device, there
 from ntgrad.engine.plan import Step
-from ntgrad.engine.variants import Variant, Variants, in_units
+from ntgrad.engine.size_variants import Variant, Variants, in_units
 from ntgrad.graph.checks import checked
 from ntgrad.graph.lock import lock
 
 from . import manifest
 from .launch import Argument, Launcher, describe_argument, launch
-from .place import Parameter
+from .open_sizes import SizedKernel, form_for
+from .parameters import Parameter
 from .signature import Signature
-from .sizes import SizedKernel, form_for
 from .tensor import Tensor
 
 FORMAT = 4   # of a library's manifest; another one is not read

@@ -16,9 +16,9 @@ from ntgrad.codegen.ir.errors import ArgumentError
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.graph.symbol import Condition, Expr, Symbol
 
-from .assess import Assessment
+from .assessments import Assessment
+from .open_sizes import name_of
 from .signature import Signature
-from .sizes import name_of
 from .tensor import Declaration, Operation, Tensor
 
 _SIGNS = {BinaryOps.CMPLT: "<", BinaryOps.CMPLE: "<=", BinaryOps.CMPEQ: "==", BinaryOps.CMPNE: "!="}

@@ -14,7 +14,8 @@ from ntgrad.graph.symbol import Symbol, cdiv as _cdiv
 
 from . import block as _b
 from .block import BlockValue, block, dtype_of, floating, one, plain_value, tracer
-from .functions import (
+from .parameters import Counter, Reference, Tile
+from .scheduler_functions import (
   all as all,
   along as _along,
   any as any,
@@ -29,7 +30,6 @@ from .functions import (
   sort_bits as sort_bits,
   threefry as threefry,
 )
-from .place import Counter, Reference, Tile
 
 bool = dtypes.bool  # noqa: A001
 int8, int16, int32, int64 = dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64

@@ -18,14 +18,14 @@ from ntgrad.engine import report
 from ntgrad.graph.symbol import Symbol, evaluate, evaluate_size, solved
 from ntgrad.reads import Reads
 
-from .assess import Assessment, mended, no_empty_tiles
+from .assessments import Assessment, mended, no_empty_tiles
 from .launch import Argument
-from .lines import Line, at_lines
-from .place import Parameter, Tile
+from .parameters import Parameter, Tile
 from .tensor import DTYPE_KINDS, Tensor
+from .user_lines import Line, at_lines
 
 if TYPE_CHECKING:
-  from .sizes import SizedKernel
+  from .open_sizes import SizedKernel
 
 
 STATES = 4   # of what an application reads, whose kernels are kept

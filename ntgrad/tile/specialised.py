@@ -23,12 +23,12 @@ from ntgrad.codegen.passes.tiles import dissolved
 from ntgrad.codegen.pipeline import finish, prepare
 from ntgrad.core import Base as Lazy
 from ntgrad.engine import report
-from ntgrad.engine.asserts import Check, Checks, make_checks
 from ntgrad.engine.compile import kept, program_spec, with_label
+from ntgrad.engine.device_asserts import Check, Checks, make_checks
 from ntgrad.engine.report import new_label
 
 from .launch import Launcher, SlotPair, launcher_of
-from .place import Parameter
+from .parameters import Parameter
 from .tune import fingerprint
 
 

@@ -25,7 +25,7 @@ from ntgrad.graph.symbol_sympy import is_sympy
 
 from . import shapes
 from .block import dtype_of
-from .lines import Line, at_lines, here
+from .user_lines import Line, at_lines, here
 
 _Shape = tuple[Expr, ...]
 _OPTIONS = ("constexpr", "meta", "lower_bound", "upper_bound", "power_of_two")

@@ -20,7 +20,7 @@ from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.kernel.accesses import gate_or_true
 from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.codegen.passes.statements import kept_sizes
-from ntgrad.engine.asserts import WORD_VALUES, Check
+from ntgrad.engine.device_asserts import WORD_VALUES, Check
 
 from .block import (
   BlockValue,
@@ -35,9 +35,9 @@ from .block import (
   plain_value,
   ranges_of,
 )
-from .lines import Line
-from .place import Level, Parameter, Place, Reference, SourceTensor, Tile
-from .scheduled import finished, known_sizes
+from .finish import finished, known_sizes
+from .parameters import Level, Parameter, Place, Reference, SourceTensor, Tile
+from .user_lines import Line
 
 
 @dataclass
@@ -217,7 +217,7 @@ class Tracer:
     return self.line.partition(": ")[0]
 
   def note(self, check: Check, failed: UOp, axes: Sequence[UOp | None], value: UOp | None) -> None:
-    """Note the greatest element for which ``failed`` holds, and the value there, as ``engine/asserts.py`` has it.
+    """Note the greatest element for which ``failed`` holds, and the value there, as ``engine/device_asserts.py`` has it.
 
     Elements that are made of what lies outside of a tensor do not count.
     """

@@ -1,5 +1,4 @@
-"""Choosing the values of ``block_size()`` symbols: a model's first choice, then, with permission (``TUNE=1``), measuring around
-it.
+"""Choosing the values of ``block_size()`` symbols: a model's first choice, then, unless ``TUNE=0``, measuring around it.
 
 The search runs candidates on copies of everything that the kernel writes, compares each with the unoptimised kernel, and keeps
 the fastest; the choice is remembered on disk for the hardware with its driver, the kernel, and shapes rounded up to powers of
@@ -19,18 +18,18 @@ import numpy as np
 from ntgrad.backends import cache
 from ntgrad.backends.base import Device, Program
 from ntgrad.backends.progress import bar
-from ntgrad.codegen.choose.products import Blocks
-from ntgrad.codegen.choose.room import LEAST_DOT, best_of, from_best, room_of, seconds_of
+from ntgrad.codegen.choose.gpu_products import Blocks
+from ntgrad.codegen.choose.gpu_resources import LEAST_DOT, best_of, from_best, room_of, seconds_of
 from ntgrad.codegen.index import count
 from ntgrad.codegen.index.records import STR, Between, Table
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import ArgumentError, NtgradError
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.passes.tiles import lower_tiles
-from ntgrad.engine.trials import HOPELESS, Bench, CandidateMemory, compiled_in_time
+from ntgrad.engine.measuring import HOPELESS, Bench, CandidateMemory, compiled_in_time
 from ntgrad.graph.symbol import Symbol
 
-from .sizes import bucket
+from .open_sizes import bucket
 
 if TYPE_CHECKING:
   from .kernel import TileKernel

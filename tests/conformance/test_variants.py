@@ -12,12 +12,14 @@ from ntgrad.codegen.ir.dtype import DType
 from ntgrad.errors import NtgradError
 from support.all_ops import COMPOSED, FAMILIES, ROWS, Row
 from support.devices import missing
+from support.marks import long_unless
 
 from .test_ops import Array, differs, epsilon, inputs, reference, report, several, together
 
 DEVICES = ("CPU", "NUMPY")
 # what is made of other operations is the same graph on both devices, and kernels of any index are made of the others
-WHERE = [(d, f) for d in DEVICES for f in FAMILIES if d == "NUMPY" or f not in COMPOSED]
+WHERE = long_unless(
+  lambda device, family: device == "NUMPY", [(d, f) for d in DEVICES for f in FAMILIES if d == "NUMPY" or f not in COMPOSED])
 FITTED = ("movement", "conv")   # rows whose arguments are for their sizes: other sizes may be refused
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0])
 

@@ -14,6 +14,7 @@ import pytest
 
 from ntgrad import Tensor
 from support.devices import missing
+from support.marks import long
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
@@ -30,6 +31,7 @@ def test_the_numpy_backend_is_refused() -> None:
   assert done.returncode == 1 and "the numpy backend is the oracle" in done.stderr
 
 
+@long
 def test_a_row_of_the_table() -> None:
   done = run("--only", "peak memory", "--width", "2", "--rounds", "1")
   assert "| peak memory of training |" in done.stdout and "must reach" in done.stdout, done.stderr
@@ -79,6 +81,7 @@ def test_every_kind_of_the_zoo_is_built(zoo: dict[str, ModuleType]) -> None:
 
 
 @pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
+@long
 def test_some_rows_of_the_zoo(zoo: dict[str, ModuleType], tmp_path: Path) -> None:
   out = tmp_path / "zoo.json"
   words = "sum of all,sort of rows,perceptron"

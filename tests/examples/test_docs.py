@@ -118,8 +118,44 @@ def test_the_last_table_of_a_page_has_its_folder(page: str, folder: str) -> None
 def test_settings_that_are_named_exist() -> None:
   known = {f.metadata["env"] for f in fields(config)}
   for path in FILES[:2]:
-    named = set(re.findall(r"\b([A-Z][A-Z_0-9]+)=\w", re.sub(r"```python.*?```", "", path.read_text(), flags=re.DOTALL)))
+    named = set(re.findall(r"\b([A-Z][A-Z_0-9]+)=\w", re.sub(r"```(python|sh).*?```", "", path.read_text(), flags=re.DOTALL)))
     assert named <= known, f"{path.name}: {named - known}"
+
+
+# ---- README.md: the folders
+
+def lines_in(place: str) -> int:
+  """Lines of Python, as ``python -m ntgrad size`` counts them."""
+  if place.endswith("*.py"): files = [*ROOT.glob(place)]
+  elif place.endswith(".py"): files = [ROOT / place]
+  else: files = [p for p in (ROOT / place).rglob("*.py") if p.relative_to(ROOT).parts[:2] not in LINKS]
+  return sum(p.read_text().count("\n") for p in files)
+
+
+LINKS = [("ntgrad", "codegen"), ("ntgrad", "backends")]   # symbolic links to the folders at the top
+
+
+def number(text: str) -> int: return int(text.replace(",", ""))
+
+
+def test_numbers_of_lines() -> None:
+  """A row of the table is right within 10 %, or 100 lines, to which it is rounded; the core within 5 %."""
+  text = (ROOT / "README.md").read_text()
+  said = {place: number(n) for place, n in re.findall(r"^\| \**`([\w/.*]+)`\** \| ([\d,]+) \|", text, re.MULTILINE)}
+  assert len(said) > 15
+  have = {place: lines_in(place) for place in said}
+  assert {p: (n, have[p]) for p, n in said.items() if abs(n - have[p]) > max(100, have[p] // 10)} == {}, "said and there"
+  core = re.search(r"Its core has ([\d,]+) lines of Python:\n(.*?)\(", text, re.DOTALL)
+  assert core
+  total = sum(map(lines_in, re.findall(r"`([\w/]+)`", core[2])))
+  assert abs(number(core[1]) - total) <= total // 20, f"the core has {total:,} lines"
+
+
+def test_all_folders_are_named() -> None:
+  text = (ROOT / "README.md").read_text().split("## The folders")[1]
+  there = {f"{p.parent.name}/{p.name}/" for top in ("codegen", "ntgrad") for p in (ROOT / top).iterdir()
+           if p.is_dir() and not p.is_symlink() and (p / "__init__.py").exists()}
+  assert {f for f in there if f"`{f}`" not in text and f"`{f.partition('/')[2]}`" not in text} == set()
 
 
 def test_what_counts_as_the_same() -> None:

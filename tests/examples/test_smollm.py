@@ -13,6 +13,7 @@ import pytest
 from ntgrad import Tensor
 from ntgrad.nn.state import gguf_load
 from support import gguf
+from support.marks import long
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "smollm.py"
 Array = np.ndarray[Any, Any]
@@ -165,6 +166,7 @@ def test_tokens(tmp_path: Path) -> None:
   assert list(smollm.words("".join(cut))) == cut
 
 
+@long
 def test_from_the_command_line(tmp_path: Path) -> None:
   def run(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(EXAMPLE), *args], text=True, capture_output=True, timeout=300, check=False)

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from support.marks import long
+
 FOLDER = Path(__file__).resolve().parents[1] / "support/torch_programs"
-PROGRAMS = sorted(FOLDER.glob("*.py"))
+# those that train take nearly all of the time
+PROGRAMS = [pytest.param(p, id=p.stem, marks=[] if p.stem == "batches" else long) for p in sorted(FOLDER.glob("*.py"))]
 
 
 def printed(source: str) -> str:
@@ -18,14 +21,14 @@ def printed(source: str) -> str:
   return r.stdout
 
 
-@pytest.mark.parametrize("path", PROGRAMS, ids=[p.stem for p in PROGRAMS])
+@pytest.mark.parametrize("path", PROGRAMS)
 def test_program(path: Path) -> None:
   here = re.sub(r"^import torch$", "import ntgrad as torch", path.read_text(), flags=re.MULTILINE)
   here = re.sub(r"^from torch\b", "from ntgrad", here, flags=re.MULTILINE)
   assert printed(here) == path.with_suffix(".txt").read_text()
 
 
-@pytest.mark.parametrize("path", PROGRAMS, ids=[p.stem for p in PROGRAMS])
+@pytest.mark.parametrize("path", PROGRAMS)
 def test_what_pytorch_prints(path: Path) -> None:
   pytest.importorskip("torch")
   assert printed(path.read_text()) == path.with_suffix(".txt").read_text()

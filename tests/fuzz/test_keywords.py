@@ -19,6 +19,7 @@ import ntgrad
 from ntgrad import Tensor, array_api as xp, nn
 from ntgrad.errors import NtgradError
 from support import calls_made, calls_names, calls_numeric, functional_cases, name_cases
+from support.marks import long_unless
 
 from . import test_arguments as good
 from .test_arguments import GOOD, Call, Model, _small  # noqa: F401
@@ -225,7 +226,17 @@ METHODS = {**GOOD, **NUMERIC, **calls_names.calls(call, f, i, b)}
 CALLS = {**METHODS, **MORE, **functions(), **calls_made.of_methods(call, METHODS), **calls_made.standard(call)}
 
 
-@pytest.mark.parametrize("name", CALLS)
+FURTHER = [name for name in CALLS if name not in METHODS and name not in MORE]   # most are made of the methods, by tables
+
+
+@pytest.mark.parametrize("name", FURTHER)
+def test_what_tables_make_can_be_called(name: str) -> None:
+  call = CALLS[name]()
+  got = outcome(lambda: call.fn(*call.args, **call.kwargs))
+  assert not isinstance(got, type), f"{name} refuses with {got}"
+
+
+@pytest.mark.parametrize("name", long_unless(lambda name: name not in FURTHER, CALLS))
 def test_by_place_and_by_name(name: str) -> None:
   wrong = list(differences(name, CALLS[name]))
   assert not wrong, f"{len(wrong)} of {name}:\n" + "\n".join(wrong)

@@ -19,6 +19,7 @@ from ntgrad.codegen.ir.errors import OptError
 from ntgrad.codegen.opts import Vectorize
 from support import network_machines
 from support.devices import missing
+from support.marks import long, long_after
 from support.network_build import KINDS, grown
 from support.network_draws import BUILT, FAMILIES, SIZES, Draw, draw, draws
 from support.network_machines import MACHINES
@@ -32,7 +33,7 @@ SCRIPT = Path(__file__).with_name("networks.py")
 needs_cpu = pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
 
 
-@pytest.mark.parametrize("number", range(COUNT))
+@pytest.mark.parametrize("number", long_after(COUNT // 4, range(COUNT)))
 def test_networks(number: int) -> None:
   """A failure names the network, the machine and the error, and has the program."""
   failures, made = tried(draw(SEED, number), built=False)
@@ -41,7 +42,7 @@ def test_networks(number: int) -> None:
 
 
 @needs_cpu
-@pytest.mark.parametrize("number", range(0, COUNT, BUILT))
+@pytest.mark.parametrize("number", long_after(1, range(0, COUNT, BUILT)))
 def test_values(number: int) -> None: fail(number, wrong_values(draw(SEED, number)))
 
 
@@ -110,6 +111,7 @@ def run(*args: str, path: str = "") -> str:
   return done.stdout
 
 
+@long
 def test_crash(tmp_path: Path) -> None:
   """A process that dies is a finding, and the networks after it are tried."""
   text = "import os, signal\nfrom ntgrad import Tensor\n"
@@ -119,6 +121,7 @@ def test_crash(tmp_path: Path) -> None:
   assert "the process ended with -11" in out and "4 networks of seed 6" in out
 
 
+@long
 def test_script(tmp_path: Path) -> None:
   """The command goes on where it was ended, and shows one network as a program that runs."""
   state = tmp_path / "state"

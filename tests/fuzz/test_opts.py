@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from ntgrad.backends.base import Device
-from ntgrad.codegen.choose.optimize import optimize
+from ntgrad.codegen.choose.cpu import optimize
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.target import Target
 from ntgrad.engine.device import default_device, get_device
@@ -20,6 +20,7 @@ from support import triton
 from support.devices import needs_cuda
 from support.kernels import GRAPHS as ALL, ODD, launch, spec
 from support.machines import MACHINES
+from support.marks import long, long_after
 from support.opts import check, plain, random_kernels, seed
 
 GRAPHS = {name: make for name, make in ALL.items() if name != "cumsum"}   # of a scan the pass makes loops first
@@ -54,21 +55,21 @@ def test_triton_interpreted(name: str) -> None:
 
 
 @triton.needs_triton
-@pytest.mark.parametrize("start", range(4))
+@pytest.mark.parametrize("start", long_after(1, range(4)))
 def test_random_kernels_interpreted(start: int) -> None: random_kernels(get_device(triton.NAME), range(start, 64, 4), 2)
 
 
-@pytest.mark.parametrize("start", range(4))
+@pytest.mark.parametrize("start", long_after(2, range(4)))
 def test_random_kernels_numpy(start: int) -> None: random_kernels(get_device("NUMPY"), range(start, 120, 4), 4)
 
 
 @pytest.mark.skipif(default_device() != "CPU", reason="no OpenCL device")
-@pytest.mark.parametrize("start", range(2))
+@pytest.mark.parametrize("start", long_after(1, range(2)))
 def test_random_kernels_opencl(start: int) -> None: random_kernels(get_device("CPU"), range(start, 16, 2), 3)
 
 
 @needs_cuda
-@pytest.mark.parametrize("start", range(10))
+@pytest.mark.parametrize("start", long_after(2, range(10)))
 def test_random_kernels_cuda(start: int) -> None: random_kernels(get_device("CUDA"), range(start, 200, 10), 4)
 
 
@@ -94,6 +95,7 @@ def test_heuristics_on_the_oracle(name: str, target: Target) -> None:
   chosen(get_device("NUMPY"), name, target)
 
 
+@long
 @pytest.mark.skipif(default_device() != "CPU", reason="no OpenCL device")
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", [*GRAPHS, *ODD])

@@ -21,6 +21,7 @@ from support.devices import missing
 from support.fuzz_generate import KINDS, Function, Line, generate, namespace, raises
 from support.fuzz_model import Tensor, Undefined
 from support.fuzz_program import expect, minimised, run, simpler_texts, source
+from support.marks import long
 
 PROGRAMS = {("NUMPY", "eager"): 600, ("NUMPY", "gradient"): 250, ("NUMPY", "capture"): 120,
             ("CPU", "eager"): 25, ("CPU", "gradient"): 12, ("CPU", "capture"): 15}
@@ -203,13 +204,15 @@ def script(*args: str, path: str = "") -> Any:
   return subprocess.run([sys.executable, str(SCRIPT), *args], capture_output=True, text=True, timeout=120, env=env)
 
 
+@long
 def test_script() -> None:
   """The script runs programs in processes of their own and says how many."""
-  out = script("--minutes", "0.03", "--kind", "eager", "--device", "NUMPY", "--seed", "5")
+  out = script("--minutes", "0.1", "--kind", "eager", "--device", "NUMPY", "--seed", "5")
   assert "eager: " in out.stdout and "programs a second on NUMPY" in out.stdout and not out.stderr
   assert script("--show", "eager", "3", "--device", "NUMPY").stdout == source(generate("eager", 3), True, None, "NUMPY")
 
 
+@long
 def test_crash(tmp_path: Path) -> None:
   """A process that dies is a finding: its program is shown, and the seeds after it run."""
   (tmp_path / "sitecustomize.py").write_text("import os, signal\nfrom ntgrad import Tensor\n"

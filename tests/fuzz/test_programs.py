@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from ntgrad import Tensor, config
 from ntgrad.engine.device import default_device
+from support.marks import long_after
 from support.programs import Program
 
 
@@ -63,7 +64,7 @@ def test_gradients_are_adjoints(data: st.DataObject) -> None:
 
 
 @pytest.mark.skipif(default_device() != "CPU", reason="no OpenCL device")
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", long_after(3, range(10)))
 @pytest.mark.parametrize("noopt", [0, 1])
 def test_opencl(seed: int, noopt: int) -> None:
   """Ten programs in one schedule, so that their kernels are compiled together."""

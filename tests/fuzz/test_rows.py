@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from ntgrad import Tensor, config
 from ntgrad.backends.cuda.renderer import TARGET
-from ntgrad.schedule import factors, rows, schedule_graph, sink_of
+from ntgrad.schedule import copied_factors as factors, padded_rows as rows, schedule_graph, sink_of
 from support.triton import NAME, needs_triton
 
 pytestmark = needs_triton

@@ -9,7 +9,7 @@ import pytest
 
 import ntgrad
 from ntgrad import Device, config
-from ntgrad.engine import planner as plans, templates
+from ntgrad.engine import planner as plans, size_templates as templates
 from support.devices import missing
 from support.fuzz_sizes import Invalid, forget, run, shortened, source
 from support.fuzz_sizes_generate import MODES, SizedCalls, generate

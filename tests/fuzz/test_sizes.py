@@ -14,6 +14,7 @@ from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.pipeline import prepare, run_passes
 from ntgrad.engine.device import default_device, get_device
 from support import plain_c
+from support.marks import long, long_after
 from support.opts import seed
 from support.sizes import MAKES, NUMBERS, Make, opts, random_kernel, same, symbols
 
@@ -58,14 +59,14 @@ def test_opencl(name: str) -> None: drawn(MAKES[name], "CPU", random.Random(seed
 def test_plain_c(name: str) -> None: drawn(MAKES[name], plain_c.NAME, random.Random(seed(name, "c")), 3)
 
 
-@pytest.mark.parametrize("start", range(40))
+@pytest.mark.parametrize("start", long_after(10, range(40)))
 def test_random_kernels_numpy(start: int) -> None:
   rng = random.Random(start)
   drawn(random_kernel(lambda xs: rng.choice(list(xs))), "NUMPY", rng, 3)
 
 
 @plain_c.needs_cc
-@pytest.mark.parametrize("start", range(8))
+@pytest.mark.parametrize("start", long_after(2, range(8)))
 def test_random_kernels_plain_c(start: int) -> None:
   rng = random.Random(1000 + start)
   drawn(random_kernel(lambda xs: rng.choice(list(xs))), plain_c.NAME, rng, 3)
@@ -76,12 +77,13 @@ def test_random_kernels_plain_c(start: int) -> None:
 def test_heuristics_on_the_oracle(name: str, target: Target) -> None: heuristics(MAKES[name], "NUMPY", target)
 
 
-@pytest.mark.parametrize("start", range(15))
+@pytest.mark.parametrize("start", long_after(4, range(15)))
 def test_heuristics_of_random_kernels(start: int) -> None:
   rng = random.Random(2000 + start)
   heuristics(random_kernel(lambda xs: rng.choice(list(xs))), "NUMPY", rng.choice(list(TARGETS.values())))
 
 
+@long
 @needs_opencl
 @pytest.mark.parametrize("name", MAKES)
 def test_heuristics_opencl(name: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 import ntgrad.tile as tile
 from ntgrad.codegen.ir.config import config
 from ntgrad.tile import Tensor
+from support.marks import long
 from support.plain_c import NAME as C, needs_cc
 from support.tile_python import Value, defined
 from support.triton import needs_triton
@@ -116,7 +117,7 @@ def check(seed: int, device: str) -> None:
 
 
 @pytest.mark.parametrize("device", [
-  "NUMPY", "CPU", pytest.param(C, marks=needs_cc), pytest.param("TRITON", marks=needs_triton)])
+  "NUMPY", "CPU", pytest.param(C, marks=[needs_cc, long]), pytest.param("TRITON", marks=needs_triton)])
 def test_programs(device: str) -> None:
   for seed in range(PROGRAMS[device]):
     try: check(seed, device)

@@ -8,6 +8,7 @@ import random
 
 import pytest
 
+from support.marks import long
 from support.plain_c import NAME as C, needs_cc
 from support.tile_python import ROWS, check_names, defined
 
@@ -104,7 +105,7 @@ class Writer:
       case _: self.line(depth, f"{self.name()} = {self.value()}")
 
 
-@pytest.mark.parametrize("device", ["NUMPY", "CPU", pytest.param(C, marks=needs_cc)])
+@pytest.mark.parametrize("device", ["NUMPY", "CPU", pytest.param(C, marks=[needs_cc, long])])
 def test_programs(device: str) -> None:
   for seed in range(PROGRAMS[device]):
     text = Writer(seed).text()

@@ -12,6 +12,7 @@ import pytest
 import ntgrad.tile as tile
 from ntgrad.codegen.ir.config import config
 from ntgrad.tile import Tensor
+from support.marks import long
 from support.plain_c import NAME as C, needs_cc
 from support.tile_python import Value, defined
 from support.triton import needs_triton
@@ -74,7 +75,7 @@ def check(seed: int, device: str, dynamic: str) -> None:
 
 
 @pytest.mark.parametrize("device, dynamic", [
-  ("NUMPY", "auto"), ("NUMPY", "always"), ("CPU", "auto"), pytest.param(C, "auto", marks=needs_cc),
+  ("NUMPY", "auto"), ("NUMPY", "always"), ("CPU", "auto"), pytest.param(C, "auto", marks=[needs_cc, long]),
   pytest.param("TRITON", "auto", marks=needs_triton)])
 def test_programs(device: str, dynamic: str) -> None:
   for seed in range(PROGRAMS[device, dynamic]):

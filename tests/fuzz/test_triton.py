@@ -14,8 +14,8 @@ from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.backends.cuda import compiler
 from ntgrad.backends.cuda.renderer import TARGET
 from ntgrad.backends.numpy.device import NumpyDevice
-from ntgrad.codegen.choose.optimize import optimize
-from ntgrad.codegen.choose.tiling import tile_axis
+from ntgrad.codegen.choose.cpu import optimize
+from ntgrad.codegen.choose.gpu import tile_axis
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.uop import Ops
 from ntgrad.codegen.kernel import AxisKind, Kernel

@@ -11,6 +11,7 @@ from ntgrad.tensor.made import functions, method
 
 P = inspect.Parameter
 PLACED = (P.POSITIONAL_ONLY, P.POSITIONAL_OR_KEYWORD)
+OF_INTS = ("bitwise_not",)   # methods without parameters that floats have not
 
 
 def tables() -> dict[str, tuple[Any, str]]:
@@ -25,7 +26,8 @@ def of_methods(call: Any, good: dict[str, Callable[[], Any]]) -> dict[str, Calla
   """A call of each function of a table: its method's good call, with the tensor in front."""
   def make(fn: Any, of: str) -> Any:
     known = good.get(f"Tensor.{of}")
-    made = call(getattr(Tensor.ones(2, 2) * 0.5, of)) if known is None else known()
+    x = Tensor.ones(2, 2, dtype="int32") if of in OF_INTS else Tensor.ones(2, 2) * 0.5
+    made = call(getattr(x, of)) if known is None else known()
     own = [made.fn.__self__] if inspect.ismethod(made.fn) and isinstance(made.fn.__self__, Tensor) else []
     bound = inspect.signature(made.fn).bind(*made.args, **made.kwargs).arguments
     parameters = list(inspect.signature(fn).parameters.values())

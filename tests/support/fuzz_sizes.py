@@ -15,7 +15,7 @@ import numpy as np
 import ntgrad
 from ntgrad import Tensor, Variable, config
 from ntgrad.engine import planner as plans
-from ntgrad.engine.variants import SizedProgram
+from ntgrad.engine.size_variants import SizedProgram
 from ntgrad.errors import CaptureError
 
 from .fuzz_program import Problem, simpler_texts, used

@@ -1,4 +1,4 @@
-"""The table of operations, continued: Numeric, Statistics."""
+"""The table of operations, continued: functions of elements, reductions beside sums."""
 
 from __future__ import annotations
 

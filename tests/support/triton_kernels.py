@@ -10,7 +10,7 @@ from golden.test_kernels import GRAPHS
 
 from ntgrad import Tensor
 from ntgrad.backends.cuda.renderer import TARGET
-from ntgrad.codegen.choose.tiling import choose_tiles
+from ntgrad.codegen.choose.gpu import choose_tiles
 from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import BinaryOps

@@ -9,10 +9,10 @@ import pytest
 from ntgrad import Tensor
 from ntgrad.backends.cuda.renderer import TritonRenderer
 from ntgrad.codegen import index as ix, pipeline
-from ntgrad.codegen.choose.optimize import optimize
+from ntgrad.codegen.choose.cpu import optimize
 from ntgrad.codegen.explain.arrangements import arranged_accesses
 from ntgrad.codegen.explain.derivation import NoArrangement
-from ntgrad.codegen.explain.digits import by_digits
+from ntgrad.codegen.explain.fused_axes import by_digits
 from ntgrad.codegen.ir.errors import ArgumentError, AxisError, IndexOutOfRangeError, ShapeError
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import UOp

@@ -8,9 +8,9 @@ import pytest
 
 from ntgrad import Tensor, config
 from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer
-from ntgrad.codegen.choose.estimate import estimate
-from ntgrad.codegen.choose.optimize import optimize
-from ntgrad.codegen.choose.tiling import choose_tiles
+from ntgrad.codegen.choose.cpu import optimize
+from ntgrad.codegen.choose.gpu import choose_tiles
+from ntgrad.codegen.choose.gpu_cost import estimate
 from ntgrad.codegen.ir.errors import OptError
 from ntgrad.codegen.ir.uop import Ops
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel

@@ -13,7 +13,7 @@ from ntgrad import Tensor, config, tile
 from ntgrad.backends import render
 from ntgrad.backends.base import ProgramSpec
 from ntgrad.backends.numpy.device import NumpyDevice
-from ntgrad.codegen.choose.optimize import optimize
+from ntgrad.codegen.choose.cpu import optimize
 from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.errors import CompileError
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UnaryOps

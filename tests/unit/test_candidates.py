@@ -14,7 +14,7 @@ from ntgrad.backends.opencl.renderer import OpenCLRenderer
 from ntgrad.codegen import index as ix, pipeline
 from ntgrad.codegen.choose.candidates import first, refusals
 from ntgrad.codegen.choose.chooser import choose
-from ntgrad.codegen.choose.panels import local_bytes
+from ntgrad.codegen.choose.cpu_panels import local_bytes
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops, UOp
@@ -22,7 +22,7 @@ from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.opts import CacheRead, Vectorize
 from ntgrad.codegen.passes.parts import Parts
 from ntgrad.engine.compile import Elsewhere, rendered
-from ntgrad.engine.variants import SizedProgram
+from ntgrad.engine.size_variants import SizedProgram
 from ntgrad.schedule import create_schedule
 
 E = Tensor.empty

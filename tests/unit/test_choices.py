@@ -11,11 +11,11 @@ import pytest
 
 from ntgrad import Tensor
 from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer
-from ntgrad.codegen.choose.estimate import Streams
-from ntgrad.codegen.choose.optimize import optimize
-from ntgrad.codegen.choose.products import ProductWork, best_blocks, product_seconds, split_k_parts
+from ntgrad.codegen.choose.cpu import optimize
+from ntgrad.codegen.choose.gpu import choices
+from ntgrad.codegen.choose.gpu_cost import Streams
+from ntgrad.codegen.choose.gpu_products import ProductWork, best_blocks, product_seconds, split_k_parts
 from ntgrad.codegen.choose.roles import Role, Roles, vector
-from ntgrad.codegen.choose.tiling import choices
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.codegen.opts.merged_axes import merge_axes, split_axes

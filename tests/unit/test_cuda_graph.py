@@ -19,7 +19,7 @@ from ntgrad.backends.cuda import compiler, device as runtime, driver as nvidia
 from ntgrad.backends.cuda.compiler import Binary
 from ntgrad.backends.cuda.device import CUDADevice
 from ntgrad.codegen.ir.errors import DeviceError
-from ntgrad.engine import device as devices, graphs, memory
+from ntgrad.engine import device as devices, launch_graphs as graphs, memory_plan as memory
 from ntgrad.engine.compile import _by_spec, _programs
 from support.cuda_graphs import Refused
 from support.devices import needs_cuda

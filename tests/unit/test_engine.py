@@ -18,7 +18,7 @@ from ntgrad import Tensor, config, nn
 from ntgrad.backends import cache
 from ntgrad.backends.opencl.device import available
 from ntgrad.codegen.ir.recent import Recent
-from ntgrad.engine import memory, plan_cache, planner as plans, realize as engine
+from ntgrad.engine import memory_plan as memory, plan_cache, planner as plans, realize as engine
 from ntgrad.engine.device import get_device
 from ntgrad.errors import DeviceError
 from support.machines import MACHINES

@@ -14,8 +14,8 @@ import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad import Device, Tensor, config, jit, nn
 from ntgrad.codegen.ir.uop import Ops, toposort
-from ntgrad.engine.bounds import value_bounds
 from ntgrad.engine.compile import program_spec
+from ntgrad.engine.index_checks import value_bounds
 from ntgrad.errors import ArgumentError, ConfigError, IndexOutOfRangeError, NtgradError, ShapeError
 from ntgrad.schedule import create_schedule
 from ntgrad.tile.kernel import device_for

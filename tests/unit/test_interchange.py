@@ -27,7 +27,7 @@ from ntgrad.engine.device import get_device
 from ntgrad.engine.dlpack import Managed, Versioned, is_valid, new_capsule, pointer_of
 from ntgrad.engine.realize import rebased
 from ntgrad.errors import ArgumentError, CaptureError, DTypeError, InterchangeError
-from ntgrad.tile import borrowed
+from ntgrad.tile import foreign_tensors as borrowed
 from support.devices import needs_cuda
 from support.triton import needs_triton
 

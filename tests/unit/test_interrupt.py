@@ -15,7 +15,7 @@ import pytest
 from ntgrad import Tensor
 from ntgrad.backends.process import uninterrupted
 from ntgrad.engine.device import get_device
-from ntgrad.engine.graphs import Slot
+from ntgrad.engine.launch_graphs import Slot
 from support.devices import missing
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ from ntgrad import Tensor, Variable, config, nn
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.backends.opencl.device import available
 from ntgrad.engine import planner as plans
-from ntgrad.engine.variants import SizedProgram
+from ntgrad.engine.size_variants import SizedProgram
 from ntgrad.errors import ArgumentError, NtgradError
 from ntgrad.graph.variable import BoundInt
 

@@ -1,4 +1,4 @@
-"""The rooms: who may import whom, full names only, no file too long to read."""
+"""The folders: who may import whom, full names only, a file is one idea."""
 from __future__ import annotations
 
 import ast
@@ -70,7 +70,8 @@ def test_nothing_is_unpickled() -> None:
         assert any(k.arg == "allow_pickle" for k in n.keywords), f"{name}:{n.lineno}: say allow_pickle=False"
 
 
-def test_files_can_be_read_in_one_sitting() -> None:
+def test_files_are_one_idea() -> None:
+  """A file is one idea, and is not cut at a number of lines; one that is longer than this has become two."""
   long = {str(p.relative_to(ROOT)): n for p in FILES if (n := len(p.read_text().splitlines())) > 800}
   assert not long
 

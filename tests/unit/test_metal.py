@@ -12,7 +12,7 @@ from ntgrad.backends import render, renderer
 from ntgrad.backends.base import ProgramSpec
 from ntgrad.backends.metal import NAMES, MetalRenderer
 from ntgrad.backends.numpy.device import NumpyDevice
-from ntgrad.codegen.choose.optimize import optimize
+from ntgrad.codegen.choose.cpu import optimize
 from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.errors import CompileError
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UnaryOps, UOp, toposort

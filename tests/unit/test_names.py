@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 from ntgrad import Device, Tensor, jit, nn, no_grad
 from ntgrad.errors import ArgumentError, AssignError, AxisError, NtgradError, ShapeError
-from ntgrad.graph.names import regrouped
+from ntgrad.graph.dimension_names import regrouped
 from ntgrad.nn import optim, state
 
 

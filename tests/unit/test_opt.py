@@ -14,7 +14,7 @@ import pytest
 
 from ntgrad import Tensor
 from ntgrad.codegen import index as ix, opts
-from ntgrad.codegen.choose.optimize import optimize
+from ntgrad.codegen.choose.cpu import optimize
 from ntgrad.codegen.explain.printing import index_form
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import OptError, VerifyError

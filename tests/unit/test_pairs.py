@@ -14,7 +14,7 @@ import pytest
 import ntgrad
 from ntgrad import Tensor, jit
 from ntgrad.errors import ArgumentError, AxisError, ShapeError
-from ntgrad.tensor.sorting import Picked
+from ntgrad.tensor.reduction import Picked
 
 X = np.array([[3.0, 1.0, 2.0, 2.0], [0.5, 7.0, -1.0, 7.0], [4.0, 4.0, 0.0, -2.0]], np.float32)
 # what comes before the dim

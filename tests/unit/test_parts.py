@@ -12,7 +12,7 @@ from ntgrad.codegen.kernel import Kernel
 from ntgrad.engine import compile as compiling
 from ntgrad.engine.planner import slice_of
 from ntgrad.schedule import create_schedule
-from ntgrad.schedule.parts import PART_ALIGN_BYTES, alignment, consecutive
+from ntgrad.schedule.buffer_pieces import PART_ALIGN_BYTES, alignment, consecutive
 from ntgrad.tile import specialised as tile_kernel
 from support.devices import DEVICES, missing
 

@@ -11,7 +11,7 @@ from ntgrad import Tensor, dtypes
 from ntgrad.engine.report import describe
 from ntgrad.errors import ArgumentError, AxisError, ShapeError
 from ntgrad.schedule import create_schedule
-from ntgrad.tensor import contraction
+from ntgrad.tensor.products import order_of_products, read_formula
 
 
 def f(*shape: int) -> Tensor: return Tensor.ones(*shape, device="NUMPY")
@@ -19,9 +19,9 @@ def f(*shape: int) -> Tensor: return Tensor.ones(*shape, device="NUMPY")
 
 def work(formula: str, *shapes: tuple[int, ...]) -> tuple[int, list[tuple[int, int]]]:
   """How many multiplications the order of einsum takes."""
-  terms, output, sizes = contraction.read(formula, [f(*s) for s in shapes])
+  terms, output, sizes = read_formula(formula, [f(*s) for s in shapes])
   live: dict[int, set[str]] = {k: set(t) for k, t in enumerate(terms)}
-  total, steps = 0, contraction.order(terms, output, sizes)
+  total, steps = 0, order_of_products(terms, output, sizes)
   for n, (i, j) in enumerate(steps):
     a, b = live.pop(i), live.pop(j)
     total += math.prod([sizes[c] for c in a | b])

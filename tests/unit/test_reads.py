@@ -27,7 +27,7 @@ import ntgrad.tile.language as tl
 from ntgrad import Tensor, config, nn
 from ntgrad.capture import captured
 from ntgrad.errors import CaptureError
-from ntgrad.graph.stamps import Stamped
+from ntgrad.graph.change_counts import Stamped
 from ntgrad.reads import reads_of
 
 X = np.arange(1, 5, dtype=np.float32)

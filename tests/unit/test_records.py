@@ -15,7 +15,7 @@ import pytest
 from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.backends.cuda.compiler import BINARY, Binary
 from ntgrad.backends.opencl import binaries
-from ntgrad.backends.specs import SOURCE, SPEC, check
+from ntgrad.backends.specs import SOURCE, SPEC, WORK, check
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.bound import Operations, Unit, Work
 from ntgrad.codegen.index import records
@@ -34,7 +34,6 @@ from ntgrad.codegen.index.records import (
   SIZE,
   STR,
   TEXT,
-  WORK,
   ZIPPED,
   Between,
   Form,

@@ -11,14 +11,14 @@ from ntgrad import Tensor, config, dtypes
 from ntgrad.backends.cuda.renderer import TARGET, TritonRenderer
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.bound import work_of
-from ntgrad.codegen.choose.optimize import optimize
-from ntgrad.codegen.choose.products import ProductWork, best_blocks, worth_copying
+from ntgrad.codegen.choose.cpu import optimize
+from ntgrad.codegen.choose.gpu_products import ProductWork, best_blocks, worth_copying
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.schedule import schedule_graph, sink_of
-from ntgrad.schedule.rows import padded, vector_bytes
+from ntgrad.schedule.padded_rows import padded, vector_bytes
 
 CHIP = replace(TARGET, bandwidth=4.2e12)   # an H200
 CPU = Target("opencl", cores=2)

@@ -9,8 +9,8 @@ import pytest
 from ntgrad import Tensor, Variable, config, nn
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir.uop import Ops
-from ntgrad.engine import planner as plans, templates
-from ntgrad.engine.variants import SizedProgram
+from ntgrad.engine import planner as plans, size_templates as templates
+from ntgrad.engine.size_variants import SizedProgram
 from ntgrad.errors import ArgumentError, ShapeError
 
 SIZES = (32, 48, 5, 100, 17)

@@ -11,14 +11,14 @@ from ntgrad import Tensor, config
 from ntgrad.backends.base import Device, KernelSource, Program, ProgramSpec
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.codegen import pipeline
-from ntgrad.codegen.choose.optimize import optimize
+from ntgrad.codegen.choose.cpu import optimize
 from ntgrad.codegen.ir.errors import ArgumentError, DeviceError
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import prod
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.opts import Warps
 from ntgrad.codegen.passes.parts import Parts
-from ntgrad.engine import search, trials
+from ntgrad.engine import measuring as trials, search
 from ntgrad.engine.compile import extent, rendered
 from ntgrad.engine.device import default_device, get_device
 from ntgrad.schedule import create_schedule

@@ -10,7 +10,7 @@ from ntgrad.backends import renderer
 from ntgrad.backends.base import KernelSource, Program, ProgramSpec
 from ntgrad.codegen import index as ix, pipeline
 from ntgrad.codegen.choose.bound import work_of
-from ntgrad.codegen.choose.sized import as_twin, with_numbers
+from ntgrad.codegen.choose.runtime_sizes import as_twin, with_numbers
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.target import Target
@@ -22,7 +22,7 @@ from ntgrad.codegen.passes.widths import lower_index
 from ntgrad.engine.compile import kernel_name
 from ntgrad.engine.device import get_device
 from ntgrad.engine.report import describe, grid_text, launched_spec
-from ntgrad.engine.variants import UNIT, SizedProgram
+from ntgrad.engine.size_variants import UNIT, SizedProgram
 from support.sizes import MAKES, centered, elementwise, product, row_sum, symbols
 from support.statements import Builder
 

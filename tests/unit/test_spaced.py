@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor
-from ntgrad.codegen.choose.optimize import optimize
+from ntgrad.codegen.choose.cpu import optimize
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops
 from ntgrad.codegen.kernel import AxisKind

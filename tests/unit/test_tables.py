@@ -24,7 +24,7 @@ from support.scripts import load
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = ("pytorch", "tinygrad")
 tables = load("docs/names/tables.py")
-ROOMS = {"Tensor": Tensor, "nn": nn, "ntgrad": ntgrad, "config": ntgrad.config, "Device": ntgrad.Device, "dtypes": dtypes,
+MODULES = {"Tensor": Tensor, "nn": nn, "ntgrad": ntgrad, "config": ntgrad.config, "Device": ntgrad.Device, "dtypes": dtypes,
          "np": np}
 
 
@@ -113,7 +113,7 @@ def there(path: str) -> bool:
   """Whether a dotted name leads somewhere."""
   first, *rest = path.split(".")
   if first in ("helpers", "tile"): at: Any = importlib.import_module(f"ntgrad.{first}")
-  else: at = ROOMS[first]
+  else: at = MODULES[first]
   for name in rest:
     if not hasattr(at, name):
       try: at = importlib.import_module(f"{at.__name__}.{name}")

@@ -13,8 +13,8 @@ import pytest
 from ntgrad import Tensor
 from ntgrad.backends.cuda.renderer import TARGET
 from ntgrad.backends.opencl.renderer import OpenCLRenderer
-from ntgrad.codegen.choose.estimate import estimate
-from ntgrad.codegen.choose.optimize import optimize
+from ntgrad.codegen.choose.cpu import optimize
+from ntgrad.codegen.choose.gpu_cost import estimate
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import CompileError
 from ntgrad.codegen.ir.target import Target
@@ -36,7 +36,7 @@ def trees() -> list[tuple[Path, ast.Module]]:
           for p in sorted((ROOT / f).rglob("*.py"))]
 
 
-@pytest.mark.parametrize("name", ["optimize", "panels", "tiling", "estimate"])
+@pytest.mark.parametrize("name", ["cpu", "cpu_panels", "gpu", "gpu_cost"])
 def test_numbers_have_names(name: str) -> None:
   """What a heuristic goes by stands in Target or at the top of its file."""
   tree = ast.parse((ROOT / "codegen" / "choose" / f"{name}.py").read_text())

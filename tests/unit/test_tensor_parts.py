@@ -4,6 +4,7 @@ That it derives from all of them is also what mypy holds, which has to know what
 """
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
@@ -59,8 +60,30 @@ def test_tensor_derives_from_what_no_part_derives_from() -> None:
   assert set(Tensor.__bases__) == tops
 
 
+def section() -> str:
+  """What the documentation says of the parts."""
+  return (ROOT / "docs/architecture.md").read_text().split("## The parts of Tensor\n")[1].split("\n## ")[0]
+
+
+def test_the_files_of_the_documentation() -> None:
+  """Every file is named, and the methods that are named beside it are in it."""
+  rows = [[cell.split("; ") for cell in row] for row in re.findall(r"^\| (.*) \| (.*\.py`) \|$", section(), flags=re.M)]
+  found, wrong = set(), []
+  for whats, files in rows:
+    assert len(whats) == len(files)
+    for what, where in zip(whats, files):
+      names = re.findall(r"`(\w+\.py)`", where)
+      found.update(names)
+      for name in re.findall(r"`(\w+)`", what):
+        made = inspect.getattr_static(Tensor, name, None)
+        if made is None: continue
+        of = Path(inspect.unwrap(getattr(made, "__func__", made)).__code__.co_filename).name
+        if of not in names: wrong.append(f"{name} is in {of}, not in {where}")
+  assert not wrong, "\n".join(wrong)
+  assert found == {p.name for p in (ROOT / "ntgrad/tensor").glob("*.py")}
+
+
 def test_the_table_of_the_documentation() -> None:
-  section = (ROOT / "docs/architecture.md").read_text().split("## The parts of Tensor\n")[1].split("\n## ")[0]
-  rows = [[re.findall(r"`(\w+)`", cell) for cell in row] for row in re.findall(r"^\| (`.*) \| (.*) \|$", section, flags=re.M)]
+  rows = [[re.findall(r"`(\w+)`", cell) for cell in row] for row in re.findall(r"^\| (`.*) \| (.*) \|$", section(), flags=re.M)]
   table = {part: bases for bases, of in rows for part in of}
   assert table == {p.__name__: [b.__name__ for b in p.__bases__] for p in parts()}

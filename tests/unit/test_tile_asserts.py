@@ -10,7 +10,7 @@ import pytest
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad import Device, Tensor, jit
-from ntgrad.engine import asserts
+from ntgrad.engine import device_asserts as asserts
 from ntgrad.errors import ApplicationError, ArgumentError, DeviceAssertError, DTypeError
 from support.devices import DEVICES, missing
 

@@ -16,7 +16,7 @@ import ntgrad.tile.language as tl
 from ntgrad.codegen.index.sizes import evaluator
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, GradientError, ShapeError, StateError
-from ntgrad.engine.variants import SizedProgram
+from ntgrad.engine.size_variants import SizedProgram
 from ntgrad.tile import Symbol, Tensor, manifest
 from ntgrad.tile.library import BuiltProgram
 from support.devices import missing

@@ -16,10 +16,10 @@ import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad.backends import pool, renderer
 from ntgrad.backends.base import Program
-from ntgrad.codegen.choose.room import WRITTEN_OUT, room_of
+from ntgrad.codegen.choose.gpu_resources import WRITTEN_OUT, room_of
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import CompileError
-from ntgrad.engine import trials
+from ntgrad.engine import measuring as trials
 from ntgrad.engine.device import default_device
 from ntgrad.tile import Tensor, block_size, tune
 from ntgrad.tile.tune import Clock, compiled_candidates, different, fitting

@@ -28,6 +28,6 @@ def test_what_is_here_takes_what_it_takes_there() -> None:
 def test_notes_are_about_names_that_there_are_and_say_what_is_here() -> None:
   names, notes = tiles.names(), tiles.notes()
   assert [n for n in notes if not any(fnmatchcase(name, n) for name in names)] == []
-  rooms = {"tl": tile.language, "tile": tile}
+  modules = {"tl": tile.language, "tile": tile}
   for said in notes.values():
-    for room, name in re.findall(r"`(tl|tile)\.(\w+)", said): assert hasattr(rooms[room], name), said
+    for module, name in re.findall(r"`(tl|tile)\.(\w+)", said): assert hasattr(modules[module], name), said

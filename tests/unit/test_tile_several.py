@@ -13,7 +13,7 @@ import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad import config
 from ntgrad.errors import NtgradError
-from ntgrad.tile import Config, Tensor, several
+from ntgrad.tile import Config, Tensor, configurations as several
 
 
 def premake(factor: float, work: int = 1, width: int = 64) -> Any:
@@ -42,7 +42,7 @@ def test_the_fastest_is_kept(shape: Any, tmp_path: Path, capsys: pytest.CaptureF
   np.testing.assert_allclose(y, x * 2)
 
 
-def test_without_permission_the_first_is_kept(tmp_path: Path) -> None:
+def test_without_tuning_the_first_is_kept(tmp_path: Path) -> None:
   configs = [Config((2.0,), {"work": w}, [((64,), "float32")] * 2) for w in (30, 1)]
   with config(tune=0): tile.build(premake, configs, tmp_path, kernel_name="scaled", meta_parameters=("work",))
   assert [k["binary"] for k in kept(tmp_path)] == ["scaled_0.bin"]

@@ -15,7 +15,7 @@ import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import ApplicationError, ShapeError
-from ntgrad.engine.variants import SizedProgram
+from ntgrad.engine.size_variants import SizedProgram
 from ntgrad.tile import Tensor
 from support.devices import DEVICES, missing
 from support.triton import needs_triton

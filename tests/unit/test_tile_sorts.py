@@ -20,7 +20,7 @@ from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.linearizer import linearize
 from ntgrad.engine.compile import programs
 from ntgrad.engine.device import get_device
-from ntgrad.engine.exported import read
+from ntgrad.engine.override_files import read
 from ntgrad.errors import NtgradError
 from ntgrad.schedule import schedule_graph, sink_of
 from ntgrad.tile.eject import Eject

@@ -14,7 +14,7 @@ from golden.test_kernels import CASES, GRAPHS
 
 import ntgrad
 from ntgrad import Tensor, Variable, config, nn
-from ntgrad.codegen.choose.tiling import choose_tiles as tiled
+from ntgrad.codegen.choose.gpu import choose_tiles as tiled
 from ntgrad.codegen.explain.printing import index_form
 from ntgrad.codegen.explain.tile_source import kernel_key, tile_source
 from ntgrad.codegen.ir.errors import ArgumentError, OverrideError
@@ -22,7 +22,7 @@ from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.linearizer import Linearizer, linearize
 from ntgrad.codegen.opts import Vectorize
 from ntgrad.engine import compile as engine_compile, overrides, report
-from ntgrad.engine.exported import read
+from ntgrad.engine.override_files import read
 from ntgrad.schedule import create_schedule
 from ntgrad.tile.eject import Eject
 from support.triton_kernels import MORE as TRITON, WITH_BLOCKS

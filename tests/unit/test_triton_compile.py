@@ -14,7 +14,7 @@ from ntgrad.backends.base import KernelSource, ProgramSpec
 from ntgrad.backends.cuda import compiler
 from ntgrad.backends.cuda.renderer import TritonRenderer, launch_grid
 from ntgrad.backends.numpy.device import NumpyDevice
-from ntgrad.codegen.choose.optimize import optimize
+from ntgrad.codegen.choose.cpu import optimize
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import CompileError
 from ntgrad.codegen.kernel import AxisKind, Kernel

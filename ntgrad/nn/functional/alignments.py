@@ -8,7 +8,7 @@ import numpy as np
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, GradientError, ShapeError
 from ntgrad.graph.checks import Operand, checked
-from ntgrad.graph.names import text
+from ntgrad.graph.dimension_names import text
 from ntgrad.graph.nodes import acc_dtype
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.custom import Function

@@ -5,8 +5,8 @@ from typing import Any
 
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.graph.checks import Operand, checked
+from ntgrad.graph.dimension_names import text
 from ntgrad.graph.modes import behaving
-from ntgrad.graph.names import text
 from ntgrad.nn.attention import added, attended
 from ntgrad.tensor import Tensor
 

@@ -11,7 +11,7 @@ from typing import Any
 from ntgrad.codegen.ir.dtype import promote
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
 from ntgrad.graph.checks import Operand, checked
-from ntgrad.graph.names import text
+from ntgrad.graph.dimension_names import text
 from ntgrad.tensor import Tensor
 
 from .common import how

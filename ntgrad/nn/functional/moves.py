@@ -8,7 +8,7 @@ from typing import Any
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
 from ntgrad.graph.checks import Ints, Operand, checked, of_kind, one_width
-from ntgrad.graph.names import text
+from ntgrad.graph.dimension_names import text
 from ntgrad.nn.embedding import bagged, looked_up
 from ntgrad.tensor import Tensor
 

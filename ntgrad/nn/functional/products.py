@@ -5,7 +5,7 @@ from typing import Any
 
 from ntgrad.codegen.ir.errors import ShapeError
 from ntgrad.graph.checks import Ints, Operand, checked
-from ntgrad.graph.names import text
+from ntgrad.graph.dimension_names import text
 from ntgrad.nn.linear import bilinear as of_two
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.convolution import numbers

@@ -1,0 +1,236 @@
+"""A cost model of kernels with blocks. Candidates are chosen by it, or sorted by it before some are measured.
+
+Three things bound a kernel. First, data that goes through the memory, the cache and the cores takes its time at their rates.
+Second, a program's loads take a while to come, and only so many programs fit on a core: memory delivers in that while what these
+programs have asked for together. Third, programs run in waves, and the last wave may be part full.
+"""
+from __future__ import annotations
+
+import math
+from types import MappingProxyType
+from typing import Collection, Mapping, Sequence
+
+from ..ir.target import Target
+from ..ir.uop import Ops, prod, toposort
+from ..kernel import AxisKind, Kernel
+from .roles import VECTOR_BYTES, Roles, fastest_axis, rounds_of, vector
+
+STAGES = 3                        # of a pipeline, all in shared memory at once
+_SHARP = 4                        # how far the longest of the times decides alone: the power of their mean
+WARP = 32                         # threads of a warp
+FEWEST_WARPS, MOST_WARPS = 4, 16  # warps of a program
+_EACH = 8                         # elements a thread, at least: two wide loads of float32
+KEPT_REGISTERS = 20               # of a thread, for addresses and the like
+MOST_REGISTERS = 255              # of a thread
+ADDRESS = 2                       # registers of an address and a condition
+SECTOR = 32                       # bytes of a line that are moved by themselves
+MOST_VALUES = 3                   # blocks that were read and wait in registers
+JUMP_BYTES = 8                    # bytes that could be moved while memory goes to another place
+MANY_PROGRAMS = 8                 # programs a core, from which on it does not matter that some cores have one more
+ROUND = 8192                      # elements that a program reads at a time, of which a core has so many
+TOGETHER = 2                      # programs that a core has at a time
+_WORTH = 0.95                     # of the time without: cutting a sum in parts must take less
+REST = 0.7                        # of the last cache is there for what is read again
+TAGS = 3                          # lines that are looked up in a cycle, of which one is moved
+FOLDED = 2                        # about how far an axis moves that stands for several
+TOUCH = 4                         # operations of a load or store, for each vector of a thread: its address, its condition, itself
+SHUFFLE = 6                       # of a step in which the lanes of a warp combine their values
+NO_COPIES: Mapping[int, int] = MappingProxyType({})
+ALONE = 1              # cycles between two operations of a thread that has others to do meanwhile
+
+
+def power_of_two(n: int) -> int:
+  """The least power of two that is at least ``n``."""
+  return 1 << (max(n, 1) - 1).bit_length()
+
+
+def warps_for(elements: int) -> int:
+  """Warps for a program of so many elements: wide loads, enough registers a thread."""
+  warps = FEWEST_WARPS
+  while warps < MOST_WARPS and elements > warps * WARP * _EACH: warps *= 2
+  return warps
+
+
+def places(steps: Sequence[tuple[float, int]]) -> int:
+  """How many different places an access goes to, each of some steps so often: windows of 3 at 4 neighbours have 6, not 12."""
+  found, others = {0}, 1
+  for step, n in steps:
+    if step < math.inf: found = {at + int(step) * k for at in found for k in range(n)}
+    else: others *= n
+  return len(found) * others
+
+
+def overlapped_time(times: Collection[float], sharp: int = _SHARP) -> float:
+  """How long several things take that go on at the same time: a bit longer than the longest."""
+  most = max(times)
+  return most * math.fsum((t / most) ** sharp for t in times) ** (1 / sharp) if most else 0.0
+
+
+class Streams:
+  """The time of a kernel that makes no products of blocks, as a function of the blocks along its axes."""
+
+  def __init__(self, roles: Roles, target: Target):
+    self.target, self.sizes = target, roles.sizes
+    self.free = [a.id for a in roles.free]
+    self.bound = [i for i in self.sizes if i not in set(self.free)]
+    self.spread = set(self.free)
+    self.joins = len(roles.kernel.reduces)
+    self.last = next(reversed(self.sizes), 0)
+    self.work = [(ids, n) for ids, n in roles.work.items() if n]
+    rounds = rounds_of(roles.kernel)
+    order = {i: n for n, i in enumerate(self.free)}
+    self.reads = sum(not x.write and len(x.axes) >= len(self.sizes) for x in roles.accesses)
+    # an address and a condition for each element, where no thread takes several at once
+    self.scattered = ADDRESS * any(
+      (i := fastest_axis(x, self.sizes)) is not None and vector(x, i) < VECTOR_BYTES // 2 for x in roles.accesses)
+    self.accesses = []
+    for x in roles.accesses:
+      # an axis that stands for several (a0//56, a0%56) goes on through memory, what an index in memory says does not
+      folded = not any(u.op is Ops.LOAD for u in toposort(x.node.src[1:2]))
+      steps = sorted((abs(s) if s is not None else 1 if folded else math.inf, i) for i, s in x.steps.items() if s != 0)
+      size = roles.footprint(x)
+      repeated = [i for i in self.free if i not in x.steps or x.steps[i] == 0]
+      last = max([order[i] for _, i in steps if i in order], default=-1)
+      apart = [i for i in repeated if order[i] < last] if size > REST * target.cache else []   # programs read it again much later
+      own = fastest_axis(x, self.sizes)
+      wide = vector(x, own) // x.itemsize if own is not None else 1
+      self.accesses.append((x, steps, size, rounds.get(x.node, 1), apart, own, wide))
+
+  def occupancy(self, block: int, warps: int, values: int) -> int:
+    """Programs on a core at the same time, each with ``values`` blocks in registers; 0 where they do not fit."""
+    target = self.target
+    registers = KEPT_REGISTERS + values * -(-block // (WARP * warps))
+    if registers > MOST_REGISTERS: return 0
+    return min(target.warps // warps, target.resident, target.register_file // (registers * WARP * warps))
+
+  def seconds(self, tiles: Mapping[int, int], copied: Collection[int] = (), warps: int = 0,
+              rows: Mapping[int, int] = NO_COPIES) -> float:
+    """The time with blocks of these sizes; ``copied`` axes are written out, and so many steps of those in ``rows``. Infinite
+    where registers do not hold a block."""
+    target, sizes = self.target, self.sizes
+    out = {**{i: sizes[i] for i in copied}, **rows}   # how many steps of an axis are written out
+    trips = {i: -(-n // (out.get(i, 1) * tiles.get(i, 1))) for i, n in sizes.items()}
+    programs = prod(trips[i] for i in self.free)
+    rounds = prod(trips[i] for i in self.bound)
+    padded = {i: power_of_two(n) for i, n in tiles.items()}
+    block = prod(padded.values())
+    warps = warps or warps_for(block)
+    if out: values = MOST_VALUES + prod(rows.values()) - 1
+    else: values = 2 if self.joins and rounds > 1 else max(1, min(self.reads, MOST_VALUES))
+    fit = self.occupancy(block, warps, values + self.scattered)
+    if not fit: return math.inf
+    uneven = -(-programs // target.cores) * target.cores / programs if programs < MANY_PROGRAMS * target.cores else 1.0
+    memory = cache = lines = touched = 0.0
+    phases = 1
+    # threads have neighbours along one axis, as many as the widest access takes at once
+    keys = [(len(x.steps.keys() - copied), wide, i) for x, *_, i, wide in self.accesses if i is not None and i not in out]
+    _, widest, side = max(keys, default=(0, 1, self.last))
+    most = max(1, block // (WARP * warps))
+    along = padded.get(side, 1)
+    each_thread = min(widest, along, most)
+    row = min(WARP, max(1, along // each_thread))   # lanes that lie along the axis
+    for x, steps, size, times, apart, own, wide in self.accesses:
+      run = segments = own_run = own_segments = 1   # of all copies, of one
+      far: list[tuple[float, int]] = []
+      for step, i in steps:
+        n = out[i] if i in out else min(tiles.get(i, 1), sizes[i])
+        if n == 1: continue
+        if i not in out:
+          if step <= own_run or step <= run and step * x.itemsize < target.line: own_run += int(step) * (n - 1)
+          else: own_segments *= n
+        if step <= run: run += int(step) * (n - 1)
+        elif i in out: far.append((step, n))
+        else: segments *= n
+      segments *= places(far)
+      copies = places([(step, out[i]) for step, i in steps if i in out])
+      inner = any(i in self.bound and trips[i] > 1 for _, i in steps)
+      each = programs * (rounds * times if inner else 1)
+      if inner: phases = max(phases, times)
+      # what lies along another axis is moved by other threads
+      there, thread = side, each_thread
+      if own is not None and own != side and padded.get(own, 1) > 1: there, thread = own, min(wide, padded[own], most)
+      unaligned = SECTOR if wide * x.itemsize < VECTOR_BYTES and own == there else 0
+      moved = segments * max(-(-run * x.itemsize // SECTOR) * SECTOR + unaligned, target.line if segments > 1 else SECTOR)
+      cache += each * moved
+      lanes = prod([padded[i] for _, i in steps if i in padded])
+      # a warp's lanes take what lies ``thread`` elements apart, at once or one after the other
+      step = abs(found) if (found := x.steps.get(there, 0)) is not None else FOLDED
+      threads = min(WARP, max(1, padded.get(there, 1) // thread))
+      taken = max(1, min(thread, wide)) if own == there else 1
+      near = max(1, -(-(WARP if segments == 1 else threads) * thread * step * x.itemsize // target.line))
+      near = min(WARP, near if segments == 1 else WARP // threads * min(threads, near))
+      asked = lanes / (WARP * taken)
+      lines += each * copies * max(own_segments * -(-own_run * x.itemsize // target.line),
+                                   asked * max(1, near / TAGS, WARP * taken * x.itemsize / target.line))
+      touched += each * copies * asked * WARP * TOUCH
+      again = prod([trips[i] for i in apart])
+      shared = prod([trips[i] for _, i in steps if i in self.spread])
+      if inner and times > 1 and size // shared * min(shared, fit * target.cores) > REST * target.cache: again *= times
+      memory += size * again * (1 + (JUMP_BYTES + unaligned) / (run * x.itemsize))
+    elements = {i: trips[i] * padded.get(i, 1) * out.get(i, 1) for i in sizes}
+    alu = touched + sum([n * prod([elements[i] for i in ids]) for ids, n in self.work])
+    if side in self.bound and row > 1:
+      parts = row * min(warps, max(1, along // (each_thread * row)))   # lanes that have a part of one sum
+      alu += self.joins * programs * (block // along) * parts * (row.bit_length() - 1) * SHUFFLE
+    slots = fit * target.cores
+    each_round = target.latency + (target.iteration if rounds > 1 else 0.0)
+    alone = target.start + phases * rounds * each_round + self.joins * target.join
+    alone += alu / (programs * WARP * warps) * ALONE / target.clock
+    return overlapped_time((
+      memory / target.bandwidth, cache / target.cache_bandwidth, lines / (target.cores * target.clock) * uneven,
+      alu / (target.cores * target.alu_lanes * target.clock) * uneven, -(-programs // slots) * alone,
+      programs / target.cores * target.starts,
+    ))
+
+
+def sum_parts(outputs: int, count: int, size: int, columns: bool, most: int, target: Target) -> int:
+  """In how many parts, a program or more each, a reduction is made that is no product: ``count`` elements for each of so many
+  outputs, ``size`` bytes in all. ``columns``: neighbouring outputs lie side by side in memory. 1 where that gains nothing."""
+  elements = outputs * count
+  wide = max(1, min(outputs, target.line * elements // max(size, 1))) if columns else 1   # outputs of a program at least
+  def seconds(parts: int) -> float:
+    programs = -(-outputs // wide) * parts
+    rounds = -(-elements // (programs * ROUND))
+    alone = target.start + rounds * (target.latency + target.iteration) + target.join
+    if parts > 1: alone += target.launch + target.start + target.latency + 2 * parts * outputs * 4 / target.bandwidth
+    return overlapped_time((size / target.bandwidth, -(-programs // (TOGETHER * target.cores)) * alone))
+  best, least, parts = 1, seconds(1), 2
+  while parts <= most:
+    if (now := seconds(parts)) < _WORTH * least: best, least = parts, now
+    parts *= 2
+  return best
+
+
+def estimate(kernel: Kernel, target: Target) -> float:
+  """Seconds of a kernel after its Opts: by ``Streams`` where it makes no product, else by :func:`of_product`."""
+  if not (target.blocks and kernel.plain and kernel.of_kind(AxisKind.TILE)): return of_product(kernel, target)
+  roles = Roles(kernel)
+  if roles.product is not None or any(a.programs for a in kernel.axes): return of_product(kernel, target)
+  told = [o.n for o in kernel.applied if o.name == "warps"]
+  kinds = AxisKind.TILE, AxisKind.UNROLL, AxisKind.UPCAST
+  tiles, copied, rows = [{a.id: a.known for a in kernel.of_kind(kind)} for kind in kinds]
+  return Streams(roles, target).seconds(tiles, copied.keys(), told[-1] if told else 0, rows)
+
+
+def of_product(kernel: Kernel, target: Target) -> float:
+  """Seconds, from memory traffic and bandwidth, cores that idle in the last wave, and blocks that overflow registers or shared
+  memory."""
+  sizes = {a.rng: a.count for a in kernel.axes}
+  tiles = {a.rng for a in kernel.of_kind(AxisKind.TILE)}
+  spread = {a.rng: a.count for a in kernel.axes if a.kind is AxisKind.GRID or a.programs}   # over programs
+  programs = prod(spread.values())
+  rounds = prod(a.count for a in kernel.of_kind(AxisKind.LOOP) if not a.programs)
+  cores = max(target.cores, 1)
+  traffic = live = read = 0.0
+  for u in kernel.nodes:
+    if u.op in (Ops.LOAD, Ops.STORE) and u.src[0].op is Ops.DEFINE_GLOBAL:
+      moved = prod(sizes.get(r, 1) for r in u.src[1].ranges if r not in spread) * u.dtype.itemsize   # by one program
+      traffic += moved * programs
+      if u.op is Ops.LOAD and rounds > 1: read += moved / rounds
+    if u.op is Ops.REDUCE or (u.op is Ops.STORE and u.src[0].op is Ops.DEFINE_LOCAL):
+      live = max(live, prod(sizes[r] for r in u.ranges & tiles) * 4.0)
+  waves = -(-programs // cores) * cores / max(programs, 1)
+  crowded = max(1.0, STAGES * read / target.local_memory) if target.blocks and target.local_memory else 1.0
+  iterations = programs * rounds / cores * target.iteration if target.blocks else 0.0
+  crowded *= crowded * max(1.0, live / target.accumulators)
+  return (traffic / target.bandwidth + iterations) * waves * crowded + programs * target.start_bytes / target.bandwidth

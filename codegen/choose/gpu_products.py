@@ -1,0 +1,205 @@
+"""How long a product of blocks takes, and with which blocks it takes the least. Asked for kernels, and also before there are any:
+for cutting a sum in parts."""
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from typing import Iterable, Iterator, Sequence
+
+from ..ir.config import config
+from ..ir.target import Target
+from ..ir.uop import Ops, UOp, prod, toposort
+from ..kernel import AxisKind, Kernel
+from ..kernel.accesses import access_profile
+from .gpu_cost import KEPT_REGISTERS, WARP, overlapped_time
+from .roles import VECTOR_BYTES, free
+
+_FEW = 32                 # rows or columns up to which a product is bound by memory
+_LONG = 4                 # times as much of the sum that a product bound by memory takes at a time
+LARGER = 1.08            # of the least time: a larger block is better as long as it takes no more
+SPLIT = 1.2              # of the least time: parts of a sum must gain so much, for their results go through memory once more
+LARGE_BLOCK_ELEMENTS = 128 * 128        # elements of a block, from more on eight warps make it
+PIPELINE = 4             # blocks of each factor that are in shared memory at once
+ADDRESSES = 40           # registers of a thread for addresses, beside those of any kernel
+_SHARP = 16               # see ``overlapped_time``: a pipeline does all at once
+_MOST_REGISTERS = 255     # registers of a thread; what needs more of them goes to memory and back
+SPILLED = 4              # the power of how many times too many registers there are, that the time grows by
+HALF = 2                 # bytes of an element for which rates are given
+EXACT = 0.75             # of the rate of vectors: products of float32 that are not rounded, in blocks of EXACT_BLOCK
+EXACT_BLOCK = 64         # rows and columns; smaller blocks read more of shared memory for each
+CROSSED = 3              # times as long, where columns lie along what is summed: their threads read the same banks
+# loads a cycle that a core makes of rows which begin at no multiple of VECTOR_BYTES, so that no thread reads as many at once: of
+# fewer bytes than go past the registers, and of others (products of odd sizes on an H200: 1.1 to 3.8, and about 8)
+NARROW_LOADS, PAST_LOADS, PAST_BYTES = 2.0, 8.0, 4
+_COPIED = 0.9             # of the time without copies of factors: copies must take less
+
+Blocks = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class ProductWork:
+  """A product as the model sees it: its rows, its columns, the length of its sums, and how many such products there are. Bytes of
+  an element: of the factors as they are read and as they are multiplied, and of the result. Bytes of memory of both factors. For
+  an element of the result, what the epilogue takes: bytes that it reads, and vector operations. Bytes of each factor that one
+  thread can read at a time. ``crossed``: the second factor lies along what is summed."""
+  m: int
+  n: int
+  k: int
+  others: int = 1
+  read: int = 2
+  multiplied: int = 2
+  written: int = 2
+  factors: int = 0
+  beside: int = 0
+  operations: float = 0.0
+  vectors: tuple[int, int] = (VECTOR_BYTES, VECTOR_BYTES)
+  crossed: bool = False
+
+  @staticmethod
+  def of(kernel: Kernel, m: int, n: int, sides: Iterable[UOp]) -> ProductWork:
+    """The product that a kernel makes, its blocks along axes ``m`` and ``n``."""
+    others = prod(a.count for a in free(kernel) if a.id not in (m, n))
+    summed = prod(a.count for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound)
+    return ProductWork.around(kernel, (kernel.axis(m).count, kernel.axis(n).count, summed, others), frozenset((m, n)), sides)
+
+  @staticmethod
+  def around(kernel: Kernel, sizes: tuple[int, int, int, int], each: frozenset[int], sides: Iterable[UOp]) -> ProductWork:
+    """The same of so many rows, columns, elements of a sum, and products, with a block's rows and columns along axes ``each``."""
+    sides = tuple(sides)
+    loads = [u for u in toposort(sides) if u.op is Ops.LOAD]
+    read = max([u.dtype.itemsize for u in loads if u.dtype.kind == "f"] or [min([u.dtype.itemsize for u in loads], default=2)])
+    known = [prod(n if isinstance(n, int) else 1 for n in p.shape) * p.dtype.itemsize for p in kernel.params if not p.written]
+    written = max(p.dtype.itemsize for p in kernel.params if p.written)
+    info, within = access_profile(kernel), set(toposort(sides))
+    beside = sum(x.itemsize for x in info.accesses if not x.write and x.node not in within and each <= x.axes)
+    operations = sum(cost for axes, cost in info.work.items() if each <= axes and not axes & kernel.bound)
+    multiplied = max(s.dtype.itemsize for s in sides)
+    return ProductWork(*sizes, read, multiplied, written, sum(known), beside, operations)
+
+  @property
+  def exact(self) -> bool:
+    """Whether it is one of float32 that rounds no factor: no matrix unit makes it."""
+    return self.multiplied == 4 and not config.allow_tf32
+
+  @property
+  def memory(self) -> int:
+    """Bytes that go through memory at least."""
+    factors = self.factors or self.others * self.k * (self.m + self.n) * self.read
+    return factors + self.others * self.m * self.n * self.written
+
+
+def best_blocks(work: ProductWork, target: Target) -> tuple[float, Blocks]:
+  """The least time, and the largest blocks that take hardly longer."""
+  found = [(product_seconds(work, b, target), b) for b in _candidates(work, target)]
+  least = min(seconds for seconds, _ in found)
+  return next((seconds, b) for seconds, b in found if seconds <= LARGER * least)
+
+
+def _candidates(work: ProductWork, target: Target) -> Iterator[Blocks]:
+  """Blocks to choose from, the largest first."""
+  if (exact := exact_blocks(work, target)) is not None:
+    rows, columns, depth = exact
+    for r, c in ((rows, columns), (rows, columns // 2), (rows // 2, columns // 2)):
+      if min(r, c) >= WARP // 2: yield r, c, depth
+    return
+  depth = target.row_bytes // work.read
+  wide = work.multiplied > HALF
+  if min(work.m, work.n) <= _FEW and not wide:   # long pieces of the large matrix
+    yield (*target.dots[-1], _LONG * depth)
+    return
+  for bm, bn in target.dots[:1] if wide else target.dots:
+    for rows, columns in dict.fromkeys(((bm, bn), (bn, bm))):
+      if work.m >= rows and work.n >= columns: yield rows, columns, depth
+  yield (*target.dots[-1], depth)
+
+
+def exact_blocks(work: ProductWork, target: Target) -> Blocks | None:
+  """The blocks of a product that rounds no factor, of float32 or float64; None where factors are multiplied as 16-bit floats or
+  TF32."""
+  if work.multiplied > 4: return target.double_dot
+  return target.exact_dot if work.exact else None
+
+
+def multiplied_a_second(work: ProductWork, rows: int, columns: int, target: Target) -> float:
+  """Operations a second of one core that multiplies blocks of so many rows and columns."""
+  part = min(2 * rows * columns / (rows + columns) / EXACT_BLOCK, 1)
+  if work.multiplied > 4: return target.double_flops / target.cores * part
+  if work.exact: return EXACT * 2 * target.alu_lanes * target.clock * part / (CROSSED if work.crossed else 1)
+  return target.dot_flops / target.cores * HALF / max(work.multiplied, 1) * target.dot_rate(rows, columns)
+
+
+def product_seconds(work: ProductWork, blocks: Blocks, target: Target) -> float:
+  """The time of a product with blocks of so many rows, columns and elements of the sum."""
+  bm, bn, bk = blocks
+  programs = -(-work.m // bm) * -(-work.n // bn) * work.others
+  bm, bn = (max(min(b, 1 << (n - 1).bit_length()), WARP // 2) for b, n in ((bm, work.m), (bn, work.n)))
+  rounds = -(-work.k // bk)
+  moved = (bm + bn) * bk * work.read                                    # by a program in a round
+  warps = 8 if bm * bn > LARGE_BLOCK_ELEMENTS else 4
+  each = bm * bn / (WARP * warps)                                       # elements of the result of a thread
+  # what is read besides and what is stored is laid out anew before it meets the sum, or after it
+  needed = KEPT_REGISTERS + ADDRESSES + each * (1 + (work.beside + work.written) / 4 if work.beside else 1)
+  registers = int(min(needed, _MOST_REGISTERS))
+  stages = min(rounds, PIPELINE)
+  fit = max(1, min(target.register_file // (registers * WARP * warps), target.local_memory // (stages * moved),
+                   target.warps // warps))
+  multiply = 2 * bm * bn * bk / multiplied_a_second(work, bm, bn, target)
+  loads = [b * bk * work.read / v / (PAST_LOADS if v >= PAST_BYTES else NARROW_LOADS)
+           for b, v in zip((bm, bn), work.vectors) if v < VECTOR_BYTES]
+  narrow = sum(loads) / target.clock
+  load = max(moved / (target.cache_bandwidth / target.cores), narrow)
+  if work.exact: multiply += narrow   # by the same units
+  stored = bm * bn * (work.written + work.beside) / (target.cache_bandwidth / target.cores)
+  after = bm * bn * work.operations / (target.alu_lanes * target.clock) * max(needed / _MOST_REGISTERS, 1.0) ** SPILLED
+  alone = target.start + target.latency + rounds * (max(multiply, load) + target.round) + target.join + stored + after
+  slots = fit * target.cores
+  busy = -(-programs // target.cores)                                   # programs that one core makes
+  waves = -(-programs // slots)
+  ends = target.start + target.latency + target.join                    # of the first programs and the last: nothing else runs
+  return overlapped_time((
+    ends + work.memory / target.bandwidth, ends + programs * rounds * moved / target.cache_bandwidth,
+    # another program multiplies meanwhile, if there is room for one
+    ends + busy * (rounds * multiply + after if fit == 1 else max(rounds * multiply, after)), waves * alone, busy * target.starts,
+    ends + busy * rounds * narrow,
+  ), _SHARP)
+
+
+def worth_copying(work: ProductWork, sizes: Sequence[int], target: Target) -> tuple[bool, ...]:
+  """Which factors, of so many bytes (0: not this one), are better copied first to where a thread reads VECTOR_BYTES at a time:
+  the time of a pass over the memory of each against that of a product which reads it in small pieces."""
+  best, least = (False,) * len(sizes), _COPIED * best_blocks(work, target)[0]
+  for which in itertools.product(*[(False, True) if n else (False,) for n in sizes]):
+    if not any(which): continue
+    vectors = work.vectors[0] if not which[0] else VECTOR_BYTES, work.vectors[1] if not which[1] else VECTOR_BYTES
+    seconds = best_blocks(replace(work, vectors=vectors, crossed=work.crossed and not which[1]), target)[0]
+    seconds += sum(copy_seconds(n, target) for n, copied in zip(sizes, which) if copied)
+    if seconds < least: best, least = which, seconds
+  return best
+
+
+def copy_seconds(size: int, target: Target) -> float:
+  """The time of a kernel that copies so many bytes."""
+  return target.launch + target.start + target.latency + 2 * size / target.bandwidth
+
+
+def split_k_parts(work: ProductWork, most: int, target: Target) -> int:
+  """In how many parts the sum of a product is made by programs of their own, the partial sums added by another kernel (split-k):
+  1 where that gains nothing."""
+  whole = best_blocks(work, target)[0]
+  times = {1: whole}
+  parts = 2
+  while parts <= most:
+    cut = replace(work, k=-(-work.k // parts), others=work.others * parts, written=max(4, work.multiplied),
+                  factors=work.factors or work.memory)
+    times[parts] = best_blocks(cut, target)[0] + _joined(parts * work.others * work.m * work.n * cut.written, target)
+    parts *= 2
+  least = min(times.values())
+  return next(p for p, seconds in times.items() if seconds <= LARGER * least) if least * SPLIT < whole else 1
+
+
+def _joined(partial: int, target: Target) -> float:
+  """The time of the kernel that adds partial sums of so many bytes."""
+  return target.launch + target.start + target.latency + partial / (
+    target.cache_bandwidth if partial < target.cache // 2 else target.bandwidth)
+
+

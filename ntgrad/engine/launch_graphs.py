@@ -1,0 +1,113 @@
+"""Groups recorded launches: a run of kernels that the device takes as one graph is one call. Says what is patched in it."""
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Callable, Hashable, Iterable, Mapping, Sequence, Union
+
+from ntgrad.backends.base import Device, Node
+
+from . import memory_plan as memory
+
+_At = Union[Callable[[Any], Any], None]
+_Sizes = tuple[int, ...]
+
+
+class Launched:
+  """A program or a copy, its arguments, and the numbers of its run-time sizes."""
+  __slots__ = ("program", "args", "sizes")
+
+  def __init__(self, program: Any, args: list[Any], sizes: _Sizes = ()):
+    self.program, self.args, self.sizes = program, args, sizes
+
+
+class Slot:
+  """An allocation that is another one at every replay, and the arguments that it is, or that (``_At``) are a part of it."""
+  __slots__ = ("raw", "args", "nodes")
+
+  def __init__(self) -> None:
+    self.raw: Any = None
+    self.args: list[tuple[list[Any], int, _At]] = []
+    self.nodes: list[tuple[Callable[[int, int, Any], None], int, int, _At]] = []   # how to change a graph, launch, argument
+
+  def fill(self, raw: Any) -> None:
+    """Make the arguments that allocation."""
+    if raw is self.raw: return
+    self.raw = None   # until all arguments are: an interrupt may come between, and the pool give the same allocation again
+    for args, i, at in self.args: args[i] = raw if at is None else at(raw)
+    for change, node, i, at in self.nodes: change(node, i, raw if at is None else at(raw))
+    self.raw = raw
+
+
+def one_by_one(steps: Sequence[Launched]) -> Callable[[], None]:
+  """What launches each step by itself."""
+  def launch() -> None:
+    for s in steps: s.program(s.args, False, s.sizes)
+  return launch
+
+
+def calls(steps: Sequence[Launched], devices: Sequence[Device | None], accesses: Sequence[memory.MemoryUse],
+          slots: Iterable[Slot]) -> tuple[list[Callable[[], None]], dict[int, Callable[[_Sizes], None]]]:
+  """What launches all steps, in their order: one call for each run of kernels on a device that makes a graph of it; and for each
+  step that is in a graph what gives it other sizes there.
+
+  ``devices`` has None for steps that are no kernels, ``accesses`` what each step touches. ``slots`` learn where they are in
+  graphs. All arguments must be there. Raises what ``Device.graph`` does.
+  """
+  out: list[Callable[[], None]] = []
+  single: list[Launched] = []
+  places: dict[int, tuple[Any, int]] = {}   # a step's arguments, by identity → its graph, and which launch of it
+  resize: dict[int, Callable[[_Sizes], None]] = {}
+  for start, end in runs(devices):
+    device = devices[start]
+    graph = None
+    if device is not None:
+      after = reduced(memory.dependencies(accesses[start:end])[0])
+      graph = device.graph([Node(s.program, s.args, tuple(a), s.sizes) for s, a in zip(steps[start:end], after)])
+    if graph is None: single.extend(steps[start:end])
+    else:
+      if single: out.append(one_by_one(single))
+      single = []
+      out.append(graph)
+      for i, s in enumerate(steps[start:end]):
+        places[id(s.args)] = (graph, i)
+        resize[start + i] = partial(graph.resize, i)
+  if single: out.append(one_by_one(single))
+  for slot in slots:
+    found = [(places[id(args)], i, at) for args, i, at in slot.args if id(args) in places]
+    slot.nodes = [(graph.change, node, i, at) for (graph, node), i, at in found]
+  return out, resize
+
+
+def runs(devices: Sequence[Any]) -> list[tuple[int, int]]:
+  """The longest stretches of one device, as first and one past the last."""
+  starts = [i for i, d in enumerate(devices) if i == 0 or d is not devices[i - 1]]
+  return list(zip(starts, [*starts[1:], len(devices)]))
+
+
+def reduced(after: Sequence[Iterable[int]]) -> list[list[int]]:
+  """Of the earlier steps that each must come after, those that do not follow from the others."""
+  out: list[list[int]] = []
+  behind: list[int] = []   # for each step a bit for it and for every step that it comes after
+  for i, earlier in enumerate(after):
+    seen, kept = 0, []
+    for j in sorted(earlier, reverse=True):
+      if seen >> j & 1: continue
+      kept.append(j)
+      seen |= behind[j]
+    out.append(kept[::-1])
+    behind.append(seen | 1 << i)
+  return out
+
+
+def pieces(places: Mapping[Any, tuple[Hashable, int, int]]) -> dict[Any, tuple[Hashable, ...]]:
+  """Buffers that share memory, cut where any of them begins or ends: two overlap where they have a piece in common.
+
+  ``places`` has the memory that a buffer lies in, its first byte and the one past its last.
+  """
+  cuts: dict[Hashable, set[int]] = {}
+  for home, start, end in places.values(): cuts.setdefault(home, set()).update((start, end))
+  order = {home: sorted(c) for home, c in cuts.items()}
+  index = {home: {at: i for i, at in enumerate(c)} for home, c in order.items()}
+  def within(home: Hashable, start: int, end: int) -> tuple[Hashable, ...]:
+    return tuple([(home, at) for at in order[home][index[home][start]:index[home][end]]])
+  return {k: within(*place) for k, place in places.items()}

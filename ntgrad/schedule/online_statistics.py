@@ -1,0 +1,187 @@
+"""Graph rewrite: a sum over elements that are shifted by a statistic of the same elements takes one pass over memory, not two.
+
+A softmax's sum needs the greatest element first, a variance the mean. Where a row is too long for registers, each part of it is
+shifted by its own statistic, and corrected when the parts are joined:
+
+    s = sum(exp(x - m)), m of max(x)    ->   mp = max(part of x), sp = sum(exp(part - mp)), in one kernel
+                                             m = max(mp), s = sum(sp * exp(mp - m))
+    v = sum((x - m)²), m of sum(x)      ->   tp = sum(part of x), vp = sum((part - tp / n)²), in one kernel
+                                             m of sum(tp), v = sum(vp + n (tp / n - m)²)
+
+The first is the online softmax of Milakov and Gimelshein (2018), the second the update of Chan, Golub and LeVeque (1979).
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.ir.config import config
+from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.functions import identity
+from ntgrad.codegen.ir.target import Target
+from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UnaryOps, UOp, toposort
+from ntgrad.graph import nodes as graph
+
+BENEATH = 64                                  # nodes between a shift and the statistic that it is made of
+_LITTLE = 0.5                                 # of the cache: what takes no more is read again from there
+LONG_PART_ELEMENTS, LINE_ELEMENTS = 1024, 64  # elements of a part, from which on it is a multiple of those of a line
+_MORE = 2                                     # times as many parts as are needed, at most, where their blocks are fuller
+
+
+@dataclass(frozen=True)
+class Shifted:
+  """A sum of ``f(x - shift)``, and the statistic of ``x`` that the shift is made of, over the same axes. ``exponential``: f is
+  exp, else it squares."""
+  sum: UOp
+  x: UOp
+  statistic: UOp
+  exponential: bool
+
+
+def find_shifted(sinks: Sequence[UOp], target: Target) -> dict[UOp, Shifted]:
+  """Such sums of a graph that are worth it on a target with blocks, by the sum and by the statistic."""
+  found: dict[UOp, Shifted] = {}
+  if config.noopt: return found
+  for u in toposort(sinks):
+    s = _shifted(u)
+    if s is not None and s.statistic not in found and _worth(s, target): found[u] = found[s.statistic] = s
+  return found
+
+
+def _difference(u: UOp) -> tuple[UOp, UOp] | None:
+  """``x`` and ``shift`` of a sum of exp(x - shift) or (x - shift)²."""
+  v = u.src[0]
+  if v.op is not Ops.ALU or v.arg is not UnaryOps.EXP and (v.arg is not BinaryOps.MUL or v.src[0] is not v.src[1]): return None
+  d = v.src[0]
+  if d.op is not Ops.ALU or d.arg is not BinaryOps.SUB or d.src[1].op is not Ops.EXPAND: return None
+  x, shift = d.src[0], d.src[1].src[0]
+  return (x, shift) if shift.shape == u.shape else None
+
+
+def _shifted(u: UOp) -> Shifted | None:
+  """A sum of what is shifted by a statistic of the same elements, if it is one."""
+  if u.op is not Ops.REDUCE_AXIS or u.arg[0] is not BinaryOps.ADD or u.dtype.kind != "f": return None
+  if (found := _difference(u)) is None: return None
+  x, shift = found
+  if not all(isinstance(n, int) for n in x.shape): return None
+  exponential = u.src[0].arg is UnaryOps.EXP
+  fn = BinaryOps.MAX if exponential else BinaryOps.ADD
+  left, seen = [shift], {shift}
+  while left and len(seen) < BENEATH:
+    n = left.pop()
+    if n.op is Ops.REDUCE_AXIS and n.arg == (fn, u.arg[1]) and n.src[0] is x: return Shifted(u, x, n, exponential)
+    if n.op in MOVEMENT or n.op in (Ops.ALU, Ops.CAST, Ops.DETACH):
+      new = [s for s in n.src if s not in seen]
+      seen.update(new)
+      left += new
+  return None
+
+
+def _worth(s: Shifted, target: Target) -> bool:
+  """Whether what is read does not wait for the second pass: in registers, or in the cache."""
+  x, axes = s.x, s.sum.arg[1]
+  count = ix.elements(x.shape[a] for a in axes)
+  return count > _longest_part(x, axes, target) and ix.elements(x.shape) * x.dtype.itemsize > _LITTLE * target.cache
+
+
+def _longest_part(x: UOp, axes: Sequence[int], target: Target) -> int:
+  """Elements of a part that a program keeps in registers: of a row, or of each of the columns that lie in one line."""
+  kept = [d for d, n in enumerate(x.shape) if d not in axes and n != 1]
+  beside = target.line // x.dtype.itemsize if kept and kept[-1] > max(axes) else 1
+  return target.row // beside
+
+
+class _Parts:
+  """The elements of a value in parts along the longest reduced axis: (.., n, ..) -> (.., parts, n / parts, ..). Shapes
+  ``(.., parts, ..)`` have one element along the other reduced axes."""
+
+  def __init__(self, s: Shifted, target: Target):
+    shape, axes = s.x.shape, s.sum.arg[1]
+    self.axis = max(axes, key=lambda a: (shape[a], -a))
+    n, others = shape[self.axis], ix.elements(shape[a] for a in axes if a != self.axis)
+    least = min(-(-n * others // _longest_part(s.x, axes, target)), n)
+    def lanes(parts: int) -> tuple[int, bool, int]:   # of blocks, which are powers of two
+      return parts << (-(-n // parts) * others - 1).bit_length(), n % parts != 0, parts
+    size = -(-n // min(range(least, min(_MORE * least, n) + 1), key=lanes))
+    if size >= LONG_PART_ELEMENTS: size = -(-size // LINE_ELEMENTS) * LINE_ELEMENTS   # parts begin where whole lines do
+    parts = -(-n // size)
+    self.padding = parts * size - n
+    self.whole, self.shape = shape, (*shape[:self.axis], parts, size, *shape[self.axis + 1:])
+    self.joint = tuple([parts if d == self.axis else 1 if d in axes else m for d, m in enumerate(shape)])
+    self.inner = tuple(sorted((*(a + (a > self.axis) for a in axes if a != self.axis), self.axis + 1)))
+    self.count, self.last = size * others, (size - self.padding) * others
+
+  def of(self, x: UOp) -> UOp:
+    """A value in parts, with zeros behind the last element."""
+    return graph.reshape(graph.pad(x, [(0, self.padding if d == self.axis else 0) for d in range(len(self.whole))]), self.shape)
+
+  def filled(self, x: UOp, nothing: float) -> UOp:
+    """What is in parts, with ``nothing`` behind the last element."""
+    return graph.where(self.of(graph.const(True, dtypes.bool, self.whole)), x, nothing) if self.padding else x
+
+  def reduced(self, fn: BinaryOps, x: UOp) -> UOp:
+    """What each part is reduced to: (.., parts, n / parts, ..) -> (.., parts, 1, ..)."""
+    return UOp(Ops.REDUCE_AXIS, x.dtype, (x,), (fn, self.inner))
+
+  def spread(self, x: UOp) -> UOp:
+    """(.., parts, 1, ..) for all elements of a part."""
+    return graph.expand(x, self.shape)
+
+  def stored(self, x: UOp) -> UOp:
+    """Partial results in memory, those of one part side by side: (.., parts, 1, ..) -> (.., parts, ..)."""
+    return graph.reshape(stored_along(x, self.axis), self.joint)
+
+  def joined(self, fn: BinaryOps, x: UOp) -> UOp:
+    """All parts reduced to one: (.., parts, ..) -> (.., 1, ..)."""
+    return UOp(Ops.REDUCE_AXIS, x.dtype, (x,), (fn, (self.axis,)))
+
+  def counts(self, x: UOp) -> UOp:
+    """How many elements each part of ``x``, (.., parts, ..) or (.., parts, 1, ..), has."""
+    count = graph.const(self.count, x.dtype, x.shape)
+    if not self.padding: return count
+    return graph.where(graph.lt(graph.index_along(self.axis, x.shape), x.shape[self.axis] - 1), count, self.last)
+
+
+def stored_along(x: UOp, axis: int) -> UOp:
+  """A value in memory, in which what has one index along an axis lies side by side."""
+  order = (axis, *[d for d in range(len(x.shape)) if d != axis])
+  return graph.permute_back(graph.contiguous(graph.permute(x, order)), order)
+
+
+def in_one_pass(s: Shifted, u: UOp, target: Target) -> UOp | None:
+  """What stands for the statistic, or for the sum. ``u`` is it with sources that are rewritten already; None where these have
+  another form now."""
+  parts = _Parts(s, target)
+  if u.arg[0] is BinaryOps.MAX or u.arg != s.sum.arg or not (now := _difference(u)):
+    return parts.joined(u.arg[0], parts.stored(_statistic(parts, u.arg[0], u.src[0])))
+  x, shift = now
+  return _exponentials(parts, x, shift) if s.exponential else _squares(parts, x, shift)
+
+
+def _statistic(p: _Parts, fn: BinaryOps, x: UOp) -> UOp:
+  """The greatest element, or the sum, of each part."""
+  return p.reduced(fn, p.filled(p.of(x), identity(fn, x.dtype)) if fn is BinaryOps.MAX else p.of(x))
+
+
+def _exponentials(p: _Parts, x: UOp, shift: UOp) -> UOp:
+  """sum(exp(x - shift)), each part shifted by its greatest element."""
+  most = _statistic(p, BinaryOps.MAX, x)
+  def zero_for(test: UOp, x: UOp) -> UOp: return graph.where(graph.lt(test, math.inf), x, 0)
+  by = p.spread(zero_for(graph.absolute(most), most))       # a part of -inf alone has the sum 0
+  sums = p.reduced(BinaryOps.ADD, graph.exp(graph.sub(p.filled(p.of(x), -math.inf), by)))
+  most = p.stored(most)
+  by = graph.sub(zero_for(most, most), graph.expand(shift, p.joint))
+  return p.joined(BinaryOps.ADD, graph.mul(p.stored(sums), graph.exp(by)))
+
+
+def _squares(p: _Parts, x: UOp, shift: UOp) -> UOp:
+  """sum((x - shift)²), each part shifted by its mean."""
+  total = _statistic(p, BinaryOps.ADD, x)
+  off = p.filled(graph.sub(p.of(x), p.spread(graph.div(total, p.counts(total)))), 0)
+  squares = p.stored(p.reduced(BinaryOps.ADD, graph.mul(off, off)))
+  total = p.stored(total)
+  counts = p.counts(total)
+  off = graph.sub(graph.div(total, counts), graph.expand(shift, p.joint))
+  return p.joined(BinaryOps.ADD, graph.add(squares, graph.mul(counts, graph.mul(off, off))))

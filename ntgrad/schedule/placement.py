@@ -1,0 +1,252 @@
+"""Which buffer holds the value of a graph node, and what a write does to it.
+
+In the tensor graph UPDATE, SCATTER and CALL are pure; here they become effects on memory.
+
+  UPDATE(base, value, view)   ->  AFTER(memory, ASSIGN(view(memory), value))       what lies in the memory afterwards
+  UPDATE(.., index)           ->  AFTER(memory, SCATTER(view(memory), index, value)), as of SCATTER(base, index.., value)
+  CALL(base, arguments..)     ->  AFTER(memory, LAUNCH(memory, arguments..)), one LAUNCH for each argument that the kernel writes
+  a value for a BUFFER        ->  ASSIGN(BUFFER, value)
+
+The memory is the BUFFER that the newest value goes to, else a copy of the base that nothing else sees. So no two nodes write one
+memory unless one comes after the other. ``order`` puts readers before what writes over them. Where that cannot be
+(``Conflict``), values or copies come first.
+"""
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Sequence
+
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.index.view import pull
+from ntgrad.codegen.ir.elementwise import make
+from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp, toposort
+from ntgrad.graph.alias import written
+
+Sink = tuple[UOp, UOp | None]   # a value that is asked for, and the BUFFER that it is to be written to
+GRAPH_EFFECTS = (Ops.ASSIGN, Ops.SCATTER, Ops.LAUNCH)
+Idx = tuple[UOp, ...]
+_WRITES = frozenset({*GRAPH_EFFECTS, Ops.AFTER})
+
+
+def storage(u: UOp) -> UOp:
+  """The node whose buffer holds ``u``'s value: of a write that of the memory that it writes."""
+  if u.op not in _WRITES: return u
+  passed = []
+  # found once for each version: they lie upon each other
+  while (u.op in _WRITES or u.op in MOVEMENT) and "_storage" not in u.__dict__:
+    if u.op in _WRITES: passed.append(u)
+    u = u.src[0]
+  found: UOp = u.__dict__.get("_storage", u)
+  for w in passed: w.__dict__["_storage"] = found
+  return found
+
+
+def storage_index(u: UOp, idx: Idx) -> Idx:
+  """Where element ``idx`` of root ``u`` lies in its storage."""
+  if u.op is not Ops.ASSIGN and u.op is not Ops.SCATTER: return idx
+  t = u.src[0]
+  while t.op in MOVEMENT:
+    idx, _ = pull(t.op, t.src[0].shape, t.arg, idx)
+    t = t.src[0]
+  return idx
+
+
+def param_stand_in(u: UOp) -> UOp:
+  """A parameter that has no slot yet: it names the graph node that stores ``u``."""
+  return UOp(Ops.DEFINE_GLOBAL, u.dtype, (), storage(u))
+
+
+def load_element(u: UOp, idx: Idx, valid: UOp) -> UOp:
+  """LOAD of an element of a root or BUFFER."""
+  at = storage_index(u, idx)
+  return UOp(Ops.LOAD, u.dtype, (param_stand_in(u), UOp(Ops.INDEX, ix.INT, at)) + ((valid,) if valid is not ix.TRUE else ()))
+
+
+def number_of(effect: UOp) -> int:
+  """Which write an effect is: the same number each time that the same sinks are placed."""
+  number: int = effect.arg if effect.op is Ops.ASSIGN else effect.arg[-1]
+  return number
+
+
+def memory_of(target: UOp) -> UOp:
+  """The version of memory that a view is of."""
+  while target.op in MOVEMENT: target = target.src[0]
+  return target
+
+
+def made_by(version: UOp) -> UOp:
+  """What a version of memory comes from: an effect, or a root."""
+  return version.src[1] if version.op is Ops.AFTER else version
+
+
+def is_write(u: UOp) -> bool:
+  """Whether a node is a value with a part replaced."""
+  return u.op is Ops.UPDATE or u.op is Ops.SCATTER or u.op is Ops.CALL
+
+
+def past_empty(u: UOp) -> UOp:
+  """The node without writes of no elements on top of it."""
+  while is_write(u):
+    changed = u if u.op is Ops.CALL else u.src[1] if u.op is Ops.UPDATE else u.src[-1]
+    if ix.elements(changed.shape): break
+    u = u.src[0]
+  return u
+
+
+def offset_of(u: UOp) -> tuple[Hashable, int] | None:
+  """For a write at numbers (``x[3, :, 5] = v``): what is the same at other numbers, and the numbers as one index of the joined
+  dims. None for other writes."""
+  if u.op is not Ops.UPDATE or len(u.src) != 2 or not u.arg or u.arg[0][0] is not Ops.SHRINK: return None
+  if any(op not in (Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP) for op, _ in u.arg[1:]): return None
+  box, shape, flat = u.arg[0][1], u.src[0].shape, 0
+  at = _single(box, shape)
+  if not at: return None
+  for d in at: flat = flat * shape[d] + box[d][0]
+  return (tuple(None if d in at else b for d, b in enumerate(box)), u.arg[1:]), flat
+
+
+def _single(box: Sequence[tuple[int, int]], shape: Sequence[int]) -> list[int]:
+  return [d for d, ((b, e), n) in enumerate(zip(box, shape)) if e - b == 1 and n > 1]
+
+
+def at_index(u: UOp, base: UOp, value: UOp, index: UOp) -> UOp:
+  """A write at numbers as one at an index in memory, so that one kernel serves all numbers: ``x[3] = v`` -> ``x[index] = v``."""
+  box, shape = u.arg[0][1], base.shape
+  at = _single(box, shape)
+  rest = [d for d in range(len(shape)) if d not in at]
+  sizes = [e - b for b, e in box]
+  part = written(UOp(Ops.SHRINK, base.dtype, (base,), box), u.arg[1:], value)   # the value as the box has it
+  part = UOp(Ops.RESHAPE, part.dtype, (UOp(Ops.PERMUTE, part.dtype, (part,), (*at, *rest)),), (1, *(sizes[d] for d in rest)))
+  view = ((Ops.SHRINK, tuple((0, shape[d]) if d in at else b for d, b in enumerate(box))), (Ops.PERMUTE, (*at, *rest)),
+          (Ops.RESHAPE, (ix.product(shape[d] for d in at), *(sizes[d] for d in rest))))
+  return UOp(Ops.UPDATE, u.dtype, (base, part, index), view)
+
+
+def own(value: UOp, device: str | None, *name: Hashable) -> UOp:
+  """A value in a buffer of its own on a device, told from others by its name."""
+  arg = (*name[:3], device) if value.device is None else name
+  return make(Ops.CONTIGUOUS, value.dtype, (value,), arg, value.shape, device)
+
+
+class Placing:
+  """Gives every write its memory. ``late`` writes get their values from a buffer, ``apart`` ones a copy of what they write to."""
+
+  def __init__(self, sinks: Sequence[Sink], late: Collection[int] = (), apart: Collection[int] = ()):
+    self.late, self.apart = late, apart
+    self.asked = [s for s, _ in sinks]
+    self.sinks = [(past_empty(s), target) for s, target in sinks]
+    self.order = toposort([s for s, _ in self.sinks])
+    self.number = {u: i for i, u in enumerate(self.order)}
+    self.over: dict[UOp, UOp] = {}     # a write -> the one that writes over its result
+    self.target: dict[UOp, UOp] = {}   # a write -> the BUFFER that it is on the way to
+    self.inside: set[UOp] = set()      # writes whose result lies in that BUFFER
+    self.first: dict[UOp, UOp] = {}    # a value that is no write -> the BUFFER that it is written to, from which others read it
+    self.stored: dict[UOp, UOp] = {}   # the same -> its ASSIGN
+    self.new: dict[UOp, UOp] = {}
+    self.calls: dict[tuple[object, ...], dict[int, UOp]] = {}   # of each call, the arguments that it writes and somebody reads
+    for u in self.order:
+      if u.op is Ops.CALL: self.calls.setdefault((u.arg[0], *u.src[1:]), {})[u.arg[1]] = u
+    self._chains()
+
+  def _chains(self) -> None:
+    asked = {s for s, _ in self.sinks}
+    for s, target in self.sinks:
+      if target is not None and not is_write(s) and memory_of(s).op not in (Ops.BUFFER, Ops.CONST):
+        self.first.setdefault(s, target)
+    ends: list[Sink] = [(s, target) for s, target in self.sinks if target is not None and is_write(s)]
+    ends += [(u, None) for u in reversed(self.order) if is_write(u)]
+    seen: set[UOp] = set()
+    for u, target in ends:
+      while u not in seen:
+        seen.add(u)
+        if target is not None: self.target[u] = target
+        below = past_empty(u.src[0])
+        if not is_write(below) or below in asked or below in self.over: break
+        self.over[below] = u
+        u = below
+
+  def place(self) -> tuple[UOp, ...]:
+    """The graph with effects: one node for each sink."""
+    for u in self.order:
+      if is_write(u): self.new[u] = self._write(u) if past_empty(u) is u else self.new[past_empty(u)]
+      else: self.new[u] = u.replace(tuple([self.new[s] for s in u.src]))
+      if u in self.first: self.new[u], self.stored[u] = self._assign(self.first[u], self.new[u], self.number[u])
+    return tuple([self.new[s] if target is None else self._sink(s, target, len(self.order) + i)
+                  for i, (s, target) in enumerate(self.sinks)])
+
+  def _sink(self, s: UOp, target: UOp, number: int) -> UOp:
+    if s in self.inside and self.target[s] is target: return self.new[s]
+    if self.first.get(s) is target: return self.stored[s]
+    return self._assign(target, self.new[s], number)[1]
+
+  def owned(self, ready: Sequence[UOp]) -> tuple[UOp, ...]:
+    """What has come of the sinks once they are rewritten. A value that lies in memory which others have gets memory of its own,
+    and so does one that is a number by now, or numbers that do not know where they belong."""
+    return tuple([self._owned(i, u) for i, u in enumerate(ready)])
+
+  def _owned(self, i: int, u: UOp) -> UOp:
+    s, target = self.sinks[i]
+    if target is not None: return u
+    number = len(self.order) + i
+    if u.device != s.device or u.op is Ops.CONST: return own(u, s.device, "own", number, "")
+    there = storage(memory_of(u)).op is Ops.BUFFER and self.asked[i].op is not Ops.BUFFER
+    return self._own(u, number) if there else u
+
+  def _own(self, value: UOp, number: int, what: str = "") -> UOp:
+    """A value in a buffer that nothing else sees; ``what`` tells two of one write apart."""
+    return own(value, value.device, "own", number, what)
+
+  def _assign(self, target: UOp, value: UOp, number: int) -> tuple[UOp, UOp]:
+    """Write a whole value: the node that others read it from, and the ASSIGN."""
+    if number in self.late:
+      value = self._own(value, number)
+      return value, UOp(Ops.ASSIGN, value.dtype, (target, value), number)
+    if value.op is Ops.CONTIGUOUS and value.arg is None: value = value.src[0]
+    a = UOp(Ops.ASSIGN, value.dtype, (target, value), number)
+    return a, a
+
+  def _memory(self, u: UOp) -> UOp:
+    """The memory that a write is done to, as it is before."""
+    base, number, target = past_empty(u.src[0]), self.number[u], self.target.get(u)
+    if number in self.apart: return self._own(self.new[base], number)
+    if self.over.get(base) is u:
+      if base in self.inside: self.inside.add(u)
+      return self.new[base]
+    if target is None: return self._own(self.new[base], number)
+    self.inside.add(u)
+    return base if base is target else self._assign(target, self.new[base], -1 - number)[1]
+
+  def _write(self, u: UOp) -> UOp:
+    """A value after a write."""
+    if u.op is Ops.CALL: return self._launch(u)
+    memory, number = self._memory(u), self.number[u]
+    value, index = (u.src[1], u.src[2:]) if u.op is Ops.UPDATE else (u.src[-1], u.src[1:-1])
+    part, new = memory, self.new[value]
+    if u.op is Ops.UPDATE:
+      for op, arg in u.arg: part = UOp(op, u.dtype, (part,), arg)
+    if not index:
+      if number in self.late: new = self._own(new, number, "value")
+      return UOp(Ops.AFTER, u.dtype, (memory, UOp(Ops.ASSIGN, u.dtype, (part, new), number)))
+    if number in self.late: new = self._own(new, number, "value")
+    mode = u.arg if u.op is Ops.SCATTER else "set"
+    scatter = UOp(Ops.SCATTER, u.dtype, (part, *[self.new[i] for i in index], new), (mode, number))
+    return UOp(Ops.AFTER, u.dtype, (memory, scatter))
+
+  def _launch(self, u: UOp) -> UOp:
+    """An argument after a kernel that writes it. Each of the effects of a call comes after all that the kernel takes; arguments
+    that it writes and nobody reads are copies."""
+    launcher, position = u.arg
+    together = self.calls[launcher, *u.src[1:]]
+    call = min([self.number[x] for x in together.values()])
+    memories = {i: self._memory(x) for i, x in sorted(together.items())}
+    positions, arguments = [], []
+    for i, s in enumerate(u.src[1:]):
+      if i in together: continue
+      value = self.new[past_empty(s)]
+      while value.op is Ops.RESHAPE or value.op is Ops.DETACH: value = value.src[0]
+      if i in launcher.writes or value.op is Ops.CONST: value = self._own(value, call, f"argument {i}")
+      positions.append(i)
+      arguments.append(value)
+    memory = memories.pop(position)
+    src = (memory, *arguments, *memories.values())
+    launch = UOp(Ops.LAUNCH, u.dtype, src, (launcher, position, tuple(positions), call, self.number[u]))
+    return UOp(Ops.AFTER, u.dtype, (memory, launch))

@@ -1,0 +1,238 @@
+"""Values that decide what an application does next: ranges, conditions, and Python's own functions on blocks."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Callable, Sequence
+
+from ntgrad.codegen import index as ix
+from ntgrad.codegen.ir.dtype import DType, dtypes, promote
+from ntgrad.codegen.ir.errors import ApplicationError
+from ntgrad.codegen.ir.nested import fold_tree
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
+from ntgrad.graph.symbol import Symbol, maximum, minimum
+
+from .block import BlockValue, DimSize, as_index, block, block_binary, block_cast, block_where, broadcast_shapes, is_value, one
+from .parameters import SourceTensor, Tile
+from .python_source import Closure
+from .trace import LocalArray, reads
+
+# ---- what a loop counts
+
+@dataclass(frozen=True)
+class Range:
+  """``range`` of numbers that may be known only when the kernel runs."""
+  start: Any
+  stop: Any
+  step: Any
+
+  def steps(self) -> tuple[Any, Callable[[UOp], Any]]:
+    """How many rounds (an int, or an index expression), and what the counter is in round ``k``."""
+    if not any(map(computed, (self.start, self.stop, self.step))) and not any(map(is_symbol, (self.start, self.stop, self.step))):
+      n = len(range(self.start, self.stop, self.step))
+      return n, lambda k: simple(ix.add(ix.mul(k, self.step), self.start))
+    if computed(self.step) or is_symbol(self.step) or self.step == 0:
+      raise ApplicationError("range: the step is a number other than 0 that is known while reading")
+    first, last = (as_index(_scalar(x).value) for x in (self.start, self.stop))
+    span = ix.sub(last, first) if self.step > 0 else ix.sub(first, last)
+    end = ix.fdiv(ix.add(span, abs(self.step) - 1), abs(self.step))
+    if ix.of_sizes(end): end = ix.greatest(end, 0)
+    if end.op is Ops.CONST: return int(end.arg), lambda k: BlockValue(ix.add(ix.mul(k, self.step), first))
+    return end, lambda k: BlockValue(ix.add(ix.mul(k, self.step), first))
+
+
+@dataclass(frozen=True)
+class Counted:
+  """The tiles of a level, along its first dimension."""
+  tile: Tile
+
+  def steps(self) -> tuple[Any, Callable[[UOp], Any]]:
+    if self.tile.ndim != 1:
+      raise ApplicationError(f"{self.tile!r} has a level of shape {self.tile.shape}: loop over its dimensions and index it")
+    n = self.tile.shape[0]
+    return n.node if isinstance(n, Symbol) else n, lambda k: self.tile[BlockValue(k)]
+
+
+def most(end: UOp) -> int | UOp:
+  """How many rounds a loop has at most, where that depends on what the kernel computes."""
+  upper = ix.end_of(end, True) if ix.has_sizes(end) else None
+  return min(max(ix.vmax(end), 1), (1 << 31) - 1) if upper is None else ix.number(ix.greatest(upper, 1))
+
+
+def is_symbol(x: Any) -> bool: return isinstance(x, Symbol)
+
+
+def simple(u: UOp) -> Any:
+  """A counter as a Python int where it is known."""
+  return int(u.arg) if u.op is Ops.CONST else BlockValue(u)
+
+
+def _scalar(x: Any) -> BlockValue:
+  """A block of one element. Raises ApplicationError for more."""
+  b = block(x)
+  if not all(map(one, b.shape)): raise ApplicationError(f"a single number is wanted, got a block of shape {b.shape}")
+  return b
+
+
+def make_range(*args: Any) -> Any:
+  """range, also of numbers that the kernel computes."""
+  if not 1 <= len(args) <= 3: raise ApplicationError(f"range: takes 1 to 3 numbers, got {len(args)}")
+  start, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1) if len(args) == 2 else args
+  if not any(map(computed, (start, stop, step))) and not any(map(is_symbol, (start, stop, step))): return range(start, stop, step)
+  return Range(start, stop, step)
+
+
+def extreme(fn: BinaryOps, native: Callable[..., Any]) -> Callable[..., Any]:
+  """Python's min or max, also of blocks."""
+  def call(*xs: Any) -> Any:
+    items = xs if len(xs) > 1 else tuple(xs[0]) if xs else ()
+    if not items: raise ApplicationError(f"{native.__name__}: the {native.__name__} of nothing")
+    if not any(map(computed, items)):
+      if not any(map(is_symbol, items)): return native(items)
+      return reduce(minimum if fn is BinaryOps.MIN else maximum, items)
+    out = items[0]
+    for x in items[1:]: out = block_binary(fn, out, x)
+    return out
+  return call
+
+
+def native_int(x: Any = 0) -> Any:
+  """Python's int, also of blocks."""
+  if computed(x): return block_cast(x, dtypes.int32) if block(x).dtype.kind == "f" else x
+  return x if is_symbol(x) else int(x)
+def native_float(x: Any = 0.0) -> Any:
+  """Python's float, also of blocks."""
+  return block_cast(x, dtypes.float32) if computed(x) or is_symbol(x) else float(x)
+def native_bool(x: Any = False) -> Any:
+  """Python's bool, also of blocks."""
+  return truth(x) if computed(x) else bool(x)
+
+
+def native_sum(xs: Any, start: Any = 0) -> Any:
+  """Python's sum, also of blocks."""
+  for x in xs: start = start + x
+  return start
+
+
+NATIVE: dict[Any, Any] = {
+  range: make_range, min: extreme(BinaryOps.MIN, min), max: extreme(BinaryOps.MAX, max), int: native_int, float: native_float,
+  bool: native_bool, sum: native_sum}
+
+
+# ---- helpers
+
+def computed(x: Any) -> bool:
+  """Whether a value is computed by the kernel (or holds one that is)."""
+  stack = [x]
+  while stack:
+    x = stack.pop()
+    if isinstance(x, (tuple, list)): stack.extend(x)
+    elif is_value(x) or isinstance(x, (Range, Closure, SourceTensor)): return True
+  return False
+
+
+def can_be_variable(x: Any) -> bool:
+  """Whether something can be held by a variable."""
+  if isinstance(x, Tile): return x.innermost
+  return is_value(x) or (isinstance(x, (bool, int, float, Symbol)) and not isinstance(x, DType))
+
+
+def truth(x: Any) -> BlockValue:
+  """A value as a condition: not 0."""
+  b = block(x)
+  return b if b.dtype.kind == "b" else block_binary(BinaryOps.CMPNE, b, 0)
+
+
+def boolean_and(a: Any, b: Any) -> Any:
+  """``a and b``, also of blocks."""
+  if not computed(a): return b if a else a
+  if not computed(b): return a if b else b
+  return block_binary(BinaryOps.AND, truth(a), truth(b))
+
+
+def either(a: Any, b: Any) -> Any:
+  """``a or b``, also of blocks."""
+  if not computed(a): return a if a else b
+  if not computed(b): return b if b else a
+  return block_binary(BinaryOps.OR, truth(a), truth(b))
+
+
+def known_equal(a: Any, b: Any) -> bool:
+  """Whether two values are known to be equal."""
+  if a is b: return True
+  if isinstance(a, Tile) and isinstance(b, Tile) and not a.innermost:
+    return a._parameter is b._parameter and a._indices == b._indices
+  if isinstance(a, BlockValue) or isinstance(b, BlockValue):
+    return isinstance(a, BlockValue) and isinstance(b, BlockValue) and a.value is b.value and a.axes == b.axes
+  return type(a) is type(b) and not computed(a) and bool(a == b)
+
+
+def pairs_of(pair: tuple[Any, Any]) -> Sequence[tuple[Any, Any]]:
+  """The pairs among two tuples or lists of one length, unless they are known to be equal."""
+  a, b = pair
+  if not isinstance(a, (tuple, list)) or not isinstance(b, (tuple, list)) or len(a) != len(b) or known_equal(a, b): return ()
+  return list(zip(a, b))
+
+
+def alike(a: Any, b: Any) -> bool:
+  """Whether the kernel can choose between two values: numbers or blocks, or tuples and lists of them that are alike."""
+  stack = [(a, b)]
+  while stack:
+    pair = a, b = stack.pop()
+    if known_equal(a, b): continue
+    parts = pairs_of(pair)
+    if type(a) is not type(b) if parts else not (can_be_variable(a) and can_be_variable(b)): return False
+    stack.extend(parts)
+  return True
+
+
+def each(a: Any, b: Any, choose: Callable[[Any, Any], Any]) -> Any:
+  """Values that are alike, with what ``choose`` makes of each two numbers or blocks in them that may differ."""
+
+  def made(pair: tuple[Any, Any], parts: list[Any]) -> Any:
+    return type(pair[0])(parts) if parts else pair[0] if known_equal(*pair) else choose(*pair)
+
+  return fold_tree((a, b), pairs_of, made)
+
+
+def select_value(condition: BlockValue, a: Any, b: Any) -> Any:
+  """``a`` or ``b``, as a condition decides that the kernel computes."""
+  def choose(a: Any, b: Any) -> Any:
+    if can_be_variable(a) and can_be_variable(b): return block_where(condition, a, b)
+    raise ApplicationError(
+      f"{a!r} or {b!r}, as a condition decides that is known only when the kernel runs; both must be numbers or blocks"
+    )
+
+  return each(a, b, choose)
+
+
+def common_dtype_shape(*values: Any) -> tuple[DType, tuple[DimSize, ...]]:
+  """The dtype and shape of a variable that holds any of the values."""
+  blocks = [block(v) for v in values]
+  found = [b.dtype if is_value(v) else dtypes.of(int if is_symbol(v) else type(v)) for b, v in zip(blocks, values)]
+  strong = [d for d, v in zip(found, values) if is_value(v)]
+  d = promote(*found) if len(strong) != 1 or promote(*found).kind != strong[0].kind else strong[0]
+  return d, broadcast_shapes("value", *(b.shape for b in blocks))
+
+
+def accumulations(carried: list[str], variables: dict[str, LocalArray], initial: dict[str, Any], updates: dict[str, UOp],
+                  k: UOp) -> dict[str, Any] | None:
+  """A loop that only adds to (or takes the greatest with) what each variable held is a reduction over its axis."""
+  out: dict[str, Any] = {}
+  for n in carried:
+    v, u = variables[n], updates[n]
+    held = v.block.value
+    if u is held:
+      out[n] = initial[n]
+      continue
+    if u.op is not Ops.ALU or u.arg not in (BinaryOps.ADD, BinaryOps.MAX, BinaryOps.MIN) or held not in u.src: return None
+    part = u.src[1] if u.src[0] is held else u.src[0]
+    if any(reads(part, w) for w in variables.values()): return None
+    ids: tuple[int, ...] = (k.arg[0],)
+    if part.op is Ops.REDUCE and part.arg[0] is u.arg: part, ids = part.src[0], (k.arg[0], *part.arg[1])
+    if k not in part.ranges: return None
+    total = BlockValue(UOp(Ops.REDUCE, part.dtype, (part,), (u.arg, ids)), v.axes)
+    first = initial[n]
+    zero = u.arg is BinaryOps.ADD and (b := block(first)).value.op is Ops.CONST and b.value.arg == 0
+    out[n] = total if zero else block_binary(u.arg, block_cast(first, part.dtype) if is_value(first) else first, total)
+  return out

@@ -1,0 +1,22 @@
+"""Which cases of a test run always, and which with ``pytest --all`` only. CONTRIBUTING.md says what is long."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+long = pytest.mark.long
+
+
+def long_unless(short: Callable[..., bool], cases: Iterable[Any]) -> list[Any]:
+  """Cases for ``parametrize``, each a value or a tuple of them, of which those that are not ``short`` are long."""
+  def one(case: Any) -> Any:
+    values = case if isinstance(case, tuple) else (case,)
+    return case if short(*values) else pytest.param(*values, marks=long)
+  return [one(c) for c in cases]
+
+
+def long_after(count: int, cases: Iterable[Any]) -> list[Any]:
+  """Cases for ``parametrize`` that are like each other, such as seeds: the first few are short."""
+  return [case if k < count else pytest.param(case, marks=long) for k, case in enumerate(cases)]
