@@ -386,7 +386,7 @@ def test_order_runs_early_what_frees() -> None:
 
 SCRIPT = """
 from ntgrad import Tensor, nn
-from ntgrad.engine import plans as engine
+from ntgrad.engine import planner as engine
 made = []
 make_plan = engine.make_plan
 engine.make_plan = lambda *a: made.append(1) or make_plan(*a)

@@ -112,7 +112,7 @@ import gc, os, resource, time
 import numpy as np
 from ntgrad import Tensor
 from ntgrad.backends import workers as pool
-from ntgrad.engine import compile, plans, realize
+from ntgrad.engine import compile, planner as plans, realize
 for known in (plans._plans, plans._general, compile._programs): known.most = 4
 def size(): return int(open("/proc/self/statm").read().split()[1]) * 4096
 def step(n):
