@@ -76,6 +76,7 @@ def test_finds_a_refused_opt(monkeypatch: pytest.MonkeyPatch) -> None:
   assert failures and all(f.where == "cpu2x512" and "put in" in f.what for f in failures)
 
 
+@long
 def test_finds_a_launch_with_other_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
   call = network_machines.Checked.__call__
   def fewer(self: Any, buffers: Any, wait: bool = False, sizes: tuple[int, ...] = ()) -> Any:
@@ -87,6 +88,7 @@ def test_finds_a_launch_with_other_sizes(monkeypatch: pytest.MonkeyPatch) -> Non
     assert all("sizes" in f.what for f in failures)
 
 
+@long
 @needs_cpu
 def test_finds_a_wrong_value(monkeypatch: pytest.MonkeyPatch) -> None:
   rendered = OpenCLRenderer.render

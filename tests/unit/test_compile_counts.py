@@ -11,6 +11,7 @@ from ntgrad import Tensor, config
 from ntgrad.backends.base import Program, ProgramSpec
 from ntgrad.engine import compile as compiling
 from ntgrad.engine.device import get_device
+from support.marks import long
 
 Array = np.ndarray[Any, Any]
 RANDOM = np.random.default_rng(0)
@@ -62,6 +63,7 @@ def test_a_hundred_shapes(name: str, device: str, compiled: list[str]) -> None:
   assert len(compiled) <= 4 * kernels, compiled
 
 
+@long
 @pytest.mark.parametrize("device", ["CPU", "NUMPY"])
 def test_a_hundred_shapes_of_a_captured_function(device: str, compiled: list[str]) -> None:
   @ntgrad.jit

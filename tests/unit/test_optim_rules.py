@@ -12,6 +12,7 @@ from ntgrad import Tensor, jit, nn
 from ntgrad.errors import ArgumentError, GradientError, NtgradError, ShapeError, StateError
 from ntgrad.nn import optim
 from ntgrad.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm, parameters_to_vector, vector_to_parameters
+from support.marks import long_where
 
 Array = np.ndarray[Any, Any]
 Rule = Callable[[Array, Array, dict[str, Any], int], Array]
@@ -150,6 +151,7 @@ def backward(params: list[Tensor], factors: list[Array]) -> None:
   sum([(Tensor(f) * p * p / 2 + p.sin()).sum() for f, p in zip(factors, params)], Tensor(0.0)).backward()
 
 
+@long_where(lambda name: name in ("Muon", "LAMB"))
 @pytest.mark.parametrize("name", RULES)
 def test_rules(name: str) -> None:
   make, rule = RULES[name]

@@ -13,6 +13,7 @@ from ntgrad.codegen.pipeline import prepare
 from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import Ops
 from ntgrad.schedule import schedule_graph
+from support.marks import long_where
 from tests.support.triton import NAME as TRITON, installed
 
 GPU = Target("triton", blocks=True, cores=4)
@@ -120,6 +121,7 @@ def along(x: np.ndarray, dim: int, index: np.ndarray, y: np.ndarray, add: bool) 
   return out
 
 
+@long_where(lambda device, count: device in (TRITON, "runs") and max(count) > 200)
 @pytest.mark.parametrize("add", [True, False])
 @pytest.mark.parametrize("shape,count,dim", [
   ((9, 50), (9, 40), 1), ((7, 5), (6, 130), 1), ((40, 7), (33, 7), 0), ((300, 19), (21, 18), 0), ((3, 11, 6), (3, 20, 5), 1),
@@ -137,6 +139,7 @@ def test_along_a_dimension(device: str, add: bool, shape: tuple[int, ...], count
     np.testing.assert_allclose(got.numpy(), along(x, dim, index, y, add), rtol=1e-5, atol=1e-5)
 
 
+@long_where(lambda device, dtype: device != "NUMPY")
 @pytest.mark.parametrize("dtype", [dtypes.int8, dtypes.int64, dtypes.float64, dtypes.float16, dtypes.bfloat16])
 def test_dtypes_along(device: str, dtype: Any) -> None:
   rng = np.random.default_rng(2)
@@ -150,6 +153,7 @@ def test_dtypes_along(device: str, dtype: Any) -> None:
         np.testing.assert_array_equal(got.cast(dtypes.float64).numpy(), along(x, dim, index, y, add))
 
 
+@long_where(lambda seed: seed > 3)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_forms(device: str, seed: int) -> None:
   """Indices and values that are views, computed, or of fewer elements than the table; the same bits each time."""
@@ -188,6 +192,7 @@ def test_gradient_along(device: str) -> None:
   np.testing.assert_allclose(t.grad.numpy(), along(np.zeros_like(x), 1, at, g, True), rtol=1e-4, atol=1e-5)
 
 
+@long_where(lambda device: device in (TRITON, "runs"))
 def test_run_time_sizes(device: str) -> None:
   rng = np.random.default_rng(0)
   for n in (40, 47, 90, 1500):

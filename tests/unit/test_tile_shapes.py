@@ -12,6 +12,7 @@ import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad.codegen.config import config
 from ntgrad.tile import Tensor
+from support.marks import long_where
 from support.plain_c import NAME as C, needs_cc
 from support.triton import needs_triton
 
@@ -211,6 +212,7 @@ ON = [("NUMPY", "auto"), ("NUMPY", "always"), ("CPU", "auto"), pytest.param("TRI
       pytest.param(C, "auto", marks=needs_cc)]
 
 
+@long_where(lambda device, dynamic: (device, dynamic) in (("NUMPY", "always"), (C, "auto")))
 @pytest.mark.parametrize("device, dynamic", ON)
 @pytest.mark.parametrize("name", ROWS)
 def test_a_row_a_program(name: str, device: str, dynamic: str) -> None:
