@@ -138,7 +138,7 @@ def value(name: str) -> np.ndarray[Any, Any]:
   with config(debug=5), shallow(): return np.asarray(PROGRAMS[name]().numpy())
 
 
-@long_where(lambda name, device: device != "NUMPY" and name in ("gradient", "summed", "wider"))
+@long_where(lambda device: device != "NUMPY")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name: str, device: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
   got = value(name)

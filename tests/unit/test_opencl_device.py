@@ -21,7 +21,7 @@ from ntgrad.codegen.dtype import DType, dtypes
 from ntgrad.codegen.errors import CompileError, DeviceError
 from ntgrad.codegen.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
 from support.elementwise import I32, N, check, const, elementwise, load, loop_over, param, run, samples, store
-from support.marks import long
+from support.marks import long, long_where
 
 pytestmark = pytest.mark.skipif(not available()[0], reason=available()[1])
 
@@ -164,6 +164,7 @@ def test_bitcast(device: OpenCLDevice, pair: tuple[DType, DType], n: int) -> Non
   check(got, want, str(pair))
 
 
+@long_where(lambda n: n == 8)
 @pytest.mark.parametrize("dtype, n", BOTH, ids=str)
 def test_where_and_gates(device: OpenCLDevice, dtype: DType, n: int) -> None:
   a, b = samples(dtype)

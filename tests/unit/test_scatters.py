@@ -41,6 +41,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
     with installed(): yield TRITON
 
 
+@long_where(lambda device: device == TRITON)
 @pytest.mark.parametrize("mode", ["add", "set"])
 @pytest.mark.parametrize("rows,columns,count", [
   (7, (5,), 33), (300, (), 100), (1, (3,), 40), (50, (2, 300), 70), (5, (40,), 1500), (9, (4,), 3)

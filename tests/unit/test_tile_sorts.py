@@ -59,6 +59,7 @@ def kernels(name: str, target: Any) -> list[Kernel]:
   return [i.ast for i in schedule_graph([sink_of(t) for t in GRAPHS[name]()], target)[1] if i.ast is not None]
 
 
+@long_where(lambda target: target == "numpy")
 @pytest.mark.parametrize("target", ["opencl", "numpy", "triton"])
 @pytest.mark.parametrize("name", GRAPHS)
 def test_round_trip(name: str, target: str) -> None:
