@@ -33,7 +33,7 @@ SCRIPT = Path(__file__).with_name("networks.py")
 needs_cpu = pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
 
 
-@pytest.mark.parametrize("number", long_after(2, range(COUNT)))
+@pytest.mark.parametrize("number", long_after(1, range(COUNT)))
 def test_networks(number: int) -> None:
   """A failure names the network, the machine and the error, and has the program."""
   failures, made = tried(draw(SEED, number), built=False)

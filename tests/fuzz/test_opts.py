@@ -26,6 +26,7 @@ from support.opts import check, plain, random_kernels, seed
 GRAPHS = {name: make for name, make in ALL.items() if name != "cumsum"}   # of a scan the pass makes loops first
 
 
+@long_where(lambda name: "gradient" in name)
 @pytest.mark.parametrize("name", GRAPHS)
 @settings(max_examples=20)
 @given(data=st.data())
@@ -48,7 +49,7 @@ def test_opencl(name: str) -> None:
   check(get_device("CPU"), name, True, lambda xs: rng.choice(list(xs)), 4)
 
 
-@long_where(lambda name: name in ("conv", "conv gradients"))
+@long_where(lambda name: "conv" in name or "gradient" in name)
 @triton.needs_triton
 @pytest.mark.parametrize("name", GRAPHS)
 def test_triton_interpreted(name: str) -> None:

@@ -35,6 +35,7 @@ def fails(program: SizedCalls, device: str, name: str) -> None:
   pytest.fail(f"{name} on {device}: {problem.what}\n\n{source(program, device, problem)}", pytrace=False)
 
 
+@long_where(lambda mode: mode not in ("eager", "jit"))
 @pytest.mark.parametrize("mode", MODES)
 def test_sizes(mode: str) -> None:
   """Seeds in order, as many as there is time for."""

@@ -50,7 +50,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Tensor], Callable[..., Array], Callable[
 }
 
 
-@long_where(lambda device: device != "NUMPY")
+@long_where(lambda name, device: device != "NUMPY" or name in ("product", "softmax", "cat"))
 @pytest.mark.parametrize("device", ["CPU", "NUMPY"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_hundred_shapes(name: str, device: str, compiled: list[str]) -> None:

@@ -153,6 +153,7 @@ def test_answers(two: None, capfd: pytest.CaptureFixture[str]) -> None:
   assert capfd.readouterr() == ("", "")
 
 
+@long
 def test_idle_workers_end(two: None, monkeypatch: pytest.MonkeyPatch) -> None:
   pool.stop()
   monkeypatch.setattr(pool, "IDLE", 0.05)

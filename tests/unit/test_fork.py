@@ -89,6 +89,7 @@ def test_a_child_opens_its_own() -> None:
   assert lines[:5] == ["[2.0, 4.0]", "status 0"] * 2 + ["[2.0]"] and "spawn" in lines[5]
 
 
+@long
 @needs_cpu
 def test_children_of_children() -> None:
   lines = run("""

@@ -41,6 +41,7 @@ def ulps(got: Array, want: Array) -> float:
   return float(np.max(np.abs(got[near] - want[near]) / np.spacing(np.abs(want[near]).astype(got.dtype), dtype=got.dtype)))
 
 
+@long
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_last_places(dtype: str) -> None:
   rng = np.random.default_rng(0)

@@ -13,7 +13,7 @@ from ntgrad.codegen.target import Target
 from ntgrad.codegen.uop import Ops
 from ntgrad.schedule import create_schedule
 from support.devices import missing
-from support.marks import long_where
+from support.marks import long, long_where
 
 
 @long_where(lambda step: step < 0)
@@ -34,6 +34,7 @@ def test_lanes_a_few_elements_apart_are_taken_from_whole_vectors(step: int) -> N
   assert not [u for u in linearize(optimize(item.ast, target), target) if u.op is Ops.LOAD and u.dtype.count == 1]
 
 
+@long
 @long_where(lambda shape: len(shape) != 2)
 @pytest.mark.parametrize("shape, order", [((512, 512), (1, 0)), ((2, 64, 4096), (0, 2, 1)), ((2, 30, 64, 65), (0, 2, 3, 1)),
                                           ((1030, 1027), (1, 0))], ids=str)

@@ -760,7 +760,7 @@ def one_row(x: Any, y: Any) -> None:
   y = e / tl.sum(e, axis=1, keep_dims=True)  # noqa: F841
 
 
-@long_where(lambda device, columns: columns == 1001 and device == "NUMPY")
+@long_where(lambda device, columns: columns != 37 or device != "NUMPY")
 @pytest.mark.parametrize("device", ["CPU", "NUMPY"])
 @pytest.mark.parametrize("columns", [5, 37, 1001])
 @pytest.mark.parametrize("application", [online, three_loops, one_row])

@@ -86,7 +86,7 @@ def run(kernel: Kernel, device: str, arrays: list[np.ndarray]) -> list[np.ndarra
     for raw, a in zip(raws, arrays): d.free(raw, a.nbytes)
 
 
-@long_where(lambda name, device: device != "NUMPY" and ("sort" in name or "median" in name))
+@long_where(lambda device: device != "NUMPY")
 @pytest.mark.parametrize(
   ("name", "device"), [(n, "CPU") for n in GRAPHS] + [(n, "NUMPY") for n in ("sort_middle", "topk", "median_rows", "cumsum")])
 def test_a_file_runs_on_its_own(name: str, device: str) -> None:

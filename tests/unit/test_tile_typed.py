@@ -49,6 +49,7 @@ def test_command_line(flags: tuple[str, ...]) -> None:
   assert GIVES in done.stdout and HALVES in done.stdout, done.stderr
 
 
+@long
 def test_command_line_behind_its_letter() -> None:
   done = run("-c" + SCRIPT)
   assert GIVES in done.stdout, done.stderr

@@ -53,7 +53,7 @@ def same(got: np.ndarray, want: np.ndarray) -> None:
   np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=eps, atol=eps)
 
 
-@long_where(lambda target: target == "sm_80")
+@long_where(lambda name, target: target == "sm_80" or name == "long_rows")
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("name", NAMES)
 def test_cubin(name: str, target: str) -> None:
