@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from inspect import signature
 from weakref import WeakValueDictionary
 
 import pytest
@@ -42,8 +43,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
   parser.addoption("--update-golden", action="store_true", help="write what the golden tests got to tests/golden/expected")
 
 
+@pytest.hookimpl(tryfirst=True)   # before pytest goes by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
   """What is marked long runs with --all, where a mark is asked for (``-m long``), and where it is named (``file.py::test``)."""
+  for item in items:
+    for mark in item.iter_markers("long_where"):
+      given = item.callspec.params
+      if mark.args[0](**{name: given[name] for name in signature(mark.args[0]).parameters}): item.add_marker("long")
   if config.option.all or config.option.markexpr: return
   named = [config.rootpath.joinpath(a.partition("::")[0]) for a in config.args if "::" in a]
   long = {item for item in items if item.get_closest_marker("long") and item.path not in named}

@@ -8,7 +8,8 @@ import pytest
 
 from ntgrad import Device, Tensor, dtypes
 from ntgrad.errors import GradientError
-from support.all_ops import FAMILIES, ROWS, Row
+from support.all_ops import COMPOSED, FAMILIES, ROWS, Row
+from support.marks import long_where
 
 from .test_ops import inputs, report, several, together
 
@@ -47,6 +48,7 @@ def at_plain(row: Row) -> list[Tensor]:
   return list(loss.gradient(*[x for x, leaf in zip(xs, leaves) if leaf.grad is not None]))
 
 
+@long_where(lambda family: family in COMPOSED)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_gradient_of_plain_tensors(family: str) -> None:
   rows = [r for r in ROWS if r.family == family and r.takes(dtypes.float64)]

@@ -10,8 +10,9 @@ import pytest
 from ntgrad import Tensor, dtypes
 from ntgrad.codegen.ir.dtype import to_narrow
 from ntgrad.codegen.ir.errors import NtgradError
-from support.all_ops import FAMILIES, ROWS, Row, values
+from support.all_ops import COMPOSED, FAMILIES, ROWS, Row, values
 from support.devices import DEVICES, missing
+from support.marks import long_where
 
 SCALE = dtypes.float8_e8m0
 # rows and families that cast what they make, mostly weights, to the dtype of their inputs
@@ -39,6 +40,7 @@ def differs(got: Array, want: Array) -> bool:
   return got.shape != want.shape or not np.isclose(got, want, rtol=1e-5, atol=1e-6, equal_nan=True).all()
 
 
+@long_where(lambda family: family in COMPOSED)
 @pytest.mark.parametrize("device", ["NUMPY"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_operations_take_scales_as_float32(device: str, family: str) -> None:

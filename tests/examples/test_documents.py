@@ -31,6 +31,7 @@ from ntgrad.codegen.linearizer import Linearizer
 from ntgrad.errors import ApplicationError, ArgumentError, DTypeError, NtgradError, ShapeError
 from ntgrad.schedule import create_schedule
 from ntgrad.tile import Symbol, Tensor
+from support.marks import long
 
 
 def refusal(kind: type[NtgradError], fn: Any, *args: Any) -> str:
@@ -53,6 +54,7 @@ def test_symbols() -> None:
   with pytest.raises(TypeError, match="BLOCK_SIZE_M: a Symbol has no value yet"): range(m)   # type: ignore[call-overload]
 
 
+@long
 def test_symbols_are_sympys_symbols_too() -> None:
   sympy = pytest.importorskip("sympy")
   m, n = Symbol("M", lower_bound=1), Symbol("N", lower_bound=1)

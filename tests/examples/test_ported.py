@@ -38,7 +38,7 @@ REACHED: dict[str, tuple[tuple[Any, ...], Any]] = {
 
 
 # those that train a network to where they must come take most of the time; other tests train smaller ones
-TRAINED = ("vae", "recurrent", "transformer", "dqn", "finetune")
+TRAINED = ("lbfgs", "ode", "vae", "recurrent", "transformer", "dqn", "finetune")
 
 
 @pytest.mark.parametrize("name", long_unless(lambda name: name not in TRAINED, REACHED))

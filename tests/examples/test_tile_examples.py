@@ -16,6 +16,7 @@ from ntgrad import Tensor
 from ntgrad.codegen.ir.config import config
 from ntgrad.tile import TileKernel
 from support.devices import needs_cuda
+from support.marks import long, long_where
 from support.triton import needs_triton
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "tile"
@@ -28,6 +29,7 @@ def load(name: str) -> Any:
   return importlib.import_module(name)
 
 
+@long_where(lambda name, device: name == "flash_attention" and device == "NUMPY")
 @pytest.mark.parametrize(
   "device", ["CPU", "NUMPY", pytest.param("TRITON", marks=needs_triton), pytest.param("CUDA", marks=needs_cuda)]
 )
@@ -53,6 +55,7 @@ def test_short(name: str) -> None:
     assert sum(lines[n] for n in used) < 40, (k, used)
 
 
+@long
 def test_attention_has_gradients() -> None:
   attention = load("flash_attention").attention
   rng = np.random.default_rng(0)

@@ -15,6 +15,7 @@ import ntgrad
 from ntgrad.codegen.ir.config import config
 from ntgrad.errors import NtgradError, ShapeError, VerifyError
 from support.checked import LOOP, REDUCE, SPAN, TILE, Case, Cut, Part, Piece, Refused, elements, reference
+from support.marks import long
 
 Shapes = list[tuple[int, ...]]
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -140,6 +141,7 @@ def outcome(case: Case, shapes: Shapes, i: int) -> np.ndarray | Refused:
   except Refused as e: return e
 
 
+@long
 @settings(max_examples=40)
 @given(st.data())
 def test_calls_are_refused_where_something_is_not_there(data: st.DataObject) -> None: check(data.draw)

@@ -10,10 +10,12 @@ from support.file_cases import KINDS, Case, damaged
 from support.file_run import results
 from support.hostile_files import hostile_files
 from support.hostile_pickles import hostile_pickles, random_pickle
+from support.marks import long
 
 SEED = 5
 
 
+@long
 def test_files() -> None:
   """Every sixth attack in small, and some that are damaged or drawn at random."""
   rng = np.random.default_rng(SEED)

@@ -33,7 +33,7 @@ SCRIPT = Path(__file__).with_name("networks.py")
 needs_cpu = pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
 
 
-@pytest.mark.parametrize("number", long_after(COUNT // 4, range(COUNT)))
+@pytest.mark.parametrize("number", long_after(1, range(COUNT)))
 def test_networks(number: int) -> None:
   """A failure names the network, the machine and the error, and has the program."""
   failures, made = tried(draw(SEED, number), built=False)
@@ -42,7 +42,7 @@ def test_networks(number: int) -> None:
 
 
 @needs_cpu
-@pytest.mark.parametrize("number", long_after(1, range(0, COUNT, BUILT)))
+@pytest.mark.parametrize("number", long_after(0, range(0, COUNT, BUILT)))
 def test_values(number: int) -> None: fail(number, wrong_values(draw(SEED, number)))
 
 
@@ -76,6 +76,7 @@ def test_finds_a_refused_opt(monkeypatch: pytest.MonkeyPatch) -> None:
   assert failures and all(f.where == "cpu2x512" and "put in" in f.what for f in failures)
 
 
+@long
 def test_finds_a_launch_with_other_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
   call = network_machines.Checked.__call__
   def fewer(self: Any, buffers: Any, wait: bool = False, sizes: tuple[int, ...] = ()) -> Any:
@@ -87,6 +88,7 @@ def test_finds_a_launch_with_other_sizes(monkeypatch: pytest.MonkeyPatch) -> Non
     assert all("sizes" in f.what for f in failures)
 
 
+@long
 @needs_cpu
 def test_finds_a_wrong_value(monkeypatch: pytest.MonkeyPatch) -> None:
   rendered = OpenCLRenderer.render

@@ -25,6 +25,7 @@ from ntgrad.codegen.pipeline import finish, prepare
 from ntgrad.engine.compile import extent
 from ntgrad.schedule import schedule_graph
 from support import triton
+from support.marks import long
 
 pytestmark = triton.needs_triton
 E = Tensor.empty
@@ -95,6 +96,7 @@ def computed(out: Tensor, target: Target | None, inputs: dict[UOp, np.ndarray], 
   return found.astype(np.float64)
 
 
+@long
 @settings(max_examples=40)
 @given(st.data())
 def test_expressions_of_odd_sizes(data: Any) -> None:

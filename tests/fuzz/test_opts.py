@@ -20,12 +20,13 @@ from support import triton
 from support.devices import needs_cuda
 from support.kernels import GRAPHS as ALL, ODD, launch, spec
 from support.machines import MACHINES
-from support.marks import long, long_after
+from support.marks import long, long_after, long_where
 from support.opts import check, plain, random_kernels, seed
 
 GRAPHS = {name: make for name, make in ALL.items() if name != "cumsum"}   # of a scan the pass makes loops first
 
 
+@long_where(lambda name: "gradient" in name)
 @pytest.mark.parametrize("name", GRAPHS)
 @settings(max_examples=20)
 @given(data=st.data())
@@ -40,6 +41,7 @@ def test_numpy_any(name: str, data: st.DataObject) -> None:
   check(get_device("NUMPY"), name, False, lambda xs: data.draw(st.sampled_from(list(xs))))
 
 
+@long_where(lambda name: "gradient" in name)
 @pytest.mark.skipif(default_device() != "CPU", reason="no OpenCL device")
 @pytest.mark.parametrize("name", GRAPHS)
 def test_opencl(name: str) -> None:
@@ -47,6 +49,7 @@ def test_opencl(name: str) -> None:
   check(get_device("CPU"), name, True, lambda xs: rng.choice(list(xs)), 4)
 
 
+@long_where(lambda name: "conv" in name or "gradient" in name)
 @triton.needs_triton
 @pytest.mark.parametrize("name", GRAPHS)
 def test_triton_interpreted(name: str) -> None:
@@ -88,6 +91,7 @@ TARGETS = {"avx2": Target("opencl", lanes=8, registers=16, cores=2, local_memory
            "gpu": Target("opencl", locals=True, cores=80, local_memory=48 << 10)}
 
 
+@long_where(lambda target: target.lanes == 16)
 @pytest.mark.parametrize("target", TARGETS.values(), ids=list(TARGETS))
 @pytest.mark.parametrize("name", [*GRAPHS, *ODD])
 def test_heuristics_on_the_oracle(name: str, target: Target) -> None:

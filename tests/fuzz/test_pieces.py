@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from ntgrad import Tensor, config
 from support.devices import missing
-from support.marks import long_unless
+from support.marks import long, long_unless, long_where
 
 
 @st.composite
@@ -28,6 +28,7 @@ def keys(draw: Any) -> tuple[tuple[int, ...], tuple[Any, ...]]:
 
 
 # what NOOPT leaves has plain loops, which NUMPY runs as they are
+@long_where(lambda device, noopt: device != "NUMPY" or noopt)
 @pytest.mark.parametrize("device, noopt", [("CPU", 0), ("NUMPY", 0), ("NUMPY", 1)])
 @settings(max_examples=25, deadline=None)
 @given(given=keys(), pad=st.integers(0, 2), seed=st.integers(0, 99))
@@ -46,6 +47,7 @@ def test_read_and_written(device: str, noopt: int, given: tuple[tuple[int, ...],
       np.testing.assert_allclose(t.numpy(), a, rtol=1e-6)
 
 
+@long
 @settings(max_examples=15, deadline=None)
 @given(n=st.integers(8, 20), width=st.integers(1, 9), step=st.integers(1, 4), seed=st.integers(0, 99))
 def test_gradients_of_many_pieces(n: int, width: int, step: int, seed: int) -> None:

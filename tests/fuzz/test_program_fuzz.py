@@ -21,7 +21,7 @@ from support.devices import missing
 from support.fuzz_generate import KINDS, Function, Line, generate, namespace, raises
 from support.fuzz_model import Tensor, Undefined
 from support.fuzz_program import expect, minimised, run, simpler_texts, source
-from support.marks import long
+from support.marks import long, long_where
 
 PROGRAMS = {("NUMPY", "eager"): 600, ("NUMPY", "gradient"): 250, ("NUMPY", "capture"): 120,
             ("CPU", "eager"): 25, ("CPU", "gradient"): 12, ("CPU", "capture"): 15}
@@ -35,6 +35,7 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
   model.begin(model.Session())
 
 
+@long_where(lambda device, kind: device != "NUMPY" or kind == "gradient")
 @pytest.mark.parametrize("device, kind", PROGRAMS)
 def test_programs(device: str, kind: str) -> None:
   """Seeds in order, until one fails: its program is printed in short."""
@@ -151,6 +152,7 @@ def execute(text: str, tensor: Any) -> None:
   finally: del sys.modules["stand_in"]
 
 
+@long_where(lambda kind: kind == "capture")
 @pytest.mark.parametrize("kind", KINDS)
 def test_printed_programs_on_ntgrad(kind: str) -> None:
   """A program and its printed code have the same outcome."""

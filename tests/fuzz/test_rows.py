@@ -14,6 +14,7 @@ from hypothesis import given, settings, strategies as st
 from ntgrad import Tensor, config
 from ntgrad.backends.cuda.renderer import TARGET
 from ntgrad.schedule import copied_factors as factors, padded_rows as rows, schedule_graph, sink_of
+from support.marks import long
 from support.triton import NAME, needs_triton
 
 pytestmark = needs_triton
@@ -57,6 +58,7 @@ def check(program: Any, arrays: list[np.ndarray], dtype: str, wrt: bool) -> None
   for x, y in zip(got, results("NUMPY")): assert np.abs(x - y).max() <= tolerance * max(np.abs(y).max(), 1), (x.shape, dtype)
 
 
+@long
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_products(data: Any) -> None:

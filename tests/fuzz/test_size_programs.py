@@ -13,6 +13,7 @@ from ntgrad.engine import planner as plans, size_templates as templates
 from support.devices import missing
 from support.fuzz_sizes import Invalid, forget, run, shortened, source
 from support.fuzz_sizes_generate import MODES, SizedCalls, generate
+from support.marks import long, long_where
 
 SECONDS = 1   # for those of a mode
 X = (("x0", "n, m", "float32"),)
@@ -34,6 +35,7 @@ def fails(program: SizedCalls, device: str, name: str) -> None:
   pytest.fail(f"{name} on {device}: {problem.what}\n\n{source(program, device, problem)}", pytrace=False)
 
 
+@long_where(lambda mode: mode not in ("eager", "jit"))
 @pytest.mark.parametrize("mode", MODES)
 def test_sizes(mode: str) -> None:
   """Seeds in order, as many as there is time for."""
@@ -55,6 +57,7 @@ ON_NUMPY = [("NUMPY", name, mode) for name, modes in (
   ("writes", ("eager", "always", "variables", "gradient always", "jit dynamic", "jit variables"))) for mode in modes]
 
 
+@long_where(lambda device: device != "NUMPY")
 @pytest.mark.parametrize("device, name, mode", [*ON_NUMPY, ("CPU", "masks", "eager"), ("CPU", "writes", "jit variables")])
 def test_programs(device: str, name: str, mode: str) -> None:
   if missing(device): pytest.skip(missing(device))
@@ -63,6 +66,7 @@ def test_programs(device: str, name: str, mode: str) -> None:
 
 # ---- the fuzzer
 
+@long
 def test_finds_and_shortens(monkeypatch: pytest.MonkeyPatch) -> None:
   """A template that is used for sizes that are not its own is found, and shown in a few lines."""
   right = templates.Template.values

@@ -14,7 +14,7 @@ from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.pipeline import prepare, run_passes
 from ntgrad.engine.device import default_device, get_device
 from support import plain_c
-from support.marks import long, long_after
+from support.marks import long, long_after, long_where
 from support.opts import seed
 from support.sizes import MAKES, NUMBERS, Make, opts, random_kernel, same, symbols
 
@@ -72,6 +72,7 @@ def test_random_kernels_plain_c(start: int) -> None:
   drawn(random_kernel(lambda xs: rng.choice(list(xs))), plain_c.NAME, rng, 3)
 
 
+@long_where(lambda target: target.lanes == 16)
 @pytest.mark.parametrize("target", TARGETS.values(), ids=list(TARGETS))
 @pytest.mark.parametrize("name", MAKES)
 def test_heuristics_on_the_oracle(name: str, target: Target) -> None: heuristics(MAKES[name], "NUMPY", target)

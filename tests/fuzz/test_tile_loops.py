@@ -12,7 +12,7 @@ import pytest
 import ntgrad.tile as tile
 from ntgrad.codegen.ir.config import config
 from ntgrad.tile import Tensor
-from support.marks import long
+from support.marks import long, long_where
 from support.plain_c import NAME as C, needs_cc
 from support.tile_python import Value, defined
 from support.triton import needs_triton
@@ -116,6 +116,7 @@ def check(seed: int, device: str) -> None:
     np.testing.assert_allclose(y, by_python(text, x, *numbers), rtol=1e-5, err_msg=str(numbers))
 
 
+@long_where(lambda device: device != "NUMPY")
 @pytest.mark.parametrize("device", [
   "NUMPY", "CPU", pytest.param(C, marks=[needs_cc, long]), pytest.param("TRITON", marks=needs_triton)])
 def test_programs(device: str) -> None:

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from support.marks import long
+from support.marks import long, long_where
 from support.plain_c import NAME as C, needs_cc
 from support.tile_python import ROWS, check_names, defined
 
@@ -105,6 +105,7 @@ class Writer:
       case _: self.line(depth, f"{self.name()} = {self.value()}")
 
 
+@long_where(lambda device: device != "NUMPY")
 @pytest.mark.parametrize("device", ["NUMPY", "CPU", pytest.param(C, marks=[needs_cc, long])])
 def test_programs(device: str) -> None:
   for seed in range(PROGRAMS[device]):

@@ -12,7 +12,7 @@ import pytest
 import ntgrad.tile as tile
 from ntgrad.codegen.ir.config import config
 from ntgrad.tile import Tensor
-from support.marks import long
+from support.marks import long, long_where
 from support.plain_c import NAME as C, needs_cc
 from support.tile_python import Value, defined
 from support.triton import needs_triton
@@ -74,6 +74,7 @@ def check(seed: int, device: str, dynamic: str) -> None:
     for n, a, w in zip("xyz", arrays, want): np.testing.assert_allclose(a, w, rtol=1e-4, atol=1e-4, err_msg=f"{n} {shape}")
 
 
+@long_where(lambda device, dynamic: (device, dynamic) != ("NUMPY", "auto"))
 @pytest.mark.parametrize("device, dynamic", [
   ("NUMPY", "auto"), ("NUMPY", "always"), ("CPU", "auto"), pytest.param(C, "auto", marks=[needs_cc, long]),
   pytest.param("TRITON", "auto", marks=needs_triton)])

@@ -27,6 +27,7 @@ from ntgrad.schedule import create_schedule, schedule_graph
 from support import triton
 from support.descriptors import box_copy, interpreted, marked, numbers, product
 from support.kernels import GRAPHS, contents
+from support.marks import long
 from support.triton_kernels import lines
 
 pytestmark = triton.needs_triton
@@ -119,6 +120,7 @@ def _gradients(stride: int) -> Sequence[Tensor]:
   return (E(*y.shape[:1], *y.shape[2:], 18).permute(0, 3, 1, 2) * y).sum().gradient(w, x)
 
 
+@long
 @settings(max_examples=60)
 @given(st.data())
 def test_what_is_chosen(data: Any) -> None:
@@ -152,6 +154,7 @@ def test_what_is_chosen(data: Any) -> None:
 def test_random_tiles(data: Any) -> None: check(GRAPHS[data.draw(st.sampled_from(sorted(GRAPHS)))], data, [4, 8, 16], 4096)
 
 
+@long
 @settings(max_examples=20)
 @given(st.data())
 def test_random_tiles_of_products(data: Any) -> None:

@@ -9,6 +9,11 @@ import pytest
 long = pytest.mark.long
 
 
+def long_where(condition: Callable[..., bool]) -> pytest.MarkDecorator:
+  """For a test: its cases are long whose parameters, those that the condition names, meet it (``tests/conftest.py`` asks)."""
+  return pytest.mark.long_where.with_args(condition)
+
+
 def long_unless(short: Callable[..., bool], cases: Iterable[Any]) -> list[Any]:
   """Cases for ``parametrize``, each a value or a tuple of them, of which those that are not ``short`` are long."""
   def one(case: Any) -> Any:

@@ -8,6 +8,7 @@ import pytest
 
 from ntgrad import Tensor
 from ntgrad.codegen.ir.config import config
+from support.marks import long
 
 ULP = 2.0 ** -24
 
@@ -55,6 +56,7 @@ def test_running_sums(make: Callable[[np.ndarray], np.ndarray]) -> None:
   assert error(Tensor(x).cumsum(axis), x.astype(np.float64).cumsum(axis)) < 4.5 * ULP
 
 
+@long
 def test_sizes_far_from_those_that_kernels_were_made_for() -> None:
   """Kernels with run-time sizes are made when sizes are small, and launched with long ones."""
   with config(dynamic="auto"):

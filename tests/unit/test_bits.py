@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.devices import missing
+from support.marks import long
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
@@ -59,6 +60,7 @@ def bits(device: str, how: str, cache: Path, **settings: str) -> str:
   return done.stdout.strip()
 
 
+@long
 @pytest.mark.parametrize("device", ["NUMPY", "CPU", "CUDA"])
 def test_bits(device: str, tmp_path: Path) -> None:
   if missing(device): pytest.skip(missing(device))

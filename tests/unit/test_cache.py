@@ -12,6 +12,7 @@ import pytest
 from ntgrad.backends import cache
 from ntgrad.codegen.ir.config import config
 from support.devices import missing
+from support.marks import long
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -142,6 +143,7 @@ def test_a_cache_that_nobody_counted(tmp_path: Path) -> None:
   assert size(tmp_path) == 15 * cache.BLOCK and all(p.exists() for p in mine)
 
 
+@long
 def test_several_processes_share_the_limit(tmp_path: Path) -> None:
   """Each of them counts what all have written, and none minds that another removes what it looks at."""
   code = """
@@ -188,6 +190,7 @@ print((Tensor(np.arange(5, dtype=np.float32)) * 3).tolist())
 """
 
 
+@long
 @pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
 @pytest.mark.parametrize("home", ["/dev/null/home", ""])
 def test_nothing_is_written_at_home(tmp_path: Path, home: str) -> None:
@@ -236,6 +239,7 @@ inside.wait(20)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), done.stderr
 
 
+@long
 @pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
 def test_temporary_files_of_killed_processes(tmp_path: Path) -> None:
   """They are removed by the next process; those of living ones stay, and at its end a process removes its own."""
@@ -256,6 +260,7 @@ def test_temporary_files_of_killed_processes(tmp_path: Path) -> None:
   assert not there()
 
 
+@long
 @pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
 def test_kernels_that_run_at_exit_have_their_files(tmp_path: Path) -> None:
   """A process that ends with kernels waiting: they run before PoCL's folder goes, which PoCL would make again, or abort."""

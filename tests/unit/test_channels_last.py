@@ -14,6 +14,7 @@ from ntgrad.codegen.ir.uop import Ops
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.schedule import schedule_graph, sink_of
 from ntgrad.schedule.layout import is_window
+from support.marks import long_where
 from support.triton import NAME, needs_triton
 
 BLOCKS = Target("triton", cores=132, blocks=True)
@@ -79,6 +80,8 @@ def test_windows() -> None:
   assert not is_window(ix.mul(a, 2)) and is_window(ix.add(ix.fdiv(a, 2), b))
 
 
+@long_where(lambda stride: stride == 2)
+@long_where(lambda stride, groups: stride != groups)
 @needs_triton
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("groups", [1, 2])

@@ -29,6 +29,7 @@ from ntgrad.engine.device import get_device
 from ntgrad.engine.plan import Plan, Step
 from ntgrad.schedule import create_schedule
 from support import triton
+from support.marks import long
 from support.triton_kernels import kernels, lines
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -152,6 +153,7 @@ def test_answers(two: None, capfd: pytest.CaptureFixture[str]) -> None:
   assert capfd.readouterr() == ("", "")
 
 
+@long
 def test_idle_workers_end(two: None, monkeypatch: pytest.MonkeyPatch) -> None:
   pool.stop()
   monkeypatch.setattr(pool, "IDLE", 0.05)
@@ -351,6 +353,7 @@ def test_programs_of_workers(two: None, monkeypatch: pytest.MonkeyPatch) -> None
   with pytest.raises(CompileError, match="no such thing"): programs.compiled_program(kernel, device, job)
 
 
+@long
 def test_an_answer_that_is_loaded_already() -> None:
   """An interrupt may come after a worker's answer was loaded, and before it was stored on disk."""
   device = get_device("CPU")

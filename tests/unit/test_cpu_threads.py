@@ -26,6 +26,7 @@ from ntgrad.codegen.index.algebra import Size
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import DeviceError
 from ntgrad.codegen.ir.uop import Ops, UOp
+from support.marks import long
 
 pytestmark = pytest.mark.skipif(not available()[0], reason=available()[1])
 ROWS = 6000
@@ -255,6 +256,7 @@ PROGRAM = """
 """
 
 
+@long
 def test_a_training_step_has_the_same_bits() -> None:
   """Through the queue and by threads of ours."""
   def run(**settings: str) -> str:
@@ -294,6 +296,7 @@ print(len(loaded), len(set(loaded)))
 """
 
 
+@long
 def test_a_program_from_the_disk_is_loaded_once(tmp_path: Path) -> None:
   """The threads' three kernels are one program, which takes PoCL 36 ms."""
   root = str(Path(__file__).resolve().parents[2])

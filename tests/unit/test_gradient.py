@@ -9,6 +9,7 @@ import pytest
 
 from ntgrad import Device, Tensor, config
 from ntgrad.errors import GradientError
+from support.marks import long_where
 
 INF, NAN = math.inf, math.nan
 T = Tensor
@@ -148,6 +149,7 @@ LARGE: dict[str, tuple[Callable[[Tensor], Tensor], list[float], list[float]]] = 
 }
 
 
+@long_where(lambda _device: _device != "NUMPY")
 @pytest.mark.parametrize("name", LARGE)
 def test_activations_of_large_values(name: str) -> None:
   fn, values, gradient = LARGE[name]

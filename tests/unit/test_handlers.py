@@ -23,6 +23,7 @@ from ntgrad.engine import realize
 from ntgrad.errors import CaptureError, DeviceError, NtgradError, OutOfMemoryError, ShapeError, StateError
 from ntgrad.nn.data import DataLoader, default_collate
 from support.devices import missing
+from support.marks import long
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -83,6 +84,7 @@ def test_the_thread_that_builds_waits_for_nobody() -> None:
   with queue.claim(job) as mine: assert not mine and job.done
 
 
+@long
 def test_a_timer_that_computes(tmp_path: Path) -> None:
   """At any moment of building, launching and reading: it ends, and what it and the program find is right."""
   (tmp_path / "a.py").write_text("""
@@ -122,6 +124,7 @@ print("done")
   assert done.stdout == "done\n", done.stderr
 
 
+@long
 def test_a_timer_while_ntgrad_is_imported(tmp_path: Path) -> None:
   """The handler works, or is told what is not there yet, and the program goes on as it would."""
   (tmp_path / "a.py").write_text("""
@@ -203,6 +206,7 @@ def rings() -> Iterator[Any]:
   yield doubled
 
 
+@long
 def test_lists_that_do_not_end() -> None:
   for x in rings():
     for use in (Tensor, ntgrad.tensor, ntgrad.as_tensor, lambda x: Tensor.ones(3)[x], lambda x: Tensor.ones(3) + x,
@@ -222,6 +226,7 @@ def test_lists_that_do_not_end() -> None:
     with pytest.raises(NtgradError): next(iter(DataLoader([x, x], batch_size=2)))
 
 
+@long
 def test_models_that_hold_themselves() -> None:
   ring, pair, deep, doubled = rings()
   w = Tensor([1.0])

@@ -21,6 +21,7 @@ from ntgrad.schedule import create_schedule
 from ntgrad.tile.kernel import device_for
 from ntgrad.utils.checkpoint import checkpoint
 from support.devices import DEVICES, missing
+from support.marks import long_where
 
 HOSTS = ("CPU", "NUMPY")
 
@@ -186,6 +187,7 @@ def _said(call: Callable[[], Any]) -> str:
   return str(e.value)
 
 
+@long_where(lambda how: how in ("gradient", "twice"))
 @pytest.mark.parametrize("how", ["value", "gradient", "captured", "late", "twice"])
 @pytest.mark.parametrize("name", NAMED)
 def test_the_call_of_the_user_is_named(name: str, how: str) -> None:

@@ -17,6 +17,7 @@ from ntgrad.backends.process import uninterrupted
 from ntgrad.engine.device import get_device
 from ntgrad.engine.launch_graphs import Slot
 from support.devices import missing
+from support.marks import long, long_where
 
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
@@ -88,6 +89,7 @@ def test_uninterrupted() -> None:
   finally: signal.signal(signal.SIGINT, before)
 
 
+@long_where(lambda how: how != "jit")
 @pytest.mark.parametrize("how", ["plain", "jit", "tile"])
 @pytest.mark.parametrize("device", DEVICES)
 def test_steps(device: str, how: str) -> None:
@@ -136,6 +138,7 @@ def test_steps(device: str, how: str) -> None:
   assert lines == ["True"]
 
 
+@long
 @pytest.mark.parametrize("device", DEVICES)
 def test_training(device: str) -> None:
   """Gradients, an optimizer, random numbers, a captured step that is captured anew: what is interrupted leaves nothing behind."""
@@ -182,6 +185,7 @@ def test_training(device: str) -> None:
   assert lines == ["True"]
 
 
+@long_where(lambda settings: "BEAM" in settings)
 @pytest.mark.parametrize("settings", [{"WORKERS": "2"}, {"BEAM": "2", "WORKERS": "1"}], ids=["workers", "BEAM"])
 @pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
 def test_compiling(settings: dict[str, str], tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from ntgrad.engine import realize as engine
 from ntgrad.engine.device import get_device
 from ntgrad.errors import CaptureError, GradientError
 from support.devices import HAS_CUDA
+from support.marks import long
 
 DEVICES = ["NUMPY", *(["CPU"] if available()[0] else []), *(["CUDA"] if HAS_CUDA else [])]
 
@@ -494,6 +495,7 @@ def alternating_shapes(sized: bool) -> None:
   assert f.captured and len(f._captures) == 3 - sized
 
 
+@long
 def test_a_training_step_with_a_smaller_last_batch() -> None:
   """Parameters, the optimizer's state and the gradients that each step leaves are those of the plain step."""
   sizes, losses, ran = [6, 6, 6, 5] * 4, [], []   # 1 / 4 would also be the dropout, and a graph with one number less

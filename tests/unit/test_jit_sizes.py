@@ -17,6 +17,7 @@ from ntgrad.engine import planner as plans
 from ntgrad.engine.size_variants import SizedProgram
 from ntgrad.errors import ArgumentError, NtgradError
 from ntgrad.graph.variable import BoundInt
+from support.marks import long
 
 DEVICES = ["NUMPY", "graphs", *(["CPU"] if available()[0] else [])]
 
@@ -87,6 +88,7 @@ def run(fn: Callable[..., Any], want: Callable[..., np.ndarray], shapes: list[An
 
 # ---- Variables
 
+@long
 def test_a_decode_loop_with_a_growing_cache(device: str, compiled: Count) -> None:
   """64 tokens: recorded twice, nothing is compiled after the second; the place of the write is a size of its kernel."""
   n = Variable("n", 1, 127)
@@ -308,6 +310,7 @@ def test_state_and_results(device: str) -> None:
   close(total, last)
 
 
+@long
 def test_training_with_batches_of_any_size(numpy_device: None) -> None:
   """Batch norm, dropout's random numbers, an optimizer: what the plain step does."""
   results, ran = [], []

@@ -31,6 +31,7 @@ from ntgrad.engine.device import get_device
 from ntgrad.schedule import create_schedule
 from ntgrad.tile.specialised import as_one, with_aligns
 from support.devices import missing
+from support.marks import long
 
 cpu = pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
 ROOT = Path(__file__).resolve().parents[2]
@@ -247,6 +248,7 @@ def answer(p: subprocess.Popen[str]) -> list[str]:
   return out.split()
 
 
+@long
 @cpu
 def test_another_process_renders_nothing(tmp_path: Path) -> None:
   first = answer(process(tmp_path, 100, 101))
@@ -258,6 +260,7 @@ def test_another_process_renders_nothing(tmp_path: Path) -> None:
     assert int(answer(process(tmp_path, 100, 101, **setting))[0]) == int(first[0]), setting
 
 
+@long
 @cpu
 def test_two_processes_at_once(tmp_path: Path) -> None:
   both = [process(tmp_path, *range(100, 110)) for _ in range(2)]

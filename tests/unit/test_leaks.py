@@ -26,6 +26,7 @@ from ntgrad.engine import compile as engine_compile, planner as plans
 from ntgrad.engine.buffer import Storage, overwritten
 from ntgrad.graph.alias import live_aliases, pending
 from support.devices import missing
+from support.marks import long
 
 ROOT = Path(__file__).resolve().parents[2]
 needs_cpu = pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
@@ -90,6 +91,7 @@ def work() -> dict[str, Callable[[], object]]:
   }
 
 
+@long
 @pytest.mark.parametrize("device", DEVICES)
 def test_loops(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
   """Sixty rounds more leave what the first eight left."""
@@ -104,6 +106,7 @@ def test_loops(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not grew, (name, grew)
 
 
+@long
 @needs_cpu
 def test_many_shapes_and_processes(tmp_path: Path) -> None:
   """The size of the process itself: new shapes all the time, with worker processes that come and go."""

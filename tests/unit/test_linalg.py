@@ -10,6 +10,7 @@ import ntgrad
 from ntgrad import Tensor, dtypes
 from ntgrad.errors import ArgumentError, AxisError, CaptureError, GradientError, ShapeError
 from ntgrad.tensor import factors
+from support.marks import long, long_where
 
 Array = np.ndarray[Any, Any]
 la = np.linalg
@@ -24,6 +25,7 @@ def near(got: Tensor, want: Array, tol: float) -> None:
   assert np.abs(got.numpy() - want).max() <= tol * max(np.abs(want).max(), 1e-30)
 
 
+@long_where(lambda n: n > 1)
 @pytest.mark.parametrize("n", [1, 2, 33])
 def test_factors_on_the_cpu(n: int) -> None:
   a = normal(2, n, n).astype(np.float32)
@@ -45,6 +47,7 @@ def test_factors_on_the_cpu(n: int) -> None:
   near(x.slogdet()[1], la.slogdet(wide)[1], 1e-4)
 
 
+@long
 def test_scales_and_ranks() -> None:
   for scale in (1e-18, 1e18):   # squares are out of float32's range
     a = (normal(6, 4) * scale).astype(np.float32)

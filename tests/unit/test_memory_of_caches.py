@@ -20,6 +20,7 @@ from ntgrad.backends.opencl.compiler import UNSAVED
 from ntgrad.codegen.ir.recent import Recent
 from ntgrad.engine import compile as engine_compile, counters, planner as plans
 from support.devices import missing
+from support.marks import long
 
 # functions that remember every answer: there are only so many questions
 FINITE = {
@@ -81,6 +82,7 @@ def test_recent() -> None:
   assert not r and 1 not in r
 
 
+@long
 @pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
 def test_many_programs(monkeypatch: pytest.MonkeyPatch) -> None:
   """Structures that are all new: what is remembered of them has a limit, and what is not remembered is gone."""

@@ -10,6 +10,7 @@ import ntgrad.nn.functional as F
 from ntgrad import Tensor, config, jit, nn
 from ntgrad.engine import counters
 from ntgrad.errors import ArgumentError, ShapeError
+from support.marks import long
 
 # a layer -> the numbers of dimensions that it takes, as PyTorch's; channels are 2, and so are all sizes
 RANKS: dict[str, set[int]] = {
@@ -78,6 +79,7 @@ def test_tinygrads_name_has_tinygrads_values() -> None:
   assert np.isnan(Tensor([-0.1, 1.5]).binary_crossentropy(Tensor([1.0, 0.0]), "none").numpy()).all()
 
 
+@long
 def test_probabilities_in_a_step() -> None:
   """The gradient is as it was, and the check belongs to what a captured function launches."""
   x = Tensor([0.25, 0.5, 0.75], requires_grad=True)

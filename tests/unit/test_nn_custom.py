@@ -12,6 +12,7 @@ from ntgrad.errors import ArgumentError, GradientError
 from ntgrad.graph.alias import values
 from ntgrad.nn.utils.checkpoint import checkpoint
 from ntgrad.schedule import create_schedule
+from support.marks import long_where
 
 rng = np.random.default_rng(0)
 
@@ -207,6 +208,7 @@ def test_function_refusals() -> None:
 def block(x: Tensor, w: Tensor) -> Tensor: return x.dot(w).tanh().dropout(0.5).dot(w).relu() + x
 
 
+@long_where(lambda device: device != "NUMPY")
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("device", ["NUMPY", "CPU"])
 def test_checkpoint(device: str, training: bool) -> None:

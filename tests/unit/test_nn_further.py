@@ -22,6 +22,7 @@ from ntgrad.helpers import (
   round_up,
   unwrap,
 )
+from support.marks import long, long_where
 
 rng = np.random.default_rng(0)
 
@@ -68,6 +69,7 @@ def test_a_distance_of_ones_own() -> None:
   close(nn.PairwiseDistance(keepdim=True)(a, b), np.sqrt(((A - B + 1e-6) ** 2).sum(-1, keepdims=True)))
 
 
+@long_where(lambda n: n == 3)
 @pytest.mark.parametrize("name, mode", [
   ("Zero", "constant"), ("Reflection", "reflect"), ("Replication", "edge"), ("Circular", "wrap")])
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -79,6 +81,7 @@ def test_padding(name: str, mode: Any, n: int) -> None:
   if n == 2: close(nn.ConstantPad2d((1, 0, 0, 0), 2.5)(Tensor(x)), np.pad(x, ((0, 0),) * 3 + ((1, 0),), constant_values=2.5))
 
 
+@long_where(lambda n: n > 1)
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_pools_give_indices_that_unpool_takes(n: int) -> None:
   x = Tensor(rand(2, 3, *[6, 4, 8][:n]))
@@ -93,6 +96,7 @@ def test_pools_give_indices_that_unpool_takes(n: int) -> None:
     close(x.flatten(2).gather(2, at.flatten(2)), got.flatten(2).numpy())
 
 
+@long
 def test_layers_that_call_methods() -> None:
   x = Tensor(rand(2, 6, 5, 4))
   for layer, want in ((nn.LPPool2d(2, 2), x.lp_pool2d(2, 2)), (nn.LocalResponseNorm(3, 0.1), x.local_response_norm(3, 0.1)),
@@ -127,6 +131,7 @@ def test_transformer() -> None:
   with pytest.raises(ShapeError, match="nn.Transformer: input of shape"): model(Tensor(rand(2, 5, 7)), target)
 
 
+@long
 def test_adaptive_softmax() -> None:
   model = nn.AdaptiveLogSoftmaxWithLoss(16, 50, [10, 30], head_bias=True)
   assert [(n, p.shape) for n, p in model.named_parameters()] == [
@@ -219,6 +224,7 @@ BLIND: dict[str, Callable[[Tensor], tuple[Tensor, Any]]] = {   # what each gives
 }
 
 
+@long_where(lambda name: "coder" in name or "layer" in name)
 @pytest.mark.parametrize("name", BLIND)
 def test_a_query_that_sees_nothing_takes_nothing(name: str) -> None:
   x = Tensor(rand(2, 3, 4), requires_grad=True)

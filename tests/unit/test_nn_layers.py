@@ -11,6 +11,7 @@ import pytest
 
 from ntgrad import Tensor, nn
 from ntgrad.errors import ArgumentError, ShapeError
+from support.marks import long
 
 rng = np.random.default_rng(0)
 
@@ -123,6 +124,7 @@ def test_upsample() -> None:
   close(nn.Upsample(scale_factor=2)(Tensor(a := rand(1, 2, 3, 4))), a.repeat(2, 2).repeat(2, 3))
 
 
+@long
 def test_conv_transpose_is_the_adjoint() -> None:
   """<conv(x), y> = <x, conv_transpose(y)> with the same weight."""
   for rank in (1, 2, 3):
@@ -261,6 +263,7 @@ def nn_same(layer: Any, other: Any) -> Any:
   return layer
 
 
+@long
 def test_tables() -> None:
   i = np.array([1, 3, 3, 0, 1, 1])
   table = Tensor(rand(5, 4) * 3, requires_grad=True)

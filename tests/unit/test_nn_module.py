@@ -13,6 +13,7 @@ from ntgrad.errors import ArgumentError, AxisError, DTypeError, ShapeError, Stat
 from ntgrad.graph.alias import values
 from ntgrad.nn import init
 from ntgrad.nn.state import get_state_dict
+from support.marks import long
 
 rng = np.random.default_rng(0)
 
@@ -193,6 +194,7 @@ def test_multihead_attention(device: str) -> None:
   close(layer(to(q), to(k), to(v), to(padded), True, to(hidden), average_attn_weights=False)[1], weights)
 
 
+@long
 def test_causal_and_one_sample() -> None:
   layer = nn.MultiheadAttention(4, 2)
   assert list(layer.state_dict()) == ["in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias"]
@@ -233,6 +235,7 @@ def test_transformer_layers(first: bool) -> None:
 
 
 # ---- values to begin with
+@long
 def test_init() -> None:
   w = Tensor.empty(300, 200, requires_grad=True)
   for fn, std, most in ((lambda: init.uniform_(w, -2, 2), 2 / math.sqrt(3), 2), (lambda: init.normal_(w, 0, 3), 3, 20),
@@ -276,6 +279,7 @@ def test_checkpoints_keep_less() -> None:
   assert less < 0.75 * most
 
 
+@long
 def test_a_model_under_jit() -> None:
   net = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm(8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 2)).train()
   opt = nn.optim.SGD(list(net.parameters()), lr=0.1)

@@ -9,6 +9,7 @@ import pytest
 from ntgrad import Tensor, nn
 from ntgrad.errors import ArgumentError, ShapeError
 from ntgrad.schedule import create_schedule
+from support.marks import long, long_where
 
 rng = np.random.default_rng(0)
 
@@ -51,6 +52,7 @@ def run(kind: str, layer: Any, x: np.ndarray, states: tuple[np.ndarray, ...]) ->
   return x, tuple([np.stack(s) for s in zip(*last)])
 
 
+@long_where(lambda device: device != "NUMPY")
 @pytest.mark.parametrize("device", ["NUMPY", "CPU"])
 @pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
 def test_layers(kind: str, device: str) -> None:
@@ -126,6 +128,7 @@ def test_dropout_between_layers() -> None:
   assert np.abs(layer.eval()(x)[0].numpy() - want).max() > 1e-3
 
 
+@long
 @pytest.mark.parametrize("kind, forward, both", [("RNN", 1, 4), ("LSTM", 2, 6), ("GRU", 2, 7)])
 def test_a_step_is_few_kernels(kind: str, forward: int, both: int) -> None:
   steps, layer = 64, getattr(nn, kind)(16, 16)

@@ -12,6 +12,7 @@ from ntgrad.codegen.ir.uop import Ops
 from ntgrad.codegen.kernel import structure_text
 from ntgrad.errors import ArgumentError, AxisError, CaptureError, DTypeError, GradientError, NtgradError, ShapeError
 from ntgrad.schedule import create_schedule
+from support.marks import long
 
 Array = np.ndarray[Any, Any]
 ONE: dict[str, tuple[Callable[[Array], Any], float]] = {   # numpy's, the greatest error in units of the last place
@@ -40,6 +41,7 @@ def ulps(got: Array, want: Array) -> float:
   return float(np.max(np.abs(got[near] - want[near]) / np.spacing(np.abs(want[near]).astype(got.dtype), dtype=got.dtype)))
 
 
+@long
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_last_places(dtype: str) -> None:
   rng = np.random.default_rng(0)
@@ -54,6 +56,7 @@ def test_last_places(dtype: str) -> None:
     assert ulps(got[name].numpy()[~small], want[~small].astype(dtype)) <= allowed, name
 
 
+@long
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_special_values_have_numpys_signs(dtype: str) -> None:
   v = np.array([s * x for x in AT for s in (1, -1)] + [np.nan]).astype(dtype)
@@ -68,6 +71,7 @@ def test_special_values_have_numpys_signs(dtype: str) -> None:
     for name, of_two in TWO.items(): same(name, getattr(Tensor(a), name)(Tensor(b)).numpy(), of_two(a, b))
 
 
+@long
 def test_inverses_and_gammas() -> None:
   x = np.linspace(-0.999999, 0.999999, 999)
   np.testing.assert_allclose([math.erf(y) for y in Tensor(x).erfinv().tolist()], x, rtol=4e-15)
@@ -97,6 +101,7 @@ def test_second_derivatives(name: str, at: float, want: float) -> None:
   np.testing.assert_allclose(second.numpy(), want, rtol=1e-12, atol=1e-15)
 
 
+@long
 def test_slopes_are_right_where_formulas_are_not() -> None:
   def slope(fn: Callable[..., Tensor], *at: float) -> list[float]:
     xs = [Tensor([a], requires_grad=True) for a in at]
@@ -165,6 +170,7 @@ def test_names_stay() -> None:
   with pytest.raises(ShapeError): x.atan2(x.named("columns", "rows"))
 
 
+@long
 def test_bits_as_other_sizes() -> None:
   for dtype in ("float32", "int16", "float64", "uint8"):
     a = np.arange(24, dtype=np.uint8).reshape(3, 8).view(dtype)

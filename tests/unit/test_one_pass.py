@@ -14,6 +14,7 @@ from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.schedule import schedule_graph, sink_of
 from support import triton
+from support.marks import long_where
 
 GPU = Target("triton", cores=132, blocks=True, cache=50 << 20, bandwidth=4e12)
 
@@ -104,6 +105,7 @@ def test_the_logit_of_a_class_is_read_alone() -> None:
   assert [len(k.reduces) for k in kernels(loss)] == [2, 2, 1]   # of parts, of the parts of a row, of all rows
 
 
+@long_where(lambda device: device != "NUMPY")
 @pytest.mark.parametrize("device", ["CPU", "NUMPY"])
 @settings(max_examples=8, deadline=None)
 @given(data=st.data())

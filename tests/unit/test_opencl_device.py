@@ -21,6 +21,7 @@ from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.errors import CompileError, DeviceError
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UnaryOps, UOp, toposort
 from support.elementwise import I32, N, check, const, elementwise, load, loop_over, param, run, samples, store
+from support.marks import long, long_where
 
 pytestmark = pytest.mark.skipif(not available()[0], reason=available()[1])
 
@@ -163,6 +164,7 @@ def test_bitcast(device: OpenCLDevice, pair: tuple[DType, DType], n: int) -> Non
   check(got, want, str(pair))
 
 
+@long_where(lambda n: n == 8)
 @pytest.mark.parametrize("dtype, n", BOTH, ids=str)
 def test_where_and_gates(device: OpenCLDevice, dtype: DType, n: int) -> None:
   a, b = samples(dtype)
@@ -213,6 +215,7 @@ def test_broadcast(device: OpenCLDevice) -> None:
   for g, w in zip(got, [a*3, 3 - f, f + 2, a > 7, np.ones(N, np.float32)]): check(g, w.astype(g.dtype), "broadcast")
 
 
+@long
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 def test_functions_at_every_width(dtype: str) -> None:
   """The library's functions and our own. In another process: a vector that is handed over wrongly may end it."""
@@ -525,6 +528,7 @@ def test_disk_cache(tmp_path: Any) -> None:
     assert fourth.compiler.found == 2
 
 
+@long
 def test_workers_build_many(tmp_path: Any) -> None:
   """In a script without a __main__ guard; a kernel that does not compile is reported by its own name."""
   script = tmp_path/"script.py"

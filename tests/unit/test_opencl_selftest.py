@@ -16,6 +16,7 @@ from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.errors import DeviceError
 from support.elementwise import elementwise
+from support.marks import long
 from support.opencl_helpers import has, source
 
 needs_opencl = pytest.mark.skipif(not available()[0], reason=available()[1])
@@ -89,6 +90,7 @@ def test_what_is_wrong_is_not_called(name: str, base: str, bad: set[int]) -> Non
     if bad == {2, 3, 4, 8}: assert not called and len(re.findall(rf"\b{name}\(a\.", "".join(t for _, t in helpers))) >= 2
 
 
+@long
 @needs_opencl
 @pytest.mark.parametrize("bad", [(), (4,), (2, 3, 4, 8)])
 def test_results_are_the_same_whatever_is_called(bad: tuple[int, ...]) -> None:

@@ -12,6 +12,7 @@ from ntgrad import Tensor, jit, nn
 from ntgrad.errors import ArgumentError, GradientError, NtgradError, ShapeError, StateError
 from ntgrad.nn import optim
 from ntgrad.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm, parameters_to_vector, vector_to_parameters
+from support.marks import long, long_where
 
 Array = np.ndarray[Any, Any]
 Rule = Callable[[Array, Array, dict[str, Any], int], Array]
@@ -150,6 +151,7 @@ def backward(params: list[Tensor], factors: list[Array]) -> None:
   sum([(Tensor(f) * p * p / 2 + p.sin()).sum() for f, p in zip(factors, params)], Tensor(0.0)).backward()
 
 
+@long_where(lambda name: name in ("Muon", "LAMB", "LARS"))
 @pytest.mark.parametrize("name", RULES)
 def test_rules(name: str) -> None:
   make, rule = RULES[name]
@@ -216,6 +218,7 @@ def test_groups_have_options_of_their_own() -> None:
   with pytest.raises(StateError, match="groups of"): opt.load_state_dict(optim.SGD([third]).state_dict())
 
 
+@long
 def test_options_change_without_compiling() -> None:
   params, _, factors = start()
   opt = optim.AdamW(params, lr=0.1, weight_decay=0.1)
@@ -329,6 +332,7 @@ def test_values_vectors_and_refusals() -> None:
 
 
 # ---- averages
+@long
 def test_averages() -> None:
   model = nn.Linear(2, 2)
   ema, copies = optim.EMA(model, decay=0.5), optim.swa_utils.AveragedModel(model)

@@ -16,6 +16,7 @@ from ntgrad.codegen.ir.recent import Recent
 from ntgrad.engine import planner as plans, report
 from ntgrad.graph import origins
 from ntgrad.schedule import create_schedule, lower
+from support.marks import long
 
 pytestmark = pytest.mark.usefixtures("nothing_compiled")
 
@@ -62,6 +63,7 @@ def test_what_rewrites_add_is_what_they_were_added_for() -> None:
   assert made(x.reshape(2, -1).softmax().sort()[0]) != [] and all(made(x.reshape(2, -1).softmax().sort()[0]))
 
 
+@long
 def test_a_training_step(capsys: pytest.CaptureFixture[str]) -> None:
   """Every kernel has a line: of the layer for its gradient, of the optimizer for the update."""
   model = [nn.Conv2d(1, 4, 3), Tensor.relu, nn.BatchNorm(4), lambda t: t.max_pool2d((2, 2)).flatten(1), nn.Linear(36, 10)]

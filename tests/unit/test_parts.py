@@ -15,6 +15,7 @@ from ntgrad.schedule import create_schedule
 from ntgrad.schedule.buffer_pieces import PART_ALIGN_BYTES, alignment, consecutive
 from ntgrad.tile import specialised as tile_kernel
 from support.devices import DEVICES, missing
+from support.marks import long
 
 X = np.random.default_rng(0).standard_normal((400, 7)).astype(np.float32)
 
@@ -153,6 +154,7 @@ class _Layers:
     return x
 
 
+@long
 def test_repeated_layers_are_compiled_once(rendered: list[Kernel]) -> None:
   def distinct(n: int) -> int:
     model = _Layers(n)

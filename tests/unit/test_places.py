@@ -10,6 +10,7 @@ from ntgrad import Tensor, config
 from ntgrad.backends.opencl.device import available
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.errors import NtgradError, ShapeError
+from support.marks import long
 
 N = 2**31 + 5
 pytestmark = pytest.mark.skipif(not available()[0], reason="no OpenCL device: numpy would take minutes")
@@ -23,6 +24,7 @@ def _on_the_cpu() -> object:
 def ones(*shape: int) -> Tensor: return Tensor(np.ones((1,) * len(shape), np.int8)).realize().expand(shape)
 
 
+@long
 def test_where_the_greatest_is() -> None:
   found = ones(N).argmax()
   assert (found.item(), found.dtype) == (0, dtypes.int64)

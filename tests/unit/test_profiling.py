@@ -19,6 +19,7 @@ from ntgrad.codegen.choose.bound import Bound, Unit, Work
 from ntgrad.engine import report
 from ntgrad.engine.device import get_device
 from ntgrad.engine.profile import KERNELS, ROWS, Profile, Row
+from support.marks import long
 
 
 @pytest.fixture(autouse=True)
@@ -218,11 +219,13 @@ if __name__ == "__main__":
   assert lines[-1].startswith("all ")
 
 
+@long
 def test_a_script_that_ends_by_itself(tmp_path: Path) -> None:
   done = command(tmp_path, "from ntgrad import Tensor\n(Tensor([1.0, 2.0], device='NUMPY') * 2).realize()\nraise SystemExit(7)\n")
   assert done.returncode == 7 and "E_2 " in done.stdout and not done.stderr
 
 
+@long
 def test_a_script_that_fails(tmp_path: Path) -> None:
   done = command(tmp_path, "from ntgrad import Tensor\n(Tensor([1.0], device='NUMPY') * 2).realize()\ndef f(): {}['key']\nf()\n")
   assert done.returncode == 1 and done.stdout.splitlines()[-1].startswith("all ")

@@ -18,6 +18,7 @@ from ntgrad.codegen.ir.errors import VerifyError
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.kernel import Kernel
+from support.marks import long_where
 from tests.support import plain_c
 from tests.support.machines import MACHINES
 from tests.support.statements import F32, I32, Array, Builder, E, at, for_, if_, lines, run, value, while_
@@ -66,6 +67,7 @@ def matmul(m: int, n: int, k: int, bm: int, bn: int, bk: int) -> Kernel:
   )
 
 
+@long_where(lambda dev, opts: dev.startswith("opencl") and not (opts and "avx2" in dev))
 @pytest.mark.parametrize(
   "sizes",
   [(16, 32, 24, 8, 16, 8), (32, 32, 32, 16, 16, 8), (15, 14, 6, 5, 7, 3), (32, 64, 16, 32, 32, 16), (32, 256, 32, 32, 32, 16)],
@@ -112,6 +114,7 @@ def attention(n: int, d: int, bm: int, bn: int) -> Kernel:
     out.set((at(g, bm, i), e), acc[i, e] / l[i]))
 
 
+@long_where(lambda dev, opts: dev.startswith("opencl") and not (opts and "avx2" in dev))
 @pytest.mark.parametrize("sizes", [(64, 16, 16, 16), (24, 8, 6, 12)])
 def test_online_softmax(dev: Device, opts: bool, sizes: tuple[int, int, int, int]) -> None:
   n, d = sizes[:2]
@@ -188,6 +191,7 @@ def test_dynamic_end(dev: Device, opts: bool, dtype: Any) -> None:
   np.testing.assert_array_equal(run(kernel, dev, [np.zeros((5, 16), np.float32), x_, n_], opts)[0], want)
 
 
+@long_where(lambda dev, dtype: dev.startswith("opencl") and dtype is not dtypes.float32 or dev == "c" and dtype.itemsize < 4)
 @pytest.mark.parametrize("how", ["add", "max", "min"])
 @pytest.mark.parametrize(
   "dtype",
@@ -224,6 +228,7 @@ def test_atomic(dev: Device, opts: bool, how: str, dtype: Any) -> None:
   np.testing.assert_array_equal(got.astype(np.float64), want.astype(dtype.np).astype(np.float64))
 
 
+@long_where(lambda dev, opts: dev.startswith("opencl") and not (opts and "avx2" in dev))
 @pytest.mark.parametrize("fn", [ADD, MAX])
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("axis", [0, 1])
@@ -244,6 +249,7 @@ def test_scan(dev: Device, opts: bool, fn: BinaryOps, reverse: bool, axis: int) 
   np.testing.assert_array_equal(run(kernel, dev, [np.zeros((3, 5, 16), np.float32), x_], opts)[0], want)
 
 
+@long_where(lambda dev, opts: dev.startswith("opencl") and not (opts and "avx2" in dev))
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.int32, dtypes.uint8, dtypes.float16])
 def test_sort(dev: Device, opts: bool, descending: bool, dtype: Any) -> None:

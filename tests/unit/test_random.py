@@ -11,6 +11,7 @@ import ntgrad
 from ntgrad import Device, Generator, Tensor, Variable, dtypes
 from ntgrad.errors import ArgumentError, CaptureError, DTypeError, ShapeError
 from ntgrad.tensor.random import default_generator
+from support.marks import long
 
 
 @pytest.fixture(autouse=True)
@@ -103,6 +104,7 @@ def moments(x: Tensor, mean: float, std: float) -> None:
   assert abs(a.mean() - mean) < 5 * std / math.sqrt(a.size) and abs(a.std() - std) < 0.05 * std + 1e-9, (a.mean(), a.std())
 
 
+@long
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 def test_moments(dtype: str) -> None:
   n = 20000
@@ -116,6 +118,7 @@ def test_moments(dtype: str) -> None:
   assert Tensor.geometric(3, p=1.0).tolist() == [1, 1, 1] and Tensor.geometric(3).dtype is dtypes.int32
 
 
+@long
 def test_poisson_by_its_probabilities() -> None:
   for rate in (9.5, 10.5):
     n = 200000
@@ -135,6 +138,7 @@ def test_probabilities_that_are_none() -> None:
   assert Tensor.zeros(3, dtype="int32").bernoulli_(1.0).tolist() == [1, 1, 1]
 
 
+@long
 def test_permutations() -> None:
   for n in (0, 1, 2, 1000): assert sorted(Tensor.randperm(n).tolist()) == list(range(n))
   first = np.bincount([Tensor.randperm(3).tolist()[0] for _ in range(24)], minlength=3)

@@ -52,6 +52,7 @@ from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UnaryOps, UOp
 from ntgrad.engine import compile as compiling, plan_cache
 from ntgrad.graph.variable import BoundInt
+from support.marks import long
 
 N, M = ix.Size("N", 1, 1 << 40, hint=100), ix.Size("größe", constexpr=True, unit=16, wide=True)
 n, m = N.node, M.node
@@ -161,6 +162,7 @@ def expression(rng: random.Random, sizes: list[UOp]) -> UOp:
   return u
 
 
+@long
 def test_expressions_are_read_as_the_same_nodes() -> None:
   rng = random.Random(2)
   sizes = [ix.Size(name, 1, top).node for name, top in (("A", None), ("B", 1000), ("C", 1 << 40))]

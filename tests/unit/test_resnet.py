@@ -6,11 +6,13 @@ import pytest
 
 from ntgrad import Device, Tensor, nn
 from support.devices import HAS_CUDA, missing
+from support.marks import long
 from support.models import ResNet, resnet18, resnet50
 
 DEVICES = ["CUDA"] if HAS_CUDA else [pytest.param("CPU", marks=pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU")))]
 
 
+@long
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("make", [resnet18, resnet50])
 def test_infer_and_train(make: type[ResNet], device: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from ntgrad.codegen.ir.uop import Ops
 from ntgrad.engine import planner as plans, size_templates as templates
 from ntgrad.engine.size_variants import SizedProgram
 from ntgrad.errors import ArgumentError, ShapeError
+from support.marks import long, long_where
 
 SIZES = (32, 48, 5, 100, 17)
 Arrays = tuple[np.ndarray, ...]
@@ -75,6 +76,7 @@ PROGRAMS: list[tuple[str, Callable[..., Any], Callable[..., np.ndarray], Callabl
 ]
 
 
+@long_where(lambda device, name: device != "NUMPY")
 @pytest.mark.parametrize("device", ["CPU", "NUMPY"])
 @pytest.mark.parametrize("name, fn, want, shapes", PROGRAMS, ids=[p[0] for p in PROGRAMS])
 def test_the_third_size_costs_no_plan(
@@ -98,6 +100,7 @@ def test_a_hundred_sizes_take_four_variants_at_most(made: Counts) -> None:
   assert count == 2 and variants <= 4
 
 
+@long
 def test_two_sizes_that_were_one_become_two(made: Counts) -> None:
   """A guess from too little is made again: what was the same number twice is not the same size."""
   def run(m: int, n: int) -> None:
@@ -107,6 +110,7 @@ def test_two_sizes_that_were_one_become_two(made: Counts) -> None:
   assert made.take()[0] == 3
 
 
+@long
 def test_training_with_another_last_batch(made: Counts) -> None:
   def step(n: int, seed: int) -> list[float]:
     rng = np.random.default_rng(seed)
@@ -126,6 +130,7 @@ def test_training_with_another_last_batch(made: Counts) -> None:
   np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
 
 
+@long
 def test_gradients_of_a_convolution_at_other_image_sizes() -> None:
   def run(n: int) -> Arrays:
     Tensor.manual_seed(0)

@@ -16,6 +16,7 @@ from ntgrad.codegen.linearizer import Linearizer
 from ntgrad.codegen.pipeline import prepare
 from ntgrad.graph import nodes as graph
 from ntgrad.schedule import create_schedule, schedule_graph
+from support.marks import long, long_where
 from tests.support.triton import NAME as TRITON, installed
 from tests.unit.test_tensor_graph import check_gradient
 
@@ -50,6 +51,7 @@ def device(request: pytest.FixtureRequest) -> Any:
 SHAPES = [(1,), (13,), (3, 37, 48), (2, 5000), (5000, 2), (300, 40), (5, 1, 33)]
 
 
+@long_where(lambda device, fn: device != "NUMPY" and fn is not MAX)
 @pytest.mark.parametrize("fn", [ADD, MUL, MAX, MIN])
 @pytest.mark.parametrize("noopt", [0, 1])
 def test_along_every_axis(device: str, fn: BinaryOps, noopt: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,6 +77,7 @@ def test_long(shape: tuple[int, ...], axis: int) -> None:
   np.testing.assert_array_equal(t.cumsum(axis).numpy(), t.cumsum(axis).numpy())
 
 
+@long_where(lambda device: device != "NUMPY")
 def test_views_and_dtypes(device: str) -> None:
   a = np.random.default_rng(0).integers(-9, 9, (6, 17, 20))
   for dtype in (dtypes.int64, dtypes.uint8, dtypes.bool, dtypes.bfloat16):
@@ -107,6 +110,7 @@ def test_nan_stays() -> None:
     np.testing.assert_array_equal(scan(Tensor(a), fn, 1).numpy(), NUMPY[fn].accumulate(a, 1))
 
 
+@long_where(lambda device: device != "NUMPY")
 def test_run_time_sizes(device: str) -> None:
   for n in (40, 47, 90, 1500):
     for shape in ((n, 7), (7, n), (3, n, 20), (n, 70)):
@@ -116,6 +120,7 @@ def test_run_time_sizes(device: str) -> None:
         np.testing.assert_allclose(got, expected(2 * a, ADD, axis, False), rtol=1e-4, atol=1e-3, err_msg=f"{shape} {axis}")
 
 
+@long
 def test_long_rows_of_run_time_sizes() -> None:
   for n in (40000, 70001, 100003, 8200, 300):
     a = data((2, n))

@@ -14,6 +14,7 @@ from ntgrad.codegen.passes import scatters
 from ntgrad.codegen.pipeline import prepare
 from ntgrad.graph import nodes as graph
 from ntgrad.schedule import schedule_graph
+from support.marks import long_where
 from tests.support.triton import NAME as TRITON, installed
 
 GPU = Target("triton", blocks=True, cores=4)
@@ -41,6 +42,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
     with installed(): yield TRITON
 
 
+@long_where(lambda device: device == TRITON)
 @pytest.mark.parametrize("mode", ["add", "set"])
 @pytest.mark.parametrize("rows,columns,count", [
   (7, (5,), 33), (300, (), 100), (1, (3,), 40), (50, (2, 300), 70), (5, (40,), 1500), (9, (4,), 3)
@@ -121,6 +123,7 @@ def along(x: np.ndarray, dim: int, index: np.ndarray, y: np.ndarray, add: bool) 
   return out
 
 
+@long_where(lambda device: device in (TRITON, "runs"))
 @pytest.mark.parametrize("add", [True, False])
 @pytest.mark.parametrize("shape,count,dim", [
   ((9, 50), (9, 40), 1), ((7, 5), (6, 130), 1), ((40, 7), (33, 7), 0), ((300, 19), (21, 18), 0), ((3, 11, 6), (3, 20, 5), 1),
@@ -138,6 +141,7 @@ def test_along_a_dimension(device: str, add: bool, shape: tuple[int, ...], count
     np.testing.assert_allclose(got.numpy(), along(x, dim, index, y, add), rtol=1e-5, atol=1e-5)
 
 
+@long_where(lambda device, dtype: device != "NUMPY")
 @pytest.mark.parametrize("dtype", [dtypes.int8, dtypes.int64, dtypes.float64, dtypes.float16, dtypes.bfloat16])
 def test_dtypes_along(device: str, dtype: Any) -> None:
   rng = np.random.default_rng(2)
@@ -151,6 +155,7 @@ def test_dtypes_along(device: str, dtype: Any) -> None:
         np.testing.assert_array_equal(got.cast(dtypes.float64).numpy(), along(x, dim, index, y, add))
 
 
+@long_where(lambda seed: seed > 3)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_forms(device: str, seed: int) -> None:
   """Indices and values that are views, computed, or of fewer elements than the table; the same bits each time."""
@@ -189,6 +194,7 @@ def test_gradient_along(device: str) -> None:
   np.testing.assert_allclose(t.grad.numpy(), along(np.zeros_like(x), 1, at, g, True), rtol=1e-4, atol=1e-5)
 
 
+@long_where(lambda device: device in (TRITON, "runs"))
 def test_run_time_sizes(device: str) -> None:
   rng = np.random.default_rng(0)
   for n in (40, 47, 90, 1500):

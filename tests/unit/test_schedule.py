@@ -17,6 +17,7 @@ from ntgrad.codegen.passes.additions import MOST_PRODUCTS, additions, is_float_s
 from ntgrad.engine.planner import frugal
 from ntgrad.schedule import ScheduleItem, create_schedule, schedule_graph, sink_of
 from support.machines import MACHINES
+from support.marks import long, long_where
 from support.work import events, most_bytes
 
 E = Tensor.empty
@@ -387,6 +388,7 @@ GROWING: dict[str, tuple[int, Callable[[int], list[Tensor]]]] = {
 def scheduled(make: Callable[[int], list[Tensor]], n: int) -> None: frugal(items(*make(n)), set())
 
 
+@long_where(lambda name: GROWING[name][0] > 200 or name in ("a training step", "indices of indices"))
 @pytest.mark.parametrize("name", GROWING)
 def test_four_times_the_graph_is_four_times_the_work(name: str) -> None:
   n, make = GROWING[name]
@@ -396,6 +398,7 @@ def test_four_times_the_graph_is_four_times_the_work(name: str) -> None:
 
 
 # graphs that are large beside everything else that is alive, tables of nodes among it, which grow by doubling
+@long
 @pytest.mark.parametrize("name", ["a chain of additions and products", "a sum of many", "weights read twice"])
 def test_four_times_the_graph_takes_four_times_the_memory(name: str) -> None:
   n, make = GROWING[name]

@@ -11,6 +11,7 @@ from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import UnaryOps
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.schedule import schedule_graph, sink_of
+from support.marks import long
 
 HALF = dtypes.bfloat16
 BLOCKS = Target("triton", cores=132, blocks=True)
@@ -93,6 +94,7 @@ def test_statistics_of_rows_are_kept_for_gradients() -> None:
   assert sizes.count(1024 * 768) == 1   # x itself
 
 
+@long
 def test_values() -> None:
   """What is computed again is what was stored before, on a device and by numpy."""
   rng = np.random.default_rng(0)

@@ -24,6 +24,7 @@ from ntgrad.engine.device import default_device, get_device
 from ntgrad.schedule import create_schedule
 from support import triton
 from support.kernels import launch, spec
+from support.marks import long
 from support.statements import Builder, while_
 
 E = Tensor.empty
@@ -70,6 +71,7 @@ def _kept(tmp_path: Path) -> Any:
   with config(cache=1, cache_dir=str(tmp_path), beam=2): yield
 
 
+@long
 def test_it_finds_what_is_fast_and_keeps_it() -> None:
   k = kernel(E(64, 512, device="NUMPY") + 1)
   device = Stopwatch(k)
@@ -90,6 +92,7 @@ def test_wrong_and_broken_candidates_are_left_out() -> None:
   assert not {Warps(16), Warps(8)} & set(best(k, device).applied)
 
 
+@long
 def test_a_damaged_entry_is_searched_anew(monkeypatch: pytest.MonkeyPatch) -> None:
   k = kernel(E(64, 512, device="NUMPY") + 1)
   device = Stopwatch(k)

@@ -26,6 +26,7 @@ from ntgrad.engine.compile import from_specs
 from ntgrad.engine.device import get_device
 from support import metal, plain_c, triton
 from support.linear import INT, Lines
+from support.marks import long
 
 F32, I64 = dtypes.float32, dtypes.int64
 Array = np.ndarray[Any, Any]
@@ -272,6 +273,7 @@ def test_expressions() -> None:
     for v in ((3, 100), (9, 0), (0, 5)): assert f(v) == (eval(dim_text(e), {"M": v[0], "N": v[1], "max": max}), 7)
 
 
+@long
 def test_workers_build_for_any_size() -> None:
   """A worker runs each kernel once, with small numbers for its sizes."""
   d = get_device("CPU")

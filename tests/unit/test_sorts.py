@@ -18,6 +18,7 @@ from ntgrad.codegen.pipeline import prepare
 from ntgrad.errors import ArgumentError, AxisError, OptError
 from ntgrad.graph import nodes as graph
 from ntgrad.schedule import create_schedule, schedule_graph, sort as parts
+from support.marks import long, long_where
 from tests.graph_eval import evaluate, value
 from tests.support.triton import NAME as TRITON, installed
 from tests.unit.test_tensor_graph import check_gradient
@@ -74,6 +75,7 @@ def known(t: Tensor) -> np.ndarray:
   return t.float().numpy() if t.dtype.kind == "f" and t.dtype.itemsize < 4 else t.numpy()
 
 
+@long_where(lambda device, dtype: dtype.itemsize == 8 or (device != "NUMPY" and dtype is not dtypes.int8))
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_dtype(device: str, dtype: DType) -> None:
   """Stable both ways, whatever the sign of a zero; NaN is greatest."""
@@ -84,6 +86,7 @@ def test_every_dtype(device: str, dtype: DType) -> None:
   if dtype in (dtypes.int8, dtypes.float32): check(t, a, 1, True)
 
 
+@long_where(lambda device, noopt: device != "NUMPY" or noopt)
 @pytest.mark.parametrize("noopt", [0, 1])
 def test_every_axis(device: str, noopt: int, monkeypatch: pytest.MonkeyPatch) -> None:
   monkeypatch.setattr(config, "noopt", noopt)
@@ -95,6 +98,7 @@ def test_every_axis(device: str, noopt: int, monkeypatch: pytest.MonkeyPatch) ->
       if shape[axis] > 2: check(t, a, axis, True, (shape[axis] + 1) // 2)
 
 
+@long_where(lambda device: device != "NUMPY")
 def test_fuzz(device: str) -> None:
   rng = np.random.default_rng(7)
   for n in range(6):
@@ -108,6 +112,7 @@ def test_fuzz(device: str) -> None:
     check(t.to(device), a, axis % a.ndim, descending, keep)
 
 
+@long
 def test_long_rows() -> None:
   for shape in ((1, 70001), (3, 5000)):
     a = np.random.default_rng(0).integers(-3000, 3000, shape).astype(np.float32)
@@ -176,6 +181,7 @@ def test_in_place(device: str) -> None:
   np.testing.assert_array_equal(i.numpy(), a.argsort(1).argsort(1))
 
 
+@long
 def test_something_before_and_behind(device: str) -> None:
   a = np.random.default_rng(0).standard_normal((5, 40)).astype(np.float32)
   t = Tensor(a, device=device)
@@ -188,6 +194,7 @@ def test_something_before_and_behind(device: str) -> None:
   np.testing.assert_array_equal(t.argsort(1).argsort(1).numpy(), a.argsort(1).argsort(1))
 
 
+@long
 def test_sizes_that_change(device: str) -> None:
   for n in (40, 47, 90):
     for shape in ((n, 7), (7, n)):

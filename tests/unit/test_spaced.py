@@ -13,8 +13,11 @@ from ntgrad.codegen.kernel.accesses import access_profile
 from ntgrad.codegen.pipeline import linearize
 from ntgrad.schedule import create_schedule
 from support.devices import missing
+from support.marks import long, long_where
 
 
+@long_where(lambda step: step < 0)
+@long_where(lambda step: abs(step) != 2)
 @pytest.mark.parametrize("step", [2, 3, 4, -1, -2, -3])
 def test_lanes_a_few_elements_apart_are_taken_from_whole_vectors(step: int) -> None:
   """The last vector ends with the last lane's element: nothing behind a buffer is read."""
@@ -31,6 +34,8 @@ def test_lanes_a_few_elements_apart_are_taken_from_whole_vectors(step: int) -> N
   assert not [u for u in linearize(optimize(item.ast, target), target) if u.op is Ops.LOAD and u.dtype.count == 1]
 
 
+@long
+@long_where(lambda shape: len(shape) != 2)
 @pytest.mark.parametrize("shape, order", [((512, 512), (1, 0)), ((2, 64, 4096), (0, 2, 1)), ((2, 30, 64, 65), (0, 2, 3, 1)),
                                           ((1030, 1027), (1, 0))], ids=str)
 def test_rows_in_far_pages_are_read_in_runs(shape: tuple[int, ...], order: tuple[int, ...]) -> None:

@@ -27,6 +27,7 @@ from ntgrad.nn.state import (
   tar_extract,
   zip_extract,
 )
+from support.marks import long
 
 RNG = np.random.default_rng(0)
 ARRAYS: dict[str, np.ndarray[Any, Any]] = {d: (RNG.standard_normal((3, 4)) * 50).astype(d) for d in
@@ -151,6 +152,7 @@ def test_only_what_is_used_is_read(tmp_path: Path) -> None:
   np.testing.assert_array_equal(got["x3"].numpy(), big + 3)   # of the file that was there before
 
 
+@long
 def test_tensors_are_computed_one_after_the_other(tmp_path: Path) -> None:
   n = 1 << 20
   x = Tensor.rand(n).realize()

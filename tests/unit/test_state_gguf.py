@@ -17,6 +17,7 @@ from ntgrad.errors import AssignError, MissingFileError, StateError
 from ntgrad.nn.state import gguf_load, safe_load, safe_save
 from ntgrad.schedule import create_schedule
 from support import gguf
+from support.marks import long
 
 RNG = np.random.default_rng(0)
 METADATA: list[tuple[str, str, Any, str]] = [
@@ -86,6 +87,7 @@ def test_rows_are_looked_up_in_one_kernel(tmp_path: Path) -> None:
   np.testing.assert_allclose(w[index].numpy(), want[[3, 49, 0]], rtol=1e-6)
 
 
+@long
 def test_a_jit_keeps_the_bytes(tmp_path: Path) -> None:
   """A jit computes what comes from outside once, into memory; not so quantised weights."""
   want = quantised(tmp_path / "a", "Q4_1", (2048, 1024))
@@ -110,6 +112,7 @@ def test_quantised_weights_cannot_be_written(tmp_path: Path) -> None:
   np.testing.assert_allclose(w.realize().numpy(), want, rtol=1e-6)
 
 
+@long
 def test_quantised_to_safetensors(tmp_path: Path) -> None:
   """What is not computed yet is computed for the file alone."""
   want = quantised(tmp_path / "a", "Q5_1", (1024, 1024))
@@ -156,6 +159,7 @@ def test_damage(tmp_path: Path) -> None:
   with pytest.raises(MissingFileError): gguf_load(tmp_path / "none")
 
 
+@long
 def test_any_byte_changed_is_refused_or_read(tmp_path: Path) -> None:
   whole = gguf.write(tmp_path / "a", METADATA, {"x": ("F32", (2, 3), bytes(24)), "y": ("Q6_K", (1, 256), bytes(210))})
   for n in range(len(whole)):

@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from ntgrad.codegen.ir.errors import ArgumentError
 from ntgrad.graph.symbol import Condition, Symbol, block_size, bounds_of, cdiv, evaluate, maximum, minimum, symbols_of
+from support.marks import long
 
 S, M, N, x, y, B = (Symbol(n) for n in ("S", "M", "N", "x", "y", "BLOCK"))
 
@@ -286,6 +287,7 @@ def test_random_expressions(tree: Tree, points: list[dict[str, int]]) -> None:
   assert isinstance(e, int) or hash(e) == hash(build(tree, BOUNDED))
 
 
+@long
 @settings(max_examples=150, deadline=None)
 @given(TREES, TREES, st.lists(VALUES, min_size=4, max_size=4))
 def test_random_comparisons(s: Tree, t: Tree, points: list[dict[str, int]]) -> None:
@@ -335,5 +337,6 @@ for bad, why in ((q / 2, "not a whole number"), (sympy.sqrt(q), "no meaning"), (
 """
 
 
+@long
 def test_sympy() -> None:
   subprocess.run([sys.executable, "-c", SYMPY], timeout=120, check=True)

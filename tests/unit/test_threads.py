@@ -22,6 +22,7 @@ from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.graph.modes import mode
 from ntgrad.tensor import random
 from support.devices import missing
+from support.marks import long
 
 
 def elsewhere(f: Callable[[], Any]) -> Any:
@@ -155,6 +156,7 @@ def twice(x: Any, y: Any) -> Any: y = x * 2  # noqa: F841
 double = tile.make(rows, twice, (tile.Tensor(2), tile.Tensor(2)))
 
 
+@long
 @pytest.mark.parametrize(
   "device", ["NUMPY", pytest.param("CPU", marks=pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU")))]
 )

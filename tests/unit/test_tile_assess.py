@@ -12,6 +12,7 @@ import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad.codegen.ir.config import config
 from ntgrad.errors import ArgumentError, NtgradError, ShapeError
+from support.marks import long
 
 
 def ones(*shape: int) -> Any: return np.ones(shape, np.float32)
@@ -304,6 +305,7 @@ def test_no_programs_and_no_elements() -> None:
   with pytest.raises(ShapeError, match=r"level 1 of x is \(0,\)"): tile.make(cut, total, (tile.Tensor(1),) * 2)(ones(8), ones(2))
 
 
+@long
 @settings(max_examples=60, deadline=None)
 @given(*[st.integers(1, 40)] * 4, st.integers(1, 20), st.sampled_from([1, 4, 16]), st.booleans())
 def test_a_product_runs_where_sizes_agree(m: int, k: int, other: int, n: int, extra: int, block: int, equal: bool) -> None:

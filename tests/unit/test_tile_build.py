@@ -20,6 +20,7 @@ from ntgrad.engine.size_variants import SizedProgram
 from ntgrad.tile import Symbol, Tensor, manifest
 from ntgrad.tile.library import BuiltProgram
 from support.devices import missing
+from support.marks import long
 from support.triton import needs_triton
 
 on_cpu = pytest.mark.skipif(bool(missing("CPU")), reason="no OpenCL device")
@@ -82,6 +83,7 @@ def multiply(library: tile.Library, m: int, k: int, n: int) -> None:
   np.testing.assert_allclose(c, a @ b, rtol=2e-3, atol=2e-4)
 
 
+@long
 @on_cpu
 def test_one_library_serves_all_shapes(products: Path, idle: None) -> None:
   """Of 1 and 2 elements, primes, multiples, longer than a panel in a cache; each combination of short and long."""
@@ -143,6 +145,7 @@ def runs(library: tile.Library, n: int, factor: int = 2) -> None:
   assert (y == factor * x).all()
 
 
+@long
 @on_cpu
 def test_arguments_are_taken_as_others_are(tmp_path: Path) -> None:
   library = built(tmp_path, pairs(), [tile.Config()])
@@ -158,6 +161,7 @@ def test_arguments_are_taken_as_others_are(tmp_path: Path) -> None:
     library(ntgrad.Tensor(x.numpy(), device="CPU", requires_grad=True), out[1])
 
 
+@long
 @on_cpu
 def test_captured_functions(tmp_path: Path) -> None:
   library = built(tmp_path, pairs(), [tile.Config()])
@@ -172,6 +176,7 @@ def test_captured_functions(tmp_path: Path) -> None:
       assert (fast(x).numpy() == 2 * v + 1).all()
 
 
+@long
 @on_cpu
 def test_a_value_for_a_size_is_a_number(tmp_path: Path) -> None:
   premake = pairs(rows, softmax, (Tensor(shape=("M", "N")), Tensor(shape=("M", "N"))))
@@ -201,6 +206,7 @@ def test_shapes_come_before_sizes(tmp_path: Path) -> None:
     tile.build(premake, [tile.Config((3,), arguments=free), tile.Config((5,), arguments=free)], tmp_path / "again")
 
 
+@long
 @on_cpu
 def test_numbers_expressions_bounds_and_checks(tmp_path: Path) -> None:
   N = Symbol("N", lower_bound=2, upper_bound=40)
@@ -224,6 +230,7 @@ def test_numbers_expressions_bounds_and_checks(tmp_path: Path) -> None:
     with pytest.raises(error, match=match): library(*(zeros(*s) for s in shapes))
 
 
+@long
 @on_cpu
 def test_an_expression_of_a_name(tmp_path: Path) -> None:
   def application(x: Any, y: Any) -> None: x = tl.sum(y)  # noqa: F841
@@ -342,6 +349,7 @@ def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
     chosen.variant((40, 5))
 
 
+@long
 @on_cpu
 def test_a_library_takes_parameters_without_tiles(tmp_path: Path) -> None:
   """They have no grid there either, and those with tiles have."""

@@ -13,6 +13,7 @@ from ntgrad.codegen.ir.errors import ApplicationError, DeviceError, NtgradError
 from ntgrad.codegen.ir.uop import Ops
 from ntgrad.schedule import create_schedule
 from ntgrad.tile import language as tl
+from support.marks import long, long_where
 
 N = 24
 Array = np.ndarray[Any, Any]
@@ -162,6 +163,7 @@ class TestBothWays:
     assert out.shape == (0,) and out.numpy().size == 0
 
 
+@long
 def test_sizes_that_change() -> None:
   """Calls in a capture for all sizes, and on sizes of Variables, keep their kernels for all sizes."""
   @ntgrad.jit(dynamic={"x": (0,)})
@@ -228,6 +230,7 @@ class Program:
     for t, a in order: np.testing.assert_array_equal(t.numpy(), a)
 
 
+@long_where(lambda seed: seed > 9)
 @pytest.mark.parametrize("eager", [False, True])
 @pytest.mark.parametrize("seed", range(60))
 def test_random_programs(seed: int, eager: bool) -> None:

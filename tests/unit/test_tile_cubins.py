@@ -19,6 +19,7 @@ from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.engine.device import Device, get_device
 from support import triton
+from support.marks import long_where
 from support.triton import needs_triton
 
 pytestmark = needs_triton
@@ -33,6 +34,7 @@ def cubin(specialised: Any, target: str) -> Any:
   return compiler.build(compiler.Request(spec.source, spec.name, target)), spec.source.text
 
 
+@long_where(lambda name, target: target == "sm_80" or name in ("conv2d", "flash_attention"))
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("name", NAMES)
 def test_examples_compile(name: str, target: str) -> None:

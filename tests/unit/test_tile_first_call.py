@@ -23,6 +23,7 @@ from ntgrad.engine import measuring as trials
 from ntgrad.engine.device import default_device
 from ntgrad.tile import Tensor, block_size, tune
 from ntgrad.tile.tune import Clock, compiled_candidates, different, fitting
+from support.marks import long
 
 TRITON: Any = renderer("triton").target
 CPU: Any = renderer("opencl").target
@@ -196,6 +197,7 @@ print(len(searched), sum("halves" in s.name for u in device.compiler.units.value
 """
 
 
+@long
 def test_a_second_process_neither_searches_nor_compiles(tmp_path: Path) -> None:
   if default_device() != "CPU": pytest.skip("programs on disk are counted on the CPU")
   script = tmp_path / "script.py"

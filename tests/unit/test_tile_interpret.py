@@ -13,6 +13,7 @@ import ntgrad.tile.language as tl
 from ntgrad.codegen.ir.uop import Ops
 from ntgrad.errors import ApplicationError
 from ntgrad.tile import Tensor
+from support.marks import long_where
 from support.tile_python import check_names
 
 PROGRAMS: list[Callable[..., None]] = []
@@ -208,6 +209,7 @@ def both_sides_alike(x: Any, z: Any) -> None:
   row[0] = w
 
 
+@long_where(lambda device: device != "NUMPY")
 @pytest.mark.parametrize("device", ["CPU", "NUMPY"])
 @pytest.mark.parametrize("fn", PROGRAMS, ids=lambda f: f.__name__)
 def test_names_are_those_of_python(fn: Callable[..., None], device: str) -> None: check_names(fn, device)

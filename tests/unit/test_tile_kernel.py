@@ -18,6 +18,7 @@ from ntgrad.errors import ApplicationError, ArgumentError, DTypeError, GradientE
 from ntgrad.tile import Symbol, Tensor, block_size
 from support.devices import missing
 from support.machines import MACHINES
+from support.marks import long, long_where
 
 RNG = np.random.default_rng(1)
 BLOCK = Symbol("BLOCK", constexpr=True)
@@ -602,6 +603,7 @@ except Exception as e: print(type(e).__name__, e)
   with pytest.raises(NtgradError, match="no folder of built kernels"): tile.load(tmp_path)
 
 
+@long
 def test_built_kernels_take_arguments_as_others_do(tmp_path: Any) -> None:
   def premake() -> Any: return (lambda x, y: (x.tile((8,)).flip(0), y.tile((8,)))), double, (Tensor(1), Tensor(1))
   built = tile.load(tile.build(premake, [tile.Config(arguments=[((32,), "float32")] * 2)], tmp_path))
@@ -758,6 +760,7 @@ def one_row(x: Any, y: Any) -> None:
   y = e / tl.sum(e, axis=1, keep_dims=True)  # noqa: F841
 
 
+@long_where(lambda device, columns: columns != 37 or device != "NUMPY")
 @pytest.mark.parametrize("device", ["CPU", "NUMPY"])
 @pytest.mark.parametrize("columns", [5, 37, 1001])
 @pytest.mark.parametrize("application", [online, three_loops, one_row])

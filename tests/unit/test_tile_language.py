@@ -12,6 +12,7 @@ import ntgrad.tile.language as tl
 from ntgrad.codegen.ir.config import config
 from ntgrad.errors import NtgradError
 from support.devices import needs_cuda
+from support.marks import long_where
 from support.triton import needs_triton
 
 RNG = np.random.default_rng(0)
@@ -202,6 +203,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
 }
 
 
+@long_where(lambda device: device == "CPU")
 @pytest.mark.parametrize("name", CASES)
 def test_functions(name: str, device: str) -> None:
   fn, arrays, want = CASES[name]

@@ -12,6 +12,7 @@ import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad.codegen.ir.config import config
 from ntgrad.tile import Tensor
+from support.marks import long_where
 from support.plain_c import NAME as C, needs_cc
 from support.triton import needs_triton
 
@@ -211,6 +212,7 @@ ON = [("NUMPY", "auto"), ("NUMPY", "always"), ("CPU", "auto"), pytest.param("TRI
       pytest.param(C, "auto", marks=needs_cc)]
 
 
+@long_where(lambda device, dynamic: dynamic == "auto" and device != "NUMPY")
 @pytest.mark.parametrize("device, dynamic", ON)
 @pytest.mark.parametrize("name", ROWS)
 def test_a_row_a_program(name: str, device: str, dynamic: str) -> None:
@@ -251,6 +253,7 @@ def regrouped(x: Any) -> None: x = tl.reshape(tl.trans(x), x.shape) - x
 def running_transposed(x: Any) -> None: x = tl.cumsum(tl.trans(x), 0)
 
 
+@long_where(lambda device, dynamic: dynamic == "auto" and device != "NUMPY")
 @pytest.mark.parametrize("device, dynamic", ON)
 @pytest.mark.parametrize("fn, want", WHOLE, ids=lambda f: f.__name__)
 def test_a_matrix_in_place(fn: Any, want: Any, device: str, dynamic: str) -> None:

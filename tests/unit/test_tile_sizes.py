@@ -18,6 +18,7 @@ from ntgrad.codegen.ir.errors import ApplicationError, ShapeError
 from ntgrad.engine.size_variants import SizedProgram
 from ntgrad.tile import Tensor
 from support.devices import DEVICES, missing
+from support.marks import long, long_where
 from support.triton import needs_triton
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "tile"
@@ -147,6 +148,7 @@ NO_SPAN: dict[str, tuple[Callable[..., Case], int, int]] = {   # how many sizes,
   "attention": (attention, 2, 100)}
 
 
+@long_where(lambda name: name != "add")
 @pytest.mark.parametrize("name", NO_SPAN)
 def test_a_hundred_shapes_take_four_compiles(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
   """Where no tile spans a size: one for the first shape, one for all others; where sizes are shorter than a vector a few more."""
@@ -162,6 +164,7 @@ def test_a_hundred_shapes_take_four_compiles(name: str, monkeypatch: pytest.Monk
   assert compiles.count <= 8 and sum(len(f.forms) for f in kernel._families.values()) == 1
 
 
+@long
 def test_convolutions_of_many_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
   r = np.random.default_rng(1)
   kernel = example("conv2d").conv2d
@@ -172,6 +175,7 @@ def test_convolutions_of_many_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
   assert 2 <= compiles.count <= 4
 
 
+@long_where(lambda case, device: case in (attention, conv2d) or (device != "NUMPY" and case in (loops, rotary)))
 @pytest.mark.parametrize("device", ON)
 @pytest.mark.parametrize("case", [add, matmul, softmax, layer_norm, loops, conv2d, rotary, attention])
 def test_results_on_every_device(case: Callable[..., Case], device: str) -> None:
@@ -313,6 +317,7 @@ def test_sources_without_a_call() -> None:
   with pytest.raises(ShapeError, match="give the arguments.*o_size_3, v_size_3 must be a number"): m.source("opencl")
 
 
+@long_where(lambda case: case in (attention, conv2d))
 @needs_triton
 @pytest.mark.parametrize("case", [add, matmul, softmax, layer_norm, loops, conv2d, rotary, attention])
 def test_cubins_without_a_gpu(case: Callable[..., Case]) -> None:

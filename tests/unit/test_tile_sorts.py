@@ -24,6 +24,7 @@ from ntgrad.engine.override_files import read
 from ntgrad.errors import NtgradError
 from ntgrad.schedule import schedule_graph, sink_of
 from ntgrad.tile.eject import Eject
+from support.marks import long, long_where
 
 E = Tensor.empty
 RNG = np.random.default_rng(0)
@@ -58,6 +59,7 @@ def kernels(name: str, target: Any) -> list[Kernel]:
   return [i.ast for i in schedule_graph([sink_of(t) for t in GRAPHS[name]()], target)[1] if i.ast is not None]
 
 
+@long_where(lambda target: target == "numpy")
 @pytest.mark.parametrize("target", ["opencl", "numpy", "triton"])
 @pytest.mark.parametrize("name", GRAPHS)
 def test_round_trip(name: str, target: str) -> None:
@@ -84,6 +86,7 @@ def run(kernel: Kernel, device: str, arrays: list[np.ndarray]) -> list[np.ndarra
     for raw, a in zip(raws, arrays): d.free(raw, a.nbytes)
 
 
+@long_where(lambda device: device != "NUMPY")
 @pytest.mark.parametrize(
   ("name", "device"), [(n, "CPU") for n in GRAPHS] + [(n, "NUMPY") for n in ("sort_middle", "topk", "median_rows", "cumsum")])
 def test_a_file_runs_on_its_own(name: str, device: str) -> None:
@@ -102,6 +105,7 @@ def test_a_file_runs_on_its_own(name: str, device: str) -> None:
     for p, w, g in zip(k.params, want, got): np.testing.assert_allclose(g, w, rtol=1e-5, err_msg=f"data{p.slot}")
 
 
+@long
 @pytest.mark.usefixtures("nothing_compiled")
 def test_files_in_the_place_of_the_kernels(tmp_path: Path) -> None:
   """Ejected, and in force: what Tensors give is the same."""
@@ -255,6 +259,7 @@ def test_source_for_all_sizes(target: str) -> None:
   if target == "triton": assert "associative_scan" in text or "cumsum" in text
 
 
+@long
 def test_cubins(tmp_path: Path) -> None:
   """Triton compiles them: a running sum of all lengths, one by parts, and a sort."""
   pytest.importorskip("triton")

@@ -25,6 +25,7 @@ from ntgrad.engine import compile as engine_compile, overrides, report
 from ntgrad.engine.override_files import read
 from ntgrad.schedule import create_schedule
 from ntgrad.tile.eject import Eject
+from support.marks import long
 from support.triton_kernels import MORE as TRITON, WITH_BLOCKS
 
 E = Tensor.empty
@@ -378,6 +379,7 @@ def test_a_kernel_that_writes_a_part_of_a_memory(device: str, tmp_path: Path) ->
   np.testing.assert_allclose(graph().numpy(), np.concatenate([a, a[:3] * 2]), rtol=1e-6)
 
 
+@long
 def test_every_kernel_of_a_training_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
   """Written with the Opts that were chosen, read again, and compared with the scheduler's: all of a small network's."""
   rng = np.random.default_rng(0)

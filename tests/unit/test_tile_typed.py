@@ -16,6 +16,7 @@ import pytest
 
 import ntgrad.tile as tile
 from ntgrad.errors import ApplicationError
+from support.marks import long
 
 SCRIPT = """\
 import numpy as np
@@ -48,6 +49,7 @@ def test_command_line(flags: tuple[str, ...]) -> None:
   assert GIVES in done.stdout and HALVES in done.stdout, done.stderr
 
 
+@long
 def test_command_line_behind_its_letter() -> None:
   done = run("-c" + SCRIPT)
   assert GIVES in done.stdout, done.stderr
@@ -66,6 +68,7 @@ def test_a_pipe_is_gone_and_said_to_be() -> None:
   assert "write the function in a file" in done.stderr
 
 
+@long
 def test_an_archive(tmp_path: Path) -> None:
   with zipfile.ZipFile(tmp_path / "script.zip", "w") as z: z.writestr("__main__.py", SCRIPT)
   done = run(str(tmp_path / "script.zip"))
@@ -115,6 +118,7 @@ def test_a_prompt() -> None:
   assert "in wrong\r\n    y = x + tl.zeros((3,))\r\n        ^^^" in shown, shown   # errors show the line that was typed
 
 
+@long
 @pytest.mark.skipif(sys.platform == "win32", reason="no terminals of this kind")
 def test_the_last_of_two_at_a_prompt() -> None:
   """A function that is typed again is the one that was typed last; the first one is still itself."""

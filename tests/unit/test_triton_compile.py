@@ -24,6 +24,7 @@ from ntgrad.engine.compile import extent
 from ntgrad.schedule import create_schedule
 from support import triton
 from support.kernels import contents
+from support.marks import long_where
 from support.triton_kernels import GRAPHS, MORE, NAMES, STATEMENTS, kernels, lines, online_softmax
 
 pytestmark = triton.needs_triton
@@ -52,6 +53,7 @@ def same(got: np.ndarray, want: np.ndarray) -> None:
   np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=eps, atol=eps)
 
 
+@long_where(lambda name, target: target == "sm_80" or name == "long_rows")
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("name", NAMES)
 def test_cubin(name: str, target: str) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from support.marks import long
+
 PACKAGE = Path(__file__).resolve().parents[2] / "ntgrad"
 COUNT = """
 import sys
@@ -47,6 +49,7 @@ def entered(what: str, folder: Path) -> list[str]:
   return [str(p) for p in below if p.parts[0] not in ("codegen", "backends") and p.suffix == ".py"]
 
 
+@long
 @pytest.mark.parametrize("what, most", [("softmax", 25), ("tile", 25)])
 def test_files_of_a_first_computation(what: str, most: int, tmp_path: Path) -> None:
   found = entered(what, tmp_path)
