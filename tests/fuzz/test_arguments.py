@@ -1027,6 +1027,16 @@ def refused(name: str, kinds: Iterable[str]) -> None:
   assert not wrong, f"{len(wrong)} of {name}:\n" + "\n".join(wrong)
 
 
+@pytest.mark.parametrize("name", PLAIN)
+def test_what_has_no_parameters_can_be_called(name: str) -> None:
+  """Of floats, or of ints or bools where a method is for those."""
+  refused = []
+  for x in (f(2, 2), i(2, 2), b(2, 2), f(1)):
+    try: return _finish(getattr(x, name)())
+    except NtgradError as e: refused.append(str(e))
+  pytest.fail("\n".join(refused))
+
+
 def test_every_public_name_has_a_good_call() -> None:
   public = {f"Tensor.{n}" for n in dir(Tensor) if n[0] != "_" and n not in PLAIN + VALUES}
   for at, module in (("nn", nn), ("optim", optim), ("state", state), ("data", nn.data), ("datasets", nn.datasets),
