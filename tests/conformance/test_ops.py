@@ -116,7 +116,7 @@ WHERE = [(on, d, f) for on in DEVICES for d, f in FORWARD
 
 
 def plain(device: str, dtype: DType, family: str) -> bool:
-  """What the short run has: every dtype on the oracle, on other devices one; of what is made of others, one on oracle and CPU."""
+  """What the short run has: every dtype on the oracle, one on other devices; of what is made of others one on oracle and CPU."""
   if device == "NUMPY" and family not in COMPOSED: return True
   one = next(d for d in (dtypes.float32, dtypes.int32, dtypes.bool) if any(r.family == family and r.takes(d) for r in ROWS))
   return dtype is one and (device in ("NUMPY", "CPU") or family not in COMPOSED)

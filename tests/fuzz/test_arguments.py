@@ -61,16 +61,17 @@ class Call:
   def given(self, name: str) -> Any:
     """What a parameter is given; None for nothing."""
     if name[0] == "*": return dict(enumerate(self.args)).get(int(name[1:]))
-    names = [
-      p.name for p in inspect.signature(self.fn).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
-    return {**self.kwargs, **dict(zip(names, self.args))}.get(name)
+    return {**self.kwargs, **dict(zip(self.placed(), self.args))}.get(name)
 
-  def with_bad(self, name: str, value: Any) -> Any:
+  def placed(self) -> list[str]:
+    """The parameters that can be given by place."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [p.name for p in inspect.signature(self.fn).parameters.values() if p.kind in kinds]
+
+  def with_bad(self, name: str, value: Any, placed: list[str] | None = None) -> Any:
+    """Call it with another argument. ``placed`` is what :meth:`placed` gives, where it is known: finding it takes longest."""
     args, kwargs = list(self.args), dict(self.kwargs)
-    names = [
-      p.name for p in inspect.signature(self.fn).parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
+    names = self.placed() if placed is None else placed
     if name[0] == "*": args[int(name[1:]):int(name[1:]) + 1] = [value]
     elif name in names and names.index(name) < len(args): args[names.index(name)] = value
     else: kwargs[name] = value
@@ -1013,18 +1014,28 @@ def test_other_wrong_arguments_are_refused(name: str) -> None: refused(name, [ki
 def refused(name: str, kinds: Iterable[str]) -> None:
   """Each parameter of a function is given what it does not take."""
   good = GOOD[name]()
-  wrong = []
+  wrong, placed = [], good.placed()
   for parameter in good.parameters():
     for kind in kinds:
       if (name, parameter, kind) in OWN: continue
       try:
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
           warnings.simplefilter("error")
-          _finish(GOOD[name]().with_bad(parameter, BAD[kind]()))
+          _finish(GOOD[name]().with_bad(parameter, BAD[kind](), placed))
       except NtgradError as e: assert len(str(e)) > 10
       except Exception as e: wrong.append(f"{parameter} = {kind}: {type(e).__name__}: {str(e)[:150]}")
       finally: Device.DEFAULT = "NUMPY"
   assert not wrong, f"{len(wrong)} of {name}:\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_what_has_no_parameters_can_be_called(name: str) -> None:
+  """Of floats, or of ints or bools where a method is for those."""
+  refused = []
+  for x in (f(2, 2), i(2, 2), b(2, 2), f(1)):
+    try: return _finish(getattr(x, name)())
+    except NtgradError as e: refused.append(str(e))
+  pytest.fail("\n".join(refused))
 
 
 def test_every_public_name_has_a_good_call() -> None:

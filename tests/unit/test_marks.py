@@ -52,7 +52,7 @@ def marks(test: Any) -> set[str]:
 
 @pytest.mark.parametrize("test", [
   arguments.test_a_wrong_argument_is_refused, arguments.test_every_public_name_has_a_good_call,   # methods, layers, kernels
-  keywords.test_what_tables_make_can_be_called])                                                  # functions
+  arguments.test_what_has_no_parameters_can_be_called, keywords.test_what_tables_make_can_be_called])
 def test_every_public_name_is_called_in_the_short_run(test: Any) -> None: assert "long" not in marks(test)
 
 

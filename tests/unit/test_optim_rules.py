@@ -332,7 +332,6 @@ def test_values_vectors_and_refusals() -> None:
 
 
 # ---- averages
-@long
 def test_averages() -> None:
   model = nn.Linear(2, 2)
   ema, copies = optim.EMA(model, decay=0.5), optim.swa_utils.AveragedModel(model)

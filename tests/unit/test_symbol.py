@@ -337,6 +337,5 @@ for bad, why in ((q / 2, "not a whole number"), (sympy.sqrt(q), "no meaning"), (
 """
 
 
-@long
 def test_sympy() -> None:
   subprocess.run([sys.executable, "-c", SYMPY], timeout=120, check=True)
