@@ -17,7 +17,7 @@ from ntgrad.codegen.ir.errors import CompileError
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops, UOp
 
-from .cstyle.helpers import COMMON, FUNCTIONS, Library, Templates, Type, helper
+from .cstyle.functions import COMMON, FUNCTIONS, Library, Templates, Type, helper
 from .cstyle.kernel import CStyleRenderer
 from .cstyle.language import KEYWORDS
 

@@ -10,7 +10,7 @@ from ntgrad.codegen.index.sizes import Dim
 from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.target import Target
 
-from .cstyle.helpers import FUNCTIONS, Library, Source, Type
+from .cstyle.functions import FUNCTIONS, Library, Source, Type
 from .cstyle.kernel import CStyleRenderer
 from .cstyle.language import ADD, KEYWORDS, STORED, VALUES, Text
 

@@ -85,7 +85,7 @@ CASES: dict[str, Callable[[], Case]] = {
 def clocks() -> Iterator[dict[str, float]]:
   """Seconds by what they were spent on, until the block ends; what a part calls counts for it alone."""
   from ntgrad.codegen import pipeline
-  from ntgrad.engine import compile as engine, measuring as trials
+  from ntgrad.engine import compile as engine, measuring
   from ntgrad.tile import kernel as tiles, tune
   spent = dict.fromkeys(MEASURED, 0.0)
   around: list[float] = []
@@ -105,7 +105,7 @@ def clocks() -> Iterator[dict[str, float]]:
 
   parts = [(tiles.TileKernel, "build", "trace"), (engine, "chosen_for", "choose"),
            (pipeline, "lower_tiles", "choose"), (engine, "rendered", "render"),
-           (trials.Bench, "reference", "measure"), (trials.Bench, "measure", "measure")]
+           (measuring.Bench, "reference", "measure"), (measuring.Bench, "measure", "measure")]
   if hasattr(tune, "lower_tiles"): parts.append((tune, "lower_tiles", "choose"))
   if hasattr(tune, "model_seconds"): parts += [(tune, "model_seconds", "choose"), (tune, "excess", "choose")]
   back = [timed(*p) for p in parts]

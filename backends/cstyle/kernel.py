@@ -19,7 +19,7 @@ from ntgrad.codegen.ir.uop import COMPARE, BinaryOps, Ops, UnaryOps, UOp, step_o
 
 from ..base import KernelSource, size_names
 from .analysis import accumulator, after, analyse, factor
-from .helpers import FUNCTIONS as BUILTIN, SIGNED, SIZES, Type
+from .functions import FUNCTIONS as BUILTIN, SIGNED, SIZES, Type
 from .language import ADD, AND, ATOM, COND, EQUAL, KEYWORDS, LAND, LESS, LOR, MUL, NARROW, OR, SHIFT, UNARY, XOR, Language, Text
 
 _INFIX = {

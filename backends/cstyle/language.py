@@ -12,7 +12,7 @@ from ntgrad.codegen.ir.errors import CompileError
 from ntgrad.codegen.ir.uop import UOp
 
 from ..base import Renderer
-from .helpers import Library, Source, Type
+from .functions import Library, Source, Type
 
 NARROW = frozenset((dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2))
 # the type of a dtype's values, and of its elements in memory, as Type.base

@@ -23,7 +23,7 @@ from ntgrad.codegen.index import records
 from ntgrad.codegen.ir.errors import CompileError
 from ntgrad.codegen.ir.recent import Recent
 
-from .. import cache, workers as pool
+from .. import cache, workers
 from ..base import KernelSource, ProgramSpec
 from ..process import temporary
 
@@ -186,7 +186,7 @@ def work(r: Request) -> Binary:
 
 
 @dataclass(eq=False)
-class Unit(pool.Job):
+class Unit(workers.Job):
   """A kernel that will be needed. It is in the queue for as long as something refers to it."""
   request: Request
   binary: Binary | None = None
@@ -194,10 +194,10 @@ class Unit(pool.Job):
   @property
   def weight(self) -> float: return self.request.source.weight
 
-  def work(self) -> pool.Work: return work, (self.request,)
+  def work(self) -> workers.Work: return work, (self.request,)
 
 
-_queue = pool.Queue(MANY)
+_queue = workers.Queue(MANY)
 _units: weakref.WeakValueDictionary[Request, Unit] = weakref.WeakValueDictionary()
 
 

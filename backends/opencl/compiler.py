@@ -24,7 +24,7 @@ from ntgrad.codegen.ir.errors import CompileError, StateError
 from ntgrad.codegen.ir.handlers import keep_handlers, not_in_handler
 from ntgrad.codegen.ir.recent import Recent
 
-from .. import cache, workers as pool
+from .. import cache, workers
 from ..base import ProgramSpec
 from . import binaries
 from .cpuname import missing
@@ -54,7 +54,7 @@ _folders: Recent[str, Path] = Recent(1024)   # PoCL's, of programs built in this
 
 
 @dataclass(eq=False)
-class Unit(pool.Job):
+class Unit(workers.Job):
   """A program of several kernels, from the time when they are known."""
   specs: dict[str, ProgramSpec] = field(default_factory=dict)   # by key
   # key of a spec -> name of its kernel in the program: its own and its number there. Nothing else ends in a number after "_"
@@ -94,7 +94,7 @@ class Unit(pool.Job):
     helpers = dict.fromkeys(h for spec in self.specs.values() for h in spec.source.helpers)
     return "\n\n".join([*helpers, *(self.names[k].join(spec.source.kernel) for k, spec in self.specs.items())]) + "\n"
 
-  def work(self) -> pool.Work:
+  def work(self) -> workers.Work:
     """The answer is a packed program."""
     assert self.in_worker is not None, "a unit that waits in a queue"
     return self.in_worker, (self.device, [replace(s, uops=()) for s in self.specs.values()])   # a worker reads source only
@@ -119,7 +119,7 @@ class Compiler:
     self.given: dict[str, Unit] = {}             # those that :meth:`take_packed` got, by key of a spec
     # the last unit that waits may still grow. No workers for a GPU: its driver is quick, and no place for kernels on memory of no
     # meaning
-    self.queue = pool.Queue(MANY if device.type & cl.device_type.CPU else None)
+    self.queue = workers.Queue(MANY if device.type & cl.device_type.CPU else None)
     self.unsaved: list[tuple[Unit, dict[str, Any]]] = []   # and the settings of the cache where they belong
     self.built = self.found = 0                  # kernels built, kernels read from disk: for tests and DEBUG
     self.whole = 0                               # programs that needed the whole header, or do not compile
@@ -156,13 +156,13 @@ class Compiler:
 
   def add(self, k: str, spec: ProgramSpec) -> Unit:
     """Put a new kernel at the end of what is to be built; gives its unit."""
-    with pool.changed:
+    with workers.changed:
       last = next(reversed(self.queue.waiting()), None)
       unit = last if isinstance(last, Unit) and len(last.specs) < GROUP else Unit(device=self.name, in_worker=self.in_worker)
       self.units[k] = unit
       unit.add(k, spec)
       if unit is not last: self.queue.add(unit)
-      if len(unit.specs) == GROUP: pool.changed.notify_all()
+      if len(unit.specs) == GROUP: workers.changed.notify_all()
     return unit
 
   def unit(self, specs: Iterable[ProgramSpec]) -> Unit:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from ..cstyle.helpers import FUNCTIONS, SIZES
+from ..cstyle.functions import FUNCTIONS, SIZES
 
 WITHOUT_HEADER = "-D_OPENCL_H_"   # the header's guard: it counts as read
 

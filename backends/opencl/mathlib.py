@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ..cstyle.helpers import Type, helper, horner
+from ..cstyle.functions import Type, helper, horner
 from .prelude import ROUNDINGS, TEMPLATES, either
 
 _EXP = ("1.98756912e-4f", "1.39819994e-3f", "8.33345205e-3f", "4.16657962e-2f", "1.66666657e-1f", "0.5f")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Callable, Mapping
 
-from ..cstyle.helpers import COMMON, FUNCTIONS, Library, Templates, Type, helper, library
+from ..cstyle.functions import COMMON, FUNCTIONS, Library, Templates, Type, helper, library
 
 TEMPLATES: Templates = dict(COMMON)
 

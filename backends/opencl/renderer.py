@@ -10,7 +10,7 @@ from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops, UOp
 
-from ..cstyle.helpers import Source
+from ..cstyle.functions import Source
 from ..cstyle.kernel import CStyleRenderer
 from . import atomics, mathlib, prelude  # noqa: F401  (mathlib's helpers are found by name)
 

@@ -12,7 +12,7 @@ from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import CaptureError, NtgradError
 from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.ir.uop import Ops, live_nodes
-from ntgrad.engine import overrides, planner as plans, realize as engine, report
+from ntgrad.engine import overrides, planner, realize as engine, report
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import Device
 from ntgrad.engine.recording import Output, Recorder, Shared, Watch, base_of, being_recorded, nothing_known, told_apart
@@ -195,7 +195,7 @@ class Capture:
     """The numbers of a recording for all values, if it is the second and agrees with the first; else None."""
     labels: dict[int, Any] = {k: ("argument", i) for i, k in enumerate(inputs)}
     there = {k: s for k, r in recorder.storages.items() if (s := r()) is not None}
-    labels.update({k: ("number", plans.constants[s]) for k, s in there.items() if s in plans.constants})
+    labels.update({k: ("number", planner.constants[s]) for k, s in there.items() if s in planner.constants})
     labels.update({k: ("number", str(dtype), n.text) for k, (_, dtype, n) in trace.numbers.items()})
     for b, digest in recorder.host: labels.setdefault(b.storage.serial, ("data", "" if b.rng_count else digest))
     made = {o.serial for o in outputs}

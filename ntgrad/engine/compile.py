@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any, Callable, NamedTuple, Sequence
 from weakref import WeakValueDictionary
 
-from ntgrad.backends import cache, workers as pool
+from ntgrad.backends import cache, workers
 from ntgrad.backends.base import Device, Program, ProgramSpec, Renderer
 from ntgrad.backends.specs import SPEC, check
 from ntgrad.codegen import pipeline
@@ -41,7 +41,7 @@ PROGRAM_FORM = TupleForm(SPEC, records.Sequence(CONDITION))
 # new kernels of a plan from which on workers make source of some, where so many processes compile: a single worker only compiles
 MANY_KERNELS, PROCESSES = 48, 4
 
-_making = pool.Queue(MANY_KERNELS)
+_making = workers.Queue(MANY_KERNELS)
 _programs: Recent[tuple[Any, ...], Program] = Recent(4096)
 _by_spec: WeakValueDictionary[tuple[Any, ...], Program] = WeakValueDictionary()   # whoever launches them keeps them
 
@@ -201,7 +201,7 @@ def programs(
 
 
 @dataclass(eq=False, kw_only=True)
-class Making(pool.Job):
+class Making(workers.Job):
   """A kernel whose source some process makes."""
   kernel: Kernel
   name: str           # of the device
@@ -214,7 +214,7 @@ class Making(pool.Job):
     """None: it is counted when it is compiled."""
     return 0
 
-  def work(self) -> pool.Work: return _made, (self.kernel, self.label, Elsewhere(self.name, self.renderer, self.identity))
+  def work(self) -> workers.Work: return _made, (self.kernel, self.label, Elsewhere(self.name, self.renderer, self.identity))
 
 
 def _made(kernel: Kernel, label: str, device: Elsewhere) -> _Made:
@@ -225,7 +225,7 @@ def _made(kernel: Kernel, label: str, device: Elsewhere) -> _Made:
 
 def made_by_workers(new: dict[Any, Kernel], device: Device) -> dict[Any, Making]:
   """Jobs for kernels that will be needed, in this order, where they are many; those that are measured are not among them."""
-  if len(new) < MANY_KERNELS or pool.size() < PROCESSES or config.beam: return {}
+  if len(new) < MANY_KERNELS or workers.size() < PROCESSES or config.beam: return {}
   settings = {**cache.settings(), **config.keyed(), "verify": config.verify}
   identity = "" if needs_parts() else device.identity
   jobs = {

@@ -20,7 +20,7 @@ from typing import Any, Sequence
 
 import numpy as np
 
-from ntgrad.backends import memory_pool as memory
+from ntgrad.backends import memory_pool
 from ntgrad.backends.base import Device as Opened
 from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.errors import CaptureError, DTypeError, InterchangeError, NoInterfaceError
@@ -337,7 +337,7 @@ _shown: list[tuple[Opened, Storage]] = []    # the memory of those whose tensor 
 def reclaim() -> None:
   """Take back memory that no consumer holds any more. Called at every export, and from the first one on before devices ask the
   system for more."""
-  if reclaim not in memory.reclaimers: memory.reclaimers.append(reclaim)
+  if reclaim not in memory_pool.reclaimers: memory_pool.reclaimers.append(reclaim)
   if not _exports and not _shown: return
   over = [e for e in list(_exports.values()) if e.over()]
   for e in over: _exports.pop(id(e), None)

@@ -6,7 +6,7 @@ from typing import Any, Callable, Hashable, Iterable, Mapping, Sequence, Union
 
 from ntgrad.backends.base import Device, Node
 
-from . import memory_plan as memory
+from . import memory_plan
 
 _At = Union[Callable[[Any], Any], None]
 _Sizes = tuple[int, ...]
@@ -45,7 +45,7 @@ def one_by_one(steps: Sequence[Launched]) -> Callable[[], None]:
   return launch
 
 
-def calls(steps: Sequence[Launched], devices: Sequence[Device | None], accesses: Sequence[memory.MemoryUse],
+def calls(steps: Sequence[Launched], devices: Sequence[Device | None], accesses: Sequence[memory_plan.MemoryUse],
           slots: Iterable[Slot]) -> tuple[list[Callable[[], None]], dict[int, Callable[[_Sizes], None]]]:
   """What launches all steps, in their order: one call for each run of kernels on a device that makes a graph of it; and for each
   step that is in a graph what gives it other sizes there.
@@ -61,7 +61,7 @@ def calls(steps: Sequence[Launched], devices: Sequence[Device | None], accesses:
     device = devices[start]
     graph = None
     if device is not None:
-      after = reduced(memory.dependencies(accesses[start:end])[0])
+      after = reduced(memory_plan.dependencies(accesses[start:end])[0])
       graph = device.graph([Node(s.program, s.args, tuple(a), s.sizes) for s, a in zip(steps[start:end], after)])
     if graph is None: single.extend(steps[start:end])
     else:

@@ -26,7 +26,7 @@ from ntgrad.schedule import ScheduleItem, schedule_graph
 from ntgrad.schedule.buffer_pieces import PART_ALIGN_BYTES, alignment, consecutive
 from ntgrad.schedule.placement import at_index, offset_of, storage
 
-from . import memory_plan as memory, overrides, plan_cache, report, size_templates as templates
+from . import memory_plan as memory, overrides, plan_cache, report, size_templates
 from .buffer import Buffer, Storage, resolved
 from .compile import programs
 from .counters import phase
@@ -42,8 +42,8 @@ MANY_WRITES = 8                  # writes at numbers in one graph, from which on
 @dataclass
 class _Seen:
   """The graphs of one skeleton: the sizes and numbers of those seen (samples), and the template and plan made of them."""
-  samples: list[templates.Sample]
-  template: templates.Template | None = None
+  samples: list[size_templates.Sample]
+  template: size_templates.Template | None = None
   plan: SizedPlan | None = None
   refused: str = ""                 # why there is none
 
@@ -135,13 +135,13 @@ class _Sized:
   """A graph as one of its skeleton: with the template and plan of graphs like it but for sizes and numbers."""
 
   def __init__(self, sinks: list[tuple[UOp, UOp | None]], order: list[UOp], inputs: list[UOp], number: dict[UOp, int],
-               numbers: dict[int, templates.NumberNode], rest: tuple[Any, ...]):
+               numbers: dict[int, size_templates.NumberNode], rest: tuple[Any, ...]):
     self.sinks, self.order, self.inputs, self.buffers = sinks, order, inputs, len(inputs)
     # a write at a number is one at a size; whole numbers may come of sizes
     self.numbers = {i: n for i, n in numbers.items() if order[i].op is not Ops.UPDATE}
     for i, u in enumerate(order):
       if u.op is Ops.CONST and u.dtype.kind in "iu" and abs(u.arg) > 1: self.numbers[i] = (("number", u.dtype), u.dtype, u.arg)
-    self.skeleton = templates.skeleton(order, lambda u: tuple([number[resolved(x)] for x in u.src]), self.numbers)
+    self.skeleton = size_templates.skeleton(order, lambda u: tuple([number[resolved(x)] for x in u.src]), self.numbers)
     if traces: self.skeleton = self.skeleton._replace(sizes=tuple(map(traces[-1].known, self.skeleton.sizes)))
     # also where all that Variables made is 0 or 1: what is compiled gets plain numbers
     self.declared = self.skeleton.declared or _declared(order)
@@ -163,7 +163,7 @@ class _Sized:
     seen, s = self.seen, self.skeleton
     if seen.refused and traces: traces[-1].lost = seen.refused
     if seen.refused: return None
-    seen.samples = [*seen.samples, (s.sizes, s.constants)][-templates.MOST_SAMPLES:]
+    seen.samples = [*seen.samples, (s.sizes, s.constants)][-size_templates.MOST_SAMPLES:]
     always = config.dynamic == "always" or self.declared
     if not always and len({sizes for sizes, _ in seen.samples}) == 1: return None   # the first, or it is not sizes that differ
     try: self.guess()
@@ -175,13 +175,13 @@ class _Sized:
       return None
     assert seen.template is not None
     values = seen.template.values(s)
-    assert values is not None, f"{templates.template_text(seen.template)} does not have the sizes that it was made from"
+    assert values is not None, f"{size_templates.template_text(seen.template)} does not have the sizes that it was made from"
     return self.plan(values)
 
   def guess(self) -> None:
     """A new template, and its plan."""
-    t = templates.template(self.order, resolved, self.numbers, self.seen.samples, self.skeleton.dims, self.declared)
-    report.note_line(f"run-time sizes from now on: {templates.template_text(t)}")
+    t = size_templates.template(self.order, resolved, self.numbers, self.seen.samples, self.skeleton.dims, self.declared)
+    report.note_line(f"run-time sizes from now on: {size_templates.template_text(t)}")
     buffers = {i: n for i, n in self.parameters(t)}
     stand_ins = {(u := t.new[self.order[i]]): u if u.op is Ops.BUFFER else n for i, n in buffers.items()}
     asked = [(t.new[resolved(x)], None if target is None else t.new[target]) for x, target in self.sinks]
@@ -198,7 +198,7 @@ class _Sized:
         if type(value) is Derived: traces[-1].numbers[n.arg.storage.serial] = n.arg.device, dtype, value
     return self.seen.plan.at(values, _made_of(self.seen.template, self.skeleton) if traces else None)
 
-  def parameters(self, t: templates.Template) -> list[tuple[int, UOp]]:
+  def parameters(self, t: size_templates.Template) -> list[tuple[int, UOp]]:
     """The numbers that are parameters of a template's plan, by their place in the order, and the BUFFERs that are given for
     them."""
     device = _device_of(self.order)
@@ -208,7 +208,7 @@ class _Sized:
     ]
 
 
-def _made_of(t: templates.Template, s: templates.Skeleton) -> dict[UOp, UOp]:
+def _made_of(t: size_templates.Template, s: size_templates.Skeleton) -> dict[UOp, UOp]:
   """What a template's sizes are made of while a function is recorded for all values of variables. Where its guess is another one
   than what the graph's sizes are made of, the trace notes what must hold."""
   trace = traces[-1]

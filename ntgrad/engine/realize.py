@@ -27,7 +27,7 @@ from ntgrad.graph.alias import (
 )
 from ntgrad.graph.lock import synchronized
 
-from . import counters, device_asserts as asserts, plan_cache, report
+from . import counters, device_asserts, plan_cache, report
 from .buffer import LARGE_BYTES, Buffer, Storage, resolved
 from .counters import phase, take_phase_seconds
 from .device import get_device
@@ -192,7 +192,7 @@ def before_writing(storages: Collection[Storage], but: Iterable[Alias] = ()) -> 
 def _compute(wanted: _Wanted, started: float) -> None:
   if not (sinks := wanted.sinks): return
   if config.debug >= 1: take_phase_seconds()
-  checked: dict[UOp, asserts.Checks] = {}   # indices that are looked through, too
+  checked: dict[UOp, device_asserts.Checks] = {}   # indices that are looked through, too
   order: list[UOp] = []
   there: dict[UOp, None] = {}   # all of order
   count = 0
@@ -217,7 +217,7 @@ def _compute(wanted: _Wanted, started: float) -> None:
         found = values_before_call[u]() if u in values_before_call else None
         if found is not None and found.node is u and found not in wanted.aliases:
           wanted.all_of(found)
-    written = {t for _, t in sinks if t is not None and not asserts.checks_in((t.arg.storage,))}   # nobody reads notes
+    written = {t for _, t in sinks if t is not None and not device_asserts.checks_in((t.arg.storage,))}   # nobody reads notes
     if written:
       for a in _readers(written, {s for s, _ in sinks if _known_by_node(s)}, wanted.aliases): wanted.keep(a)
     if len(sinks) == count: break
@@ -245,7 +245,7 @@ def _compute(wanted: _Wanted, started: float) -> None:
     if shown:
       for name in {s.device for s in plan.steps}: get_device(name).synchronize()
   if shown: report.first_run(time.perf_counter() - started, take_phase_seconds())
-  for c in checked.values(): asserts.watch(c)
+  for c in checked.values(): device_asserts.watch(c)
 
 
 def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | None], list[Alias]],

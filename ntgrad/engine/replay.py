@@ -13,17 +13,10 @@ from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.ir.uop import Ops
 from ntgrad.graph.alias import Alias, live_aliases
 
-from . import (
-  counters,
-  device_asserts as asserts,
-  launch_graphs as graphs,
-  memory_plan as memory,
-  planner as plans,
-  realize as engine,
-  report,
-)
+from . import counters, device_asserts, launch_graphs, memory_plan, planner, realize as engine, report
 from .buffer import LARGE_BYTES, Buffer, Storage
 from .device import get_device
+from .launch_graphs import Launched, Slot
 from .recording import Copy, Output, Recorder, apply_moves, storage_of
 from .sized_recording import At, SizedRecording
 
@@ -34,7 +27,7 @@ FORMS = 16           # sets of programs that a replay for all sizes keeps ready
 class _Form:
   """The launches of a Replay with certain programs: a replay for other sizes may need others."""
 
-  def __init__(self, steps: list[graphs.Launched], slots: dict[int, graphs.Slot], places: dict[tuple[int, int], _Place]):
+  def __init__(self, steps: list[Launched], slots: dict[int, Slot], places: dict[tuple[int, int], _Place]):
     self.steps, self.slots, self.places = steps, slots, places
     self.calls: list[Callable[[], None]] | None = None           # all steps, from the first replay on
     self.resize: dict[int, Callable[[tuple[int, ...]], None]] = {}   # those in graphs
@@ -76,7 +69,7 @@ class Replay:
     self.fixed: list[Storage] = [*alive.values(), *(b.storage for b in (*host, *rng))]  # keeps them
     self.written = {alive[k] for x in recorder.launches for k in x.writes if k in alive}
     self.touched = set(alive.values())
-    self.checks = asserts.checks_in(self.written)
+    self.checks = device_asserts.checks_in(self.written)
     # gradients that the function leaves, and whose they are: set at every replay, other calls may leave others
     self.grads = [(ref(t), t.grad) for a in live_aliases for t in a.seen() if t.grad is not None and self._made(t.grad._alias)]
     self._owners(alive)
@@ -94,7 +87,7 @@ class Replay:
     self._use(self._at)
 
   @property
-  def steps(self) -> list[graphs.Launched]:
+  def steps(self) -> list[Launched]:
     """What is launched."""
     return self.form.steps
 
@@ -108,8 +101,8 @@ class Replay:
     sizes, varying = self.sizes, {} if self.sized is None else self.sized.places
     raws = {**self._fixed_raws}
     for k, (arena, start, end) in self._places.items(): raws[k] = get_device(arena.device).part(arena.raw, start, end - start)
-    slots = {k: graphs.Slot() for k in self._moving}
-    steps: list[graphs.Launched] = []
+    slots = {k: Slot() for k in self._moving}
+    steps: list[Launched] = []
     found: dict[tuple[int, int], _Place] = {}
     for i, x in enumerate(self.launches):
       device, source = get_device(sizes[x.serials[0]][0]), get_device(sizes[x.serials[-1]][0])
@@ -122,7 +115,7 @@ class Replay:
         if k in slots: slots[k].args.append((args, j, to))
         elif to is not None: args[j] = to(args[j])
       program = at.programs[i]
-      steps.append(graphs.Launched(Copy(device, source, at.copies[i]) if program is None else program.clone(), args, at.sizes[i]))
+      steps.append(Launched(Copy(device, source, at.copies[i]) if program is None else program.clone(), args, at.sizes[i]))
     return _Form(steps, slots, found)
 
   def _use(self, at: At) -> None:
@@ -149,7 +142,7 @@ class Replay:
       if k in self._fixed_raws and k not in self.sized.numbers: form.slots[k].fill(self._fixed_raws[k])
       elif k in self._places: form.slots[k].fill(self._part(k))
 
-  def _hold(self, slot: graphs.Slot, k: int, number: Buffer) -> None:
+  def _hold(self, slot: Slot, k: int, number: Buffer) -> None:
     slot.fill(number.raw)
     self._held[k] = number
 
@@ -181,7 +174,7 @@ class Replay:
     for s in alive.values():
       owner = s.writer() if s.writer is not None else None
       if isinstance(owner, Alias): self.owners.append((ref(owner), s))
-      elif s.serial < self.start and s not in plans.constants: self.readers[s] = []
+      elif s.serial < self.start and s not in planner.constants: self.readers[s] = []
     if self.readers:
       for a in live_aliases:
         for s in {u.arg.storage for u in engine.walk_nodes((a.node,)) if u.op is Ops.BUFFER}:
@@ -236,23 +229,23 @@ class Replay:
     self.planned_bytes = self.unplanned_bytes = 0
     for device in dict.fromkeys(sizes[k][0] for k in self._life):
       mine = [k for k in self._life if sizes[k][0] == device]
-      offsets, total = memory.arrange([memory.Lifetime(*self._life[k], self._room[k]) for k in mine])
+      offsets, total = memory_plan.arrange([memory_plan.Lifetime(*self._life[k], self._room[k]) for k in mine])
       arena = Storage(device, total)
       arena.place = f"jit {self.name}, for inner buffers"
       self.arenas.append(arena)
       self.planned_bytes += total
       self.unplanned_bytes += sum(self._room[k] for k in mine)
-      for k, start in zip(mine, offsets): self._places[k] = (arena, start, start + memory.rounded(self._room[k]))
+      for k, start in zip(mine, offsets): self._places[k] = (arena, start, start + memory_plan.rounded(self._room[k]))
     # What launches touch, by the memory that they were recorded on: at every replay an input is memory that nothing else here
     # touches, an output memory that nothing else has, and all the rest stays where it is. So this holds whatever the addresses
     # are. Two storages over another library's memory may be the same bytes, so all of that is taken for one.
-    shared = graphs.pieces(self._places)
+    shared = launch_graphs.pieces(self._places)
     shared.update({k: ("foreign",) for k, s in self._alive.items() if type(s) is not Storage})
 
     def touched(serials: Iterable[int]) -> tuple[Hashable, ...]:
       return tuple(dict.fromkeys([p for k in serials for p in shared.get(k, (k,))]))
 
-    self._accesses = [memory.MemoryUse(touched(x.serials), touched(x.writes)) for x in self.launches]
+    self._accesses = [memory_plan.MemoryUse(touched(x.serials), touched(x.writes)) for x in self.launches]
 
   # ---- at every run
   def check(self) -> bool:
@@ -298,7 +291,7 @@ class Replay:
       slot.fill(b.raw)
     form = self.form
     if form.calls is None and not report.timing():
-      form.calls, form.resize = graphs.calls(form.steps, self._devices, self._accesses, form.slots.values())
+      form.calls, form.resize = launch_graphs.calls(form.steps, self._devices, self._accesses, form.slots.values())
     if storages:
       with uninterrupted():
         self._launch(draw)
@@ -315,7 +308,7 @@ class Replay:
     if self.form.calls is None or report.timing(): self._launch_and_tell()
     else:
       for call in self.form.calls: call()
-    for c in self.checks: asserts.watch(c)
+    for c in self.checks: device_asserts.watch(c)
 
   def _launch_and_tell(self) -> None:
     for s, device in zip(self.steps, self._devices):

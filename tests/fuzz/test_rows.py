@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from ntgrad import Tensor, config
 from ntgrad.backends.cuda.renderer import TARGET
-from ntgrad.schedule import copied_factors as factors, padded_rows as rows, schedule_graph, sink_of
+from ntgrad.schedule import copied_factors, padded_rows, schedule_graph, sink_of
 from support.marks import long
 from support.triton import NAME, needs_triton
 
@@ -27,9 +27,9 @@ def eager() -> Iterator[None]:
   """Every factor that may be copied is, however small."""
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(config, "dynamic", "never")   # sizes that change have rows as long as they are
-    patch.setattr(factors, "_LARGE", 0)
-    patch.setattr(rows, "_MOST", 1.0)
-    patch.setattr(factors, "worth_copying", lambda work, sizes, target: tuple(n > 0 for n in sizes))
+    patch.setattr(copied_factors, "_LARGE", 0)
+    patch.setattr(padded_rows, "_MOST", 1.0)
+    patch.setattr(copied_factors, "worth_copying", lambda work, sizes, target: tuple(n > 0 for n in sizes))
     yield
 
 

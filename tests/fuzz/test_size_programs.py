@@ -9,7 +9,7 @@ import pytest
 
 import ntgrad
 from ntgrad import Device, config
-from ntgrad.engine import planner as plans, size_templates as templates
+from ntgrad.engine import planner, size_templates
 from support.devices import missing
 from support.fuzz_sizes import Invalid, forget, run, shortened, source
 from support.fuzz_sizes_generate import MODES, SizedCalls, generate
@@ -69,10 +69,10 @@ def test_programs(device: str, name: str, mode: str) -> None:
 @long
 def test_finds_and_shortens(monkeypatch: pytest.MonkeyPatch) -> None:
   """A template that is used for sizes that are not its own is found, and shown in a few lines."""
-  right = templates.Template.values
+  right = size_templates.Template.values
   def wrong(self: Any, s: Any) -> Any:
     return right(self, s) or (tuple([int(s.sizes[p]) for p in self.places]) if len(self.sizes) > 1 else None)
-  monkeypatch.setattr(templates.Template, "values", wrong)
+  monkeypatch.setattr(size_templates.Template, "values", wrong)
   calls = ((20, 10, 2), (30, 20, 4), (13, 12, 9))
   program = SizedCalls(X, ("t0 = x0 + 1", "t1 = t0[k:m] * 2", "t2 = t1.sum()"), ("t2", "t0"), calls, "eager")
   problem = run(program, "NUMPY")
@@ -82,7 +82,7 @@ def test_finds_and_shortens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_compiling_for_each_size_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-  monkeypatch.setattr(plans._Sized, "known", lambda self: None)
+  monkeypatch.setattr(planner._Sized, "known", lambda self: None)
   calls = tuple([(13 + i, 20 + i, 3) for i in range(10)])
   problem = run(SizedCalls(X, ("t0 = x0 + 1",), ("t0",), calls, "steady"), "NUMPY")
   assert problem is not None and problem.what == "compiles late"

@@ -14,7 +14,7 @@ import numpy as np
 
 import ntgrad
 from ntgrad import Tensor, Variable, config
-from ntgrad.engine import planner as plans
+from ntgrad.engine import planner
 from ntgrad.engine.size_variants import SizedProgram
 from ntgrad.errors import CaptureError
 
@@ -37,7 +37,7 @@ class Made:
 
   @contextmanager
   def counting(self) -> Iterator[None]:
-    guess, new, make = plans._Sized.guess, SizedProgram.new, plans.make_plan
+    guess, new, make = planner._Sized.guess, SizedProgram.new, planner.make_plan
     def plan(*args: Any) -> Any:
       self.all += 1
       return make(*args)
@@ -48,9 +48,9 @@ class Made:
     def made(this: Any, *args: Any) -> Any:
       self.programs[id(this)] = this
       return new(this, *args)
-    plans._Sized.guess, SizedProgram.new, plans.make_plan = guessed, made, plan  # type: ignore[method-assign]
+    planner._Sized.guess, SizedProgram.new, planner.make_plan = guessed, made, plan  # type: ignore[method-assign]
     try: yield
-    finally: plans._Sized.guess, SizedProgram.new, plans.make_plan = guess, new, make  # type: ignore[method-assign]
+    finally: planner._Sized.guess, SizedProgram.new, planner.make_plan = guess, new, make  # type: ignore[method-assign]
 
   def too_many(self) -> str:
     most = max(self.plans.values(), default=0)
@@ -213,6 +213,6 @@ def shortened(program: SizedCalls, problem: Problem, device: str, seconds: float
 
 def forget() -> None:
   """Forget all plans: what was met before changes what is guessed."""
-  plans._sized.clear()
-  plans._plans.clear()
-  plans._general.clear()
+  planner._sized.clear()
+  planner._plans.clear()
+  planner._general.clear()

@@ -22,7 +22,7 @@ from ntgrad.codegen.choose.candidates import refusals
 from ntgrad.codegen.explain.printing import form_text
 from ntgrad.codegen.passes.parts import Parts
 from ntgrad.codegen.pipeline import PASSES
-from ntgrad.engine import compile, planner as plans, report
+from ntgrad.engine import compile, planner, report
 
 from .ledger_cases import GROUPS, NAMED, Case, kind_of, specs, tile_kernels, tiles, title, zoo, zoo_module, zoo_row
 from .ledger_names import steady
@@ -55,7 +55,7 @@ class Made:
 
 def forget() -> None:
   """Nothing has been compiled, and no kernel's name has a number."""
-  for found in (compile._programs, plans._plans, plans._sized, plans._general): found.clear()
+  for found in (compile._programs, planner._plans, planner._sized, planner._general): found.clear()
   compile._by_spec.clear()
   report.reset_numbering()
   refusals.clear()

@@ -1,7 +1,7 @@
 """The helper functions of OpenCL C for a CPU, as text."""
 from __future__ import annotations
 
-from ntgrad.backends.cstyle.helpers import Source, Type
+from ntgrad.backends.cstyle.functions import Source, Type
 from ntgrad.backends.opencl import mathlib  # noqa: F401  (its helpers are found by name)
 from ntgrad.backends.opencl.prelude import Bad, OpenCLLibrary, trusted
 

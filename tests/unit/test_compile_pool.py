@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from ntgrad import Tensor
-from ntgrad.backends import workers as pool
+from ntgrad.backends import workers
 from ntgrad.backends.base import KernelSource, Program, ProgramSpec
 from ntgrad.backends.cuda import compiler
 from ntgrad.backends.cuda.compiler import Request
@@ -37,14 +37,14 @@ SOURCE = ("import triton\nimport triton.language as tl\n\n\n# data0: *fp32\n@tri
           "  r0 = tl.arange(0, 64)\n  tl.store(data0 + r0, tl.load(data0 + r0)*{1})\n")
 
 
-class Call(pool.Job):
+class Call(workers.Job):
   """A call of a function."""
 
   def __init__(self, *call: Any):
     super().__init__()
     self.call = call
 
-  def work(self) -> pool.Work: return self.call[0], self.call[1:]
+  def work(self) -> workers.Work: return self.call[0], self.call[1:]
 
 
 def until(what: Callable[[], object], seconds: float = 20.0) -> None:
@@ -56,13 +56,13 @@ def until(what: Callable[[], object], seconds: float = 20.0) -> None:
 
 
 @pytest.fixture(autouse=True)
-def clean(monkeypatch: pytest.MonkeyPatch) -> None: monkeypatch.setattr(pool, "_lost", 0)
+def clean(monkeypatch: pytest.MonkeyPatch) -> None: monkeypatch.setattr(workers, "_lost", 0)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def stopped() -> Iterator[None]:
   yield
-  pool.stop()
+  workers.stop()
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def request(i: int, factor: object = 2, **more: Any) -> Request:
 
 def test_order(two: None) -> None:
   """This process takes the first, a worker the last; jobs that nobody holds are not built."""
-  queue = pool.Queue(None)   # no workers yet
+  queue = workers.Queue(None)   # no workers yet
   jobs = [Call(operator.add, i, 1) for i in range(5)]
   for j in jobs: queue.add(j)
   del jobs[3], j
@@ -96,7 +96,7 @@ def test_order(two: None) -> None:
 
 
 def test_failing_here_is_no_end() -> None:
-  queue = pool.Queue(None)
+  queue = workers.Queue(None)
   job = Call()
   queue.add(job)
   for _ in range(2):
@@ -107,10 +107,10 @@ def test_failing_here_is_no_end() -> None:
 
 
 def test_few_jobs_start_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-  pool.stop()
+  workers.stop()
   started: list[int] = []
-  monkeypatch.setattr(pool, "Worker", lambda: started.append(1) or pytest.fail("started"))
-  queue = pool.Queue(8)
+  monkeypatch.setattr(workers, "Worker", lambda: started.append(1) or pytest.fail("started"))
+  queue = workers.Queue(8)
   jobs = [Call(operator.add, i, 1) for i in range(20)]
   for j in jobs[:8]: queue.add(j)
   with config(workers=0): queue.serve()
@@ -123,47 +123,47 @@ def test_few_jobs_start_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_worker_dies(two: None) -> None:
   """Its job is built here; after some deaths there are no more workers."""
-  pool.stop()
-  queue = pool.Queue(0)
-  for n in range(1, pool.LOST + 1):
+  workers.stop()
+  queue = workers.Queue(0)
+  for n in range(1, workers.LOST + 1):
     jobs = [Call(operator.add, 1, 1), Call(os._exit, 1)]
     for j in jobs: queue.add(j)
     queue.serve()
-    assert pool.alive()
+    assert workers.alive()
     until(lambda: jobs[1].here)   # noqa: B023
     with queue.claim(jobs[1]) as mine: assert mine and jobs[1].answer is None
     with queue.claim(jobs[0]): pass
-    assert pool._lost == n
+    assert workers._lost == n
   queue.add(jobs[0])
   queue.serve()
-  assert not pool.alive()
+  assert not workers.alive()
 
 
 def test_answers(two: None, capfd: pytest.CaptureFixture[str]) -> None:
   """An error of another kind than CompileError says nothing of the kernel: it is built here. Nothing that is printed is seen."""
-  queue = pool.Queue(0)
+  queue = workers.Queue(0)
   shout, bad, refused = Call(print, "hello"), Call(operator.truediv, 1, 0), Call(compiler.capability, "gfx90a")
   for j in (shout, bad, refused): queue.add(j)
   queue.serve()
   until(lambda: refused.here and bad.here and not shout.taken and not queue.waiting())
   assert not bad.refused and "expected sm_ and a number" in refused.refused and not shout.here
-  assert pool.once((operator.add, (1, 2))) == 3
-  with pytest.raises(CompileError, match="ZeroDivisionError"): pool.once((operator.truediv, (1, 0)))
-  with pytest.raises(CompileError, match="the process that compiles ended"): pool.once((os._exit, (1,)))
+  assert workers.once((operator.add, (1, 2))) == 3
+  with pytest.raises(CompileError, match="ZeroDivisionError"): workers.once((operator.truediv, (1, 0)))
+  with pytest.raises(CompileError, match="the process that compiles ended"): workers.once((os._exit, (1,)))
   assert capfd.readouterr() == ("", "")
 
 
 @long
 def test_idle_workers_end(two: None, monkeypatch: pytest.MonkeyPatch) -> None:
-  pool.stop()
-  monkeypatch.setattr(pool, "IDLE", 0.05)
-  queue = pool.Queue(0)
+  workers.stop()
+  monkeypatch.setattr(workers, "IDLE", 0.05)
+  queue = workers.Queue(0)
   job = Call(operator.add, 1, 2)
   queue.add(job)
   queue.serve()
-  worker, = pool._workers
+  worker, = workers._workers
   until(lambda: job.answer == 3 and worker.poll() == 0)
-  assert not pool.alive()
+  assert not workers.alive()
 
 
 @pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)", "raise SystemExit"])
@@ -198,7 +198,7 @@ def test_workers_make_the_same(two: None, monkeypatch: pytest.MonkeyPatch) -> No
   more = [request(i, 2.5) for i in range(4)]
   requests = [*more, Request(source, "matmul_half", "sm_90", 4, 3, fits), request(9, "tl.nothing")]
   units = compiler.ahead(requests)
-  assert pool.alive() and compiler.ahead(requests) == units
+  assert workers.alive() and compiler.ahead(requests) == units
   until(lambda: all(not u.taken and (u.answer or u.refused) for u in units), 60)
   with monkeypatch.context() as m:
     m.setattr(compiler, "build", lambda *a: pytest.fail("compiled here"))
@@ -209,8 +209,8 @@ def test_workers_make_the_same(two: None, monkeypatch: pytest.MonkeyPatch) -> No
   with config(cache=0): here = [r.fitting(compiler.build) for r in requests[:-1]]
   assert made == here and 0 < made[-1].shared <= fits
   units.clear()
-  pool.stop()
-  monkeypatch.setattr(pool, "Worker", lambda: pytest.fail("a worker for what is on the disk"))
+  workers.stop()
+  monkeypatch.setattr(workers, "Worker", lambda: pytest.fail("a worker for what is on the disk"))
   assert [u.binary for u in again] == made
   again.clear()
   found = compiler.ahead(requests[:-1])
@@ -221,10 +221,10 @@ def test_workers_make_the_same(two: None, monkeypatch: pytest.MonkeyPatch) -> No
 @triton.needs_triton
 def test_without_workers(tmp_path: Path) -> None:
   """Built when it is needed, in whichever order."""
-  pool.stop()
+  workers.stop()
   with config(workers=1, cache_dir=str(tmp_path)):
     units = compiler.ahead([request(20), request(21), request(22, "tl.nothing")])
-    assert not pool.alive() and not any(u.done for u in units)
+    assert not workers.alive() and not any(u.done for u in units)
     assert [compiler.finished(request(i)).name for i in (21, 20)] == ["k21", "k20"]
     for _ in range(2):
       with pytest.raises(CompileError, match="kernel k22 for sm_90: "): compiler.finished(request(22, "tl.nothing"))
@@ -239,13 +239,13 @@ class Terminal(io.StringIO):
 
 def build_slowly(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch, n: int = 12) -> str:
   monkeypatch.setattr(sys, "stderr", stream)
-  monkeypatch.setattr(pool, "SLOW", 0.3)
-  queue = pool.Queue(None)
+  monkeypatch.setattr(workers, "SLOW", 0.3)
+  queue = workers.Queue(None)
   jobs = [Call() for _ in range(n)]
   for j in jobs: queue.add(j)
   for j in jobs:
     with queue.claim(j): time.sleep(0.07)
-  until(lambda: pool._watcher is None)
+  until(lambda: workers._watcher is None)
   return stream.getvalue()
 
 

@@ -8,7 +8,7 @@ import pytest
 from ntgrad.backends import RENDERERS, render, renderer
 from ntgrad.backends.base import KernelSource, ProgramSpec, Target
 from ntgrad.backends.c import CRenderer
-from ntgrad.backends.cstyle.helpers import SIZES, Library, Type
+from ntgrad.backends.cstyle.functions import SIZES, Library, Type
 from ntgrad.backends.cstyle.kernel import CStyleRenderer
 from ntgrad.backends.cstyle.language import VALUES, Text
 from ntgrad.backends.opencl.renderer import OpenCLRenderer

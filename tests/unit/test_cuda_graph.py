@@ -19,7 +19,7 @@ from ntgrad.backends.cuda import compiler, device as runtime, driver as nvidia
 from ntgrad.backends.cuda.compiler import Binary
 from ntgrad.backends.cuda.device import CUDADevice
 from ntgrad.codegen.ir.errors import DeviceError
-from ntgrad.engine import device as devices, launch_graphs as graphs, memory_plan as memory
+from ntgrad.engine import device as devices, launch_graphs, memory_plan
 from ntgrad.engine.compile import _by_spec, _programs
 from support.cuda_graphs import Refused
 from support.devices import needs_cuda
@@ -143,7 +143,7 @@ def test_order_is_kept_where_memory_is_shared() -> None:
   for _ in range(60):
     places = {k: (rng.choice("AB"), start := 512 * rng.randrange(8), start + 512 * rng.randrange(1, 5)) for k in range(8)}
     places.update({k: (f"own {k}", 0, 512) for k in range(8, 11)})
-    shared = graphs.pieces({k: p for k, p in places.items() if k < 8})
+    shared = launch_graphs.pieces({k: p for k, p in places.items() if k < 8})
     steps = []
     for _ in range(rng.randrange(1, 25)):
       buffers = rng.sample(range(11), rng.randrange(1, 4))
@@ -153,7 +153,7 @@ def test_order_is_kept_where_memory_is_shared() -> None:
     def overlap(a: int, b: int, places: Any = places) -> bool:
       (m, s, e), (n, t, f) = places[a], places[b]
       return m == n and s < f and t < e
-    after = graphs.reduced(memory.dependencies([memory.MemoryUse(touched(b), touched(w)) for b, w in steps])[0])
+    after = launch_graphs.reduced(memory_plan.dependencies([memory_plan.MemoryUse(touched(b), touched(w)) for b, w in steps])[0])
     def closure(edges: list[set[int]]) -> list[set[int]]:
       out: list[set[int]] = []
       for e in edges: out.append(e.union(*(out[j] for j in e)))
@@ -167,7 +167,7 @@ def test_order_is_kept_where_memory_is_shared() -> None:
 
 def test_runs() -> None:
   x, y = object(), object()
-  assert graphs.runs([x, x, None, None, y, x, x]) == [(0, 2), (2, 4), (4, 5), (5, 7)] and graphs.runs([]) == []
+  assert launch_graphs.runs([x, x, None, None, y, x, x]) == [(0, 2), (2, 4), (4, 5), (5, 7)] and launch_graphs.runs([]) == []
 
 
 # ---- ntgrad.jit on it

@@ -18,7 +18,7 @@ from ntgrad import Tensor, config, nn
 from ntgrad.backends import cache
 from ntgrad.backends.opencl.device import available
 from ntgrad.codegen.ir.recent import Recent
-from ntgrad.engine import memory_plan as memory, plan_cache, planner as plans, realize as engine
+from ntgrad.engine import memory_plan, plan_cache, planner, realize as engine
 from ntgrad.engine.device import get_device
 from ntgrad.errors import DeviceError
 from support.machines import MACHINES
@@ -55,7 +55,7 @@ def test_a_structure_is_scheduled_once(device: str, monkeypatch: pytest.MonkeyPa
   def work(seed: int) -> np.ndarray: return ((Tensor(array(5, 7, seed=seed)) + 3) @ Tensor(array(7, 2, seed=seed))).relu().numpy()
   work(0)
   def never(*_: Any) -> Any: raise AssertionError("scheduled again")
-  monkeypatch.setattr(plans, "make_plan", never)
+  monkeypatch.setattr(planner, "make_plan", never)
   for i in range(3): np.testing.assert_array_equal(work(i), np.maximum((array(5, 7, seed=i) + 3) @ array(7, 2, seed=i), 0))
   with pytest.raises(AssertionError, match="scheduled again"): (Tensor(array(5, 8)) + 3).numpy()
 
@@ -118,7 +118,7 @@ def test_live_tensors_in_order_give_the_same_structure(device: str, monkeypatch:
     del junk
   work()
   def never(*_: Any) -> Any: raise AssertionError("scheduled again")
-  monkeypatch.setattr(plans, "make_plan", never)
+  monkeypatch.setattr(planner, "make_plan", never)
   for _ in range(5): work()
 
 
@@ -266,37 +266,37 @@ def test_four_times_the_graph_is_realised_with_four_times_the_work(name: str) ->
 
 # ---- the memory plan
 
-def lifetimes(count: int, seed: int) -> list[memory.Lifetime]:
+def lifetimes(count: int, seed: int) -> list[memory_plan.Lifetime]:
   r = random.Random(seed)
   out = []
   for _ in range(count):
     first = r.randrange(count)
-    out.append(memory.Lifetime(first, first + r.randrange(8), r.choice((1, 100, 512, 5000, r.randrange(1, 100000)))))
+    out.append(memory_plan.Lifetime(first, first + r.randrange(8), r.choice((1, 100, 512, 5000, r.randrange(1, 100000)))))
   return out
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_arranged_buffers_do_not_overlap(seed: int) -> None:
   all_ = lifetimes(40, seed)
-  offsets, total = memory.arrange(all_)
+  offsets, total = memory_plan.arrange(all_)
   for i, a in enumerate(all_):
-    assert offsets[i] % memory.PIECE_ALIGN_BYTES == 0 and offsets[i] + a.nbytes <= total
+    assert offsets[i] % memory_plan.PIECE_ALIGN_BYTES == 0 and offsets[i] + a.nbytes <= total
     for j, b in enumerate(all_[:i]):
       if a.first <= b.last and b.first <= a.last:
         assert offsets[i] + a.nbytes <= offsets[j] or offsets[j] + b.nbytes <= offsets[i]
-  assert memory.least_peak_bytes(all_) <= total <= 1.25 * memory.least_peak_bytes(all_)
-  assert memory.arrange(all_) == (offsets, total)
+  assert memory_plan.least_peak_bytes(all_) <= total <= 1.25 * memory_plan.least_peak_bytes(all_)
+  assert memory_plan.arrange(all_) == (offsets, total)
 
 
-def slowly(all_: list[memory.Lifetime]) -> tuple[int, ...]:
+def slowly(all_: list[memory_plan.Lifetime]) -> tuple[int, ...]:
   """Places found by looking at every buffer placed before."""
   offsets: dict[int, int] = {}
   for i in sorted(range(len(all_)), key=lambda i: (-all_[i].nbytes, all_[i].first)):
     me, end, fits = all_[i], 0, []
-    size = memory.rounded(me.nbytes)
+    size = memory_plan.rounded(me.nbytes)
     for start, j in sorted((o, j) for j, o in offsets.items() if all_[j].first <= me.last and me.first <= all_[j].last):
       if start - end >= size: fits.append((start - end, end))
-      end = max(end, start + memory.rounded(all_[j].nbytes))
+      end = max(end, start + memory_plan.rounded(all_[j].nbytes))
     offsets[i] = min(fits)[1] if fits else end
   return tuple(offsets[i] for i in range(len(all_)))
 
@@ -305,15 +305,15 @@ def slowly(all_: list[memory.Lifetime]) -> tuple[int, ...]:
 def test_each_buffer_goes_into_the_smallest_gap_that_holds_it(seed: int) -> None:
   for count in (1, 2, 7, 40):
     all_ = lifetimes(count, seed)
-    assert memory.arrange(all_)[0] == slowly(all_)
+    assert memory_plan.arrange(all_)[0] == slowly(all_)
     steps = {s for x in all_ for s in (x.first, x.last)}
-    peaks = [sum(memory.rounded(x.nbytes) for x in all_ if x.first <= s <= x.last) for s in steps]
-    assert memory.least_peak_bytes(all_) == max(peaks)
+    peaks = [sum(memory_plan.rounded(x.nbytes) for x in all_ if x.first <= s <= x.last) for s in steps]
+    assert memory_plan.least_peak_bytes(all_) == max(peaks)
 
 
-NESTED: dict[str, Callable[[int], list[memory.Lifetime]]] = {
-  "one after another": lambda n: [memory.Lifetime(i, i + 1, 1000 + i % 7 * 999) for i in range(n)],
-  "one within another": lambda n: [memory.Lifetime(i, 2*n - i, 1000 + i % 7 * 999) for i in range(n)],
+NESTED: dict[str, Callable[[int], list[memory_plan.Lifetime]]] = {
+  "one after another": lambda n: [memory_plan.Lifetime(i, i + 1, 1000 + i % 7 * 999) for i in range(n)],
+  "one within another": lambda n: [memory_plan.Lifetime(i, 2*n - i, 1000 + i % 7 * 999) for i in range(n)],
   "as it comes": lambda n: lifetimes(n, 1)}
 
 
@@ -321,18 +321,18 @@ NESTED: dict[str, Callable[[int], list[memory.Lifetime]]] = {
 def test_arranging_many_buffers_is_little_more_work_for_each(name: str) -> None:
   def run(n: int) -> None:
     all_ = NESTED[name](n)
-    assert memory.least_peak_bytes(all_) <= memory.arrange(all_)[1]
+    assert memory_plan.least_peak_bytes(all_) <= memory_plan.arrange(all_)[1]
   one, four = (events(lambda n=n: run(n)) for n in (500, 2000))   # type: ignore[misc]
   assert four <= 5 * one, four / one
 
 
-ACCESSES: dict[str, Callable[[int], list[memory.MemoryUse]]] = {
-  "all ready at once": lambda n: [memory.MemoryUse((i, n + i), (i,)) for i in range(n)],
-  "all of one buffer": lambda n: [memory.MemoryUse((i, -1), (i,)) for i in range(n)],
+ACCESSES: dict[str, Callable[[int], list[memory_plan.MemoryUse]]] = {
+  "all ready at once": lambda n: [memory_plan.MemoryUse((i, n + i), (i,)) for i in range(n)],
+  "all of one buffer": lambda n: [memory_plan.MemoryUse((i, -1), (i,)) for i in range(n)],
   "forth and back": lambda n: (
-    [memory.MemoryUse((i, i - 1), (i,)) for i in range(n)] + [memory.MemoryUse((-i, n - i), (-i,)) for i in range(1, n)]
+    [memory_plan.MemoryUse((i, i - 1), (i,)) for i in range(n)] + [memory_plan.MemoryUse((-i, n - i), (-i,)) for i in range(1, n)]
   ),
-  "parts of one": lambda n: [memory.MemoryUse((-1, i), (-1,)) for i in range(n)],
+  "parts of one": lambda n: [memory_plan.MemoryUse((-1, i), (-1,)) for i in range(n)],
 }
 
 
@@ -340,12 +340,12 @@ ACCESSES: dict[str, Callable[[int], list[memory.MemoryUse]]] = {
 def test_ordering_many_steps_is_little_more_work_for_each(name: str) -> None:
   def run(n: int) -> None:
     steps = ACCESSES[name](n)
-    assert sorted(memory.order(steps, {b: 512 * (1 + n % 3) for s in steps for b in s.buffers})) == list(range(len(steps)))
+    assert sorted(memory_plan.order(steps, {b: 512 * (1 + n % 3) for s in steps for b in s.buffers})) == list(range(len(steps)))
   one, four = (events(lambda n=n: run(n)) for n in (500, 2000))   # type: ignore[misc]
   assert four <= 5 * one, four / one
 
 
-def test_arrange_nothing() -> None: assert memory.arrange([]) == ((), 0)
+def test_arrange_nothing() -> None: assert memory_plan.arrange([]) == ((), 0)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -355,20 +355,20 @@ def test_order_keeps_what_depends_and_lowers_the_peak(seed: int) -> None:
   for i in range(30):
     reads = {r.randrange(i) for _ in range(r.randrange(3))} if i else set()
     writes = (i, *([r.choice(sorted(reads))] if reads and r.random() < 0.3 else ()))   # now and then in place
-    steps.append(memory.MemoryUse((*writes, *sorted(reads - set(writes))), writes))
+    steps.append(memory_plan.MemoryUse((*writes, *sorted(reads - set(writes))), writes))
   sizes: dict[Any, int] = {i: r.choice((1, 10, 100)) for i in range(29)}
-  order = memory.order(steps, sizes)
+  order = memory_plan.order(steps, sizes)
   assert sorted(order) == list(range(30))
   at = {i: n for n, i in enumerate(order)}
   for j, b in enumerate(steps):
     for i, a in enumerate(steps[:j]):
       if set(a.writes) & set(b.buffers) or set(a.buffers) & set(b.writes): assert at[i] < at[j]
-  assert memory.peak([steps[i] for i in order], sizes) <= memory.peak(steps, sizes)
+  assert memory_plan.peak([steps[i] for i in order], sizes) <= memory_plan.peak(steps, sizes)
 
 
 def test_order_runs_early_what_frees() -> None:
   """Gradients of weights (which free an activation) before the next layer's."""
-  a = memory.MemoryUse
+  a = memory_plan.MemoryUse
   steps = [
     a(("x1",), ("x1",)),
     a(("x2", "x1"), ("x2",)),
@@ -379,7 +379,8 @@ def test_order_runs_early_what_frees() -> None:
   ]
   sizes = dict.fromkeys(("x1", "x2", "g1", "g2"), 10)
   assert (
-    memory.order(steps, sizes) == [0, 1, 2, 4, 3, 5] or memory.peak([steps[i] for i in memory.order(steps, sizes)], sizes) == 30
+    memory_plan.order(steps, sizes) == [0, 1, 2, 4, 3, 5]
+    or memory_plan.peak([steps[i] for i in memory_plan.order(steps, sizes)], sizes) == 30
   )
 
 
@@ -453,10 +454,10 @@ def test_what_is_made_for_one_machine_is_not_taken_for_another(tmp_path: Path, m
     keys = set()
     for bits, cores in ((256, 2), (128, 1), (128, 3), (512, 1)):
       with config(vector_bits=bits, cores=cores): keys.add(plan_cache.plan_key((), ["CPU"]))
-    monkeypatch.setattr(plans, "make_plan", never)
+    monkeypatch.setattr(planner, "make_plan", never)
     look()
     if cache.sources() is None: return   # a source file has changed since this process began: nothing is kept
-    monkeypatch.setattr(plans, "_plans", Recent(100))
+    monkeypatch.setattr(planner, "_plans", Recent(100))
     look()
     assert len(keys) == 4
 

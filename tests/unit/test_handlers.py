@@ -17,7 +17,7 @@ import pytest
 
 import ntgrad
 from ntgrad import Tensor, jit, nn, tile
-from ntgrad.backends import memory_pool as memory, workers as pool
+from ntgrad.backends import memory_pool, workers
 from ntgrad.codegen.ir.handlers import in_handler
 from ntgrad.engine import realize
 from ntgrad.errors import CaptureError, DeviceError, NtgradError, OutOfMemoryError, ShapeError, StateError
@@ -77,7 +77,7 @@ def test_handlers_stay() -> None:
 
 
 def test_the_thread_that_builds_waits_for_nobody() -> None:
-  queue, job = pool.Queue(None), pool.Job()
+  queue, job = workers.Queue(None), workers.Job()
   with queue.claim(job) as mine:
     assert mine
     with pytest.raises(DeviceError, match="a signal's handler"), queue.claim(job): pass
@@ -246,12 +246,12 @@ def test_more_than_the_host_has(monkeypatch: pytest.MonkeyPatch) -> None:
               lambda: Tensor([1.0]).realize().expand(2**40).numpy(), lambda: Tensor.zeros(2**40, device="NUMPY").realize(),
               lambda: Tensor(range(2**40)), lambda: np.asarray(Tensor.zeros(2**40))):
     with pytest.raises(OutOfMemoryError, match="out of memory"): use()
-  monkeypatch.setattr(memory, "host_left", lambda: 1 << 20)
+  monkeypatch.setattr(memory_pool, "host_left", lambda: 1 << 20)
   for use in (lambda: Tensor.zeros(2**26).tolist(), lambda: Tensor([1.0]).realize().expand(2**28).numpy(),
               lambda: Tensor.ones(2**28).contiguous().realize()):
     with pytest.raises(OutOfMemoryError, match="out of memory"): use()
   monkeypatch.undo()
-  assert memory.host_left() > 1 << 20
+  assert memory_pool.host_left() > 1 << 20
 
 
 def test_a_tile_kernel_in_a_handler() -> None:

@@ -21,13 +21,13 @@ from ntgrad.backends.cuda import device as runtime
 from ntgrad.backends.opencl.device import available
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.recent import Recent
-from ntgrad.engine import compile, device as opening, interchange, planner as plans
+from ntgrad.engine import compile, device as opening, interchange, planner
 from ntgrad.engine.buffer import Adopted
 from ntgrad.engine.device import get_device
 from ntgrad.engine.dlpack import Managed, Versioned, is_valid, new_capsule, pointer_of
 from ntgrad.engine.realize import rebased
 from ntgrad.errors import ArgumentError, CaptureError, DTypeError, InterchangeError
-from ntgrad.tile import foreign_tensors as borrowed
+from ntgrad.tile import foreign_tensors
 from support.devices import needs_cuda
 from support.triton import needs_triton
 
@@ -350,12 +350,12 @@ def gpus(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:   # noq
   """Two of them; host memory stands for theirs. Nothing that was made for them stays."""
   fake.gpus, fake.room = 2, 1 << 24
   for kept in ("_programs", "_by_spec"): monkeypatch.setattr(compile, kept, {})
-  for kept in ("_plans", "_general"): monkeypatch.setattr(plans, kept, Recent(100))
+  for kept in ("_plans", "_general"): monkeypatch.setattr(planner, kept, Recent(100))
   monkeypatch.setattr(Event, "is_done", True)
   real = {n: opening._open.pop(n) for n in list(opening._open) if n.startswith("CUDA")}
   def forget() -> None:
     held()
-    plans._number_buffer.cache_clear()
+    planner._number_buffer.cache_clear()
     runtime._here.__dict__.clear()
   forget()
   yield fake
@@ -610,7 +610,7 @@ def test_torch_tensors_are_known_by_what_torch_says_of_them(gpus: Fake, monkeypa
   module = types.SimpleNamespace(Tensor=Torch, nn=types.SimpleNamespace(Parameter=None),
                                  _C=types.SimpleNamespace(_cuda_getCurrentRawStream=lambda number: stream[number]))
   monkeypatch.setitem(sys.modules, "torch", module)
-  for cached in (borrowed._facts, borrowed._stream_of): cached.cache_clear()
+  for cached in (foreign_tensors._facts, foreign_tensors._stream_of): cached.cache_clear()
   try:
     kernel = new_kernel()
     x, y, z = (Torch(aligned(64)) for _ in range(3))
@@ -630,7 +630,7 @@ def test_torch_tensors_are_known_by_what_torch_says_of_them(gpus: Fake, monkeypa
     kernel(half, half, half, BLOCK=64)
     assert looks[6:] == [half] * 3 and gpus.launches[-1][-1][:3] == (half.array.ctypes.data,) * 3
   finally:
-    for cached in (borrowed._facts, borrowed._stream_of): cached.cache_clear()
+    for cached in (foreign_tensors._facts, foreign_tensors._stream_of): cached.cache_clear()
 
 
 def test_copies_between_gpus(gpus: Fake) -> None:

@@ -13,7 +13,7 @@ import ntgrad
 from ntgrad import Tensor, Variable, config, nn
 from ntgrad.backends.numpy.device import NumpyDevice
 from ntgrad.backends.opencl.device import available
-from ntgrad.engine import planner as plans
+from ntgrad.engine import planner
 from ntgrad.engine.size_variants import SizedProgram
 from ntgrad.errors import ArgumentError, NtgradError
 from ntgrad.graph.variable import BoundInt
@@ -39,7 +39,7 @@ class Count:
 
   def __init__(self, monkeypatch: pytest.MonkeyPatch):
     self.variants = self.plans = 0
-    new, make = SizedProgram.new, plans.make_plan
+    new, make = SizedProgram.new, planner.make_plan
     def variant(*args: Any) -> Any:
       self.variants += 1
       return new(*args)
@@ -47,7 +47,7 @@ class Count:
       self.plans += 1
       return make(*args)
     monkeypatch.setattr(SizedProgram, "new", variant)
-    monkeypatch.setattr(plans, "make_plan", plan)
+    monkeypatch.setattr(planner, "make_plan", plan)
 
   @property
   def all(self) -> int: return self.variants + self.plans

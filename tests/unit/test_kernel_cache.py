@@ -275,10 +275,10 @@ def test_kernels_of_the_scheduler_are_found_too(folder: Path, monkeypatch: pytes
     a, b = Tensor(np.ones((19, 23), np.float32), device="CPU"), Tensor(np.ones((23, 5), np.float32), device="CPU")
     return (a @ b).numpy()
   from ntgrad.codegen.ir.recent import Recent
-  from ntgrad.engine import plan_cache, planner as plans
+  from ntgrad.engine import plan_cache, planner
   monkeypatch.setattr(plan_cache, "load_plan", lambda key: None)
   def forget() -> None:
-    for module, name in ((compiling, "_programs"), (plans, "_plans"), (plans, "_sized"), (plans, "_general")):
+    for module, name in ((compiling, "_programs"), (planner, "_plans"), (planner, "_sized"), (planner, "_general")):
       monkeypatch.setattr(module, name, Recent(64))
   forget()   # another test may have had the same product
   want = calculated()

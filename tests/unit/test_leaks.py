@@ -22,7 +22,7 @@ from ntgrad import Device, Tensor, nn
 from ntgrad.backends import cache
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.uop import live_nodes
-from ntgrad.engine import compile as engine_compile, planner as plans
+from ntgrad.engine import compile as engine_compile, planner
 from ntgrad.engine.buffer import Storage, overwritten
 from ntgrad.graph.alias import live_aliases, pending
 from support.devices import missing
@@ -38,7 +38,7 @@ def census() -> dict[str, int]:
   gc.collect()
   return {"nodes": len(live_nodes()), "aliases": len(live_aliases), "pending": len(pending), "overwritten": len(overwritten),
           "storages": sum(type(o) is Storage for o in gc.get_objects()), "bytes": Device.memory().allocated,
-          "plans": len(plans._plans), "general": len(plans._general), "programs": len(engine_compile._programs),
+          "plans": len(planner._plans), "general": len(planner._general), "programs": len(engine_compile._programs),
           "threads": threading.active_count(), "files": len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0}
 
 

@@ -18,7 +18,7 @@ import ntgrad.tile as tile
 from ntgrad import Tensor
 from ntgrad.backends.opencl.compiler import UNSAVED
 from ntgrad.codegen.ir.recent import Recent
-from ntgrad.engine import compile as engine_compile, counters, planner as plans
+from ntgrad.engine import compile as engine_compile, counters, planner
 from support.devices import missing
 from support.marks import long
 
@@ -86,11 +86,11 @@ def test_recent() -> None:
 @pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
 def test_many_programs(monkeypatch: pytest.MonkeyPatch) -> None:
   """Structures that are all new: what is remembered of them has a limit, and what is not remembered is gone."""
-  for known in (plans._plans, plans._general, engine_compile._programs):
+  for known in (planner._plans, planner._general, engine_compile._programs):
     known.clear()
     monkeypatch.setattr(known, "most", 8)
   monkeypatch.setattr(counters, "_MOST", 8)
-  plans._number_buffer.cache_clear()
+  planner._number_buffer.cache_clear()
   def arrangement(x: Any, y: Any, n: Any = 4) -> Any: return x.tile((n,)), y.tile((n,))
   def application(x: Any, y: Any) -> Any: y = x + 1  # noqa: F841
   kernel = tile.make(arrangement, application, (tile.Tensor(1), tile.Tensor(1)))
@@ -117,7 +117,7 @@ def test_many_programs(monkeypatch: pytest.MonkeyPatch) -> None:
   gc.collect()
   grew = {k: n - before.get(k, 0) for k, n in sizes().items() if n - before.get(k, 0) > 0}
   nodes = grew.pop("uop._interned", 0)   # held by what is remembered
-  assert grew.pop("plans.constants", 0) <= plans._number_buffer.cache_info().currsize   # numbers that are parameters of kernels
+  assert grew.pop("plans.constants", 0) <= planner._number_buffer.cache_info().currsize   # numbers that are parameters of kernels
   assert all(n <= 16 for n in grew.values()) and nodes < 400, (grew, nodes)   # of 14 times a dozen structures
-  known = plans._plans, plans._general, engine_compile._programs, kernel._launchers, kernel._specialised
+  known = planner._plans, planner._general, engine_compile._programs, kernel._launchers, kernel._specialised
   assert all(len(k) + len(k.older) <= 16 for k in known)

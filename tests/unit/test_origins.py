@@ -13,7 +13,7 @@ from ntgrad import Device, Tensor, nn
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import CompileError, DeviceError, NtgradError, VerifyError
 from ntgrad.codegen.ir.recent import Recent
-from ntgrad.engine import planner as plans, report
+from ntgrad.engine import planner, report
 from ntgrad.graph import origins
 from ntgrad.schedule import create_schedule, lower
 from support.marks import long
@@ -148,17 +148,17 @@ def test_errors_name_the_line(monkeypatch: pytest.MonkeyPatch, what: str, again:
   if what == "run of a plan on disk": settings |= {"cache": 1, "verify": 0}
   with config(**settings):
     if again or "disk" in what: compute(y)[1].realize()
-    if "disk" in what: monkeypatch.setattr(plans, "_plans", Recent(8))
+    if "disk" in what: monkeypatch.setattr(planner, "_plans", Recent(8))
     n, t = compute(x)
     if what == "schedule":
-      monkeypatch.setattr(plans, "_plans", Recent(8))
+      monkeypatch.setattr(planner, "_plans", Recent(8))
       monkeypatch.setattr(lower, "make_item", refusing(VerifyError("no")))
     elif what == "elsewhere":
-      monkeypatch.setattr(plans, "_plans", Recent(8))
-      monkeypatch.setattr(plans, "schedule_graph", refusing(VerifyError("no")))
+      monkeypatch.setattr(planner, "_plans", Recent(8))
+      monkeypatch.setattr(planner, "schedule_graph", refusing(VerifyError("no")))
     elif what in ("render", "compile"):
       from ntgrad.engine import compile as programs
-      monkeypatch.setattr(plans, "_plans", Recent(8))
+      monkeypatch.setattr(planner, "_plans", Recent(8))
       monkeypatch.setattr(programs, "_programs", Recent(8))
       monkeypatch.setattr(programs, "rendered" if what == "render" else "from_specs", refusing(CompileError("no")))
     elif what == "wait":

@@ -20,7 +20,7 @@ from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.linearizer import Linearizer
 from ntgrad.codegen.opts import ShiftInwards
-from ntgrad.engine import compile, planner as plans, report
+from ntgrad.engine import compile, planner, report
 from ntgrad.engine.counters import PHASES, phase, take_phase_seconds
 from ntgrad.schedule import create_schedule
 from ntgrad.tile.visualize import visualize
@@ -135,7 +135,7 @@ def test_only_some_kernels(capsys: pytest.CaptureFixture[str]) -> None:
     report.reset_numbering()
     with config(debug=5, show="opts", only=only, color=0, cache=0, dynamic="never"), pytest.MonkeyPatch.context() as patch:
       patch.setattr(compile, "_programs", Recent(64))
-      patch.setattr(plans, "_plans", Recent(64))
+      patch.setattr(planner, "_plans", Recent(64))
       Tensor.realize(a.exp(), a.sum())
     texts[only] = capsys.readouterr().out
   has = {only: {n for n in ("E_54", "r_54") if re.search(rf"\b{n}\b", text)} for only, text in texts.items()}
@@ -176,7 +176,7 @@ def test_a_name_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:
   for order in (("exp", "sin", "cos"), ("cos", "exp", "sin")):
     report.reset_numbering()
     capsys.readouterr()
-    for table in (compile._programs, compile._by_spec, plans._plans): table.clear()   # type: ignore[attr-defined]
+    for table in (compile._programs, compile._by_spec, planner._plans): table.clear()   # type: ignore[attr-defined]
     with config(debug=5, show="opts", color=0, cache=0, dynamic="never"), profile() as p:
       for fn in order: getattr(a, fn)().realize()
       for fn in order: getattr(a, fn)().realize()   # found again
@@ -284,7 +284,7 @@ def test_one_screen() -> None:
   wide = create_schedule([Tensor.empty(4).exp() + float(n) for n in range(90)])[-1]
   picture = visualize(tile.Tensor(2, shape=(40, 40)).tile((2, 2)))
   with config(dynamic="never", cache=0): (x + 1).sum(0).realize()
-  plan = list(plans._plans.values())[-1]
+  plan = list(planner._plans.values())[-1]
   assert re.match(r"plan of 1 step: reads b0, makes b1 float\(1, 32\), gives b1\n   0 +r_\w+ .*b1 <- b0$", str(plan)), str(plan)
   for shown in (x, layer, item, item.ast, k, copy, wide, plan, picture):
     lines = str(shown).splitlines()

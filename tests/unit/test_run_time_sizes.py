@@ -9,7 +9,7 @@ import pytest
 from ntgrad import Tensor, Variable, config, nn
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir.uop import Ops
-from ntgrad.engine import planner as plans, size_templates as templates
+from ntgrad.engine import planner as plans, size_templates
 from ntgrad.engine.size_variants import SizedProgram
 from ntgrad.errors import ArgumentError, ShapeError
 from support.marks import long, long_where
@@ -192,7 +192,7 @@ def test_what_variables_refuse() -> None:
   ([(32, 7), (48, 11), (60, 19)], (True, False), 2),   # nothing that is looked for
 ])
 def test_guesses(met: list[tuple[int, ...]], dims: tuple[bool, ...], sizes: int) -> None:
-  exprs, made = templates.guess(met, dims)
+  exprs, made = size_templates.guess(met, dims)
   assert len(made) == sizes
   for numbers in met:
     values = {s: numbers[p] for s, p in made}

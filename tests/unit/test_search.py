@@ -18,7 +18,7 @@ from ntgrad.codegen.ir.uop import prod
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.opts import Warps
 from ntgrad.codegen.passes.parts import Parts
-from ntgrad.engine import measuring as trials, search
+from ntgrad.engine import measuring, search
 from ntgrad.engine.compile import extent, rendered
 from ntgrad.engine.device import default_device, get_device
 from ntgrad.schedule import create_schedule
@@ -115,7 +115,8 @@ def test_a_trial_compares() -> None:
   k = kernel(E(16, device="NUMPY") + 1)
   device = Stopwatch(k)
   buffers = [search.contents("NUMPY", p) for p in k.params]
-  bench = trials.Bench(device, [trials.CandidateMemory(b.nbytes, b.dtype, b.raw, p.written) for b, p in zip(buffers, k.params)])
+  memory = [measuring.CandidateMemory(b.nbytes, b.dtype, b.raw, p.written) for b, p in zip(buffers, k.params)]
+  bench = measuring.Bench(device, memory)
   good, bad = device.compile([spec(k, "k"), ProgramSpec("k", KernelSource(""), (1,), (1,), 2, options=(("num_warps", 2),))])
   bench.reference(good)
   assert bench.measure(good) == 1e-6 / 4 * 16

@@ -10,7 +10,7 @@ import pytest
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
 from ntgrad import Device, Tensor, jit
-from ntgrad.engine import device_asserts as asserts
+from ntgrad.engine import device_asserts
 from ntgrad.errors import ApplicationError, ArgumentError, DeviceAssertError, DTypeError
 from support.devices import DEVICES, missing
 
@@ -112,10 +112,10 @@ def test_libraries_have_none(tmp_path: Any) -> None:
 
 def test_checks_go_with_their_kernel() -> None:
   gc.collect()
-  before = set(asserts._of)
+  before = set(device_asserts._of)
   k = pair()
   k(numbers(), np.zeros(N, np.float32))
-  assert len(set(asserts._of) - before) == 1
+  assert len(set(device_asserts._of) - before) == 1
   del k
   gc.collect()
-  assert not set(asserts._of) - before
+  assert not set(device_asserts._of) - before

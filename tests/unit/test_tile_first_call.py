@@ -14,12 +14,12 @@ import pytest
 
 import ntgrad.tile as tile
 import ntgrad.tile.language as tl
-from ntgrad.backends import renderer, workers as pool
+from ntgrad.backends import renderer, workers
 from ntgrad.backends.base import Program
 from ntgrad.codegen.choose.gpu_resources import WRITTEN_OUT, room_of
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import CompileError
-from ntgrad.engine import measuring as trials
+from ntgrad.engine import measuring
 from ntgrad.engine.device import default_device
 from ntgrad.tile import Tensor, block_size, tune
 from ntgrad.tile.tune import Clock, compiled_candidates, different, fitting
@@ -113,12 +113,12 @@ def test_a_search_without_time_left_still_has_its_first_choice() -> None:
 # ---- slow compilers
 
 @dataclass(eq=False)
-class Unit(pool.Job):
+class Unit(workers.Job):
   """A kernel that takes so many seconds to compile, or is refused."""
   seconds: float = 0.0
   message: str = ""
 
-  def work(self) -> pool.Work: return (time.sleep, (self.seconds,)) if not self.message else (refuse, (self.message,))
+  def work(self) -> workers.Work: return (time.sleep, (self.seconds,)) if not self.message else (refuse, (self.message,))
 
 
 def refuse(message: str) -> None: raise CompileError(message)
@@ -131,18 +131,18 @@ class Slow(Program):
 
 
 class Answered(Unit):
-  def work(self) -> pool.Work: return abs, (-7,)
+  def work(self) -> workers.Work: return abs, (-7,)
 
 
 def test_a_candidate_whose_compiler_takes_too_long_is_dropped_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-  monkeypatch.setattr(pool, "size", lambda: 2)
+  monkeypatch.setattr(workers, "size", lambda: 2)
   slow, quick = Slow(600.0), Slow(0.0)
   quick.unit = Answered()
-  real = pool.changed.wait_for
+  real = workers.changed.wait_for
   def wait_for(over: Any, timeout: float | None = None) -> Any:   # the time is over when the quick one is there: no clock decides
     return real(lambda: quick.unit.answer is not None or over(), timeout)
-  monkeypatch.setattr(pool.changed, "wait_for", wait_for)
-  there = trials.compiled_in_time([slow, quick], 120.0, apart=True)
+  monkeypatch.setattr(workers.changed, "wait_for", wait_for)
+  there = measuring.compiled_in_time([slow, quick], 120.0, apart=True)
   assert there == [False, True] and quick.unit.answer == 7
   assert slow.asked == 0 and quick.asked == 1          # this process never compiles what is slow
   assert not slow.unit.taken and not slow.unit.done
@@ -150,10 +150,10 @@ def test_a_candidate_whose_compiler_takes_too_long_is_dropped_and_the_others_go_
 
 def test_no_time_no_process() -> None:
   programs = [Slow(600.0)]
-  assert trials.compiled_in_time(programs, -1.0, apart=True) == [False] and not programs[0].unit.taken
-  assert trials.compiled_in_time(programs, -1.0) == [False] and programs[0].asked == 0
+  assert measuring.compiled_in_time(programs, -1.0, apart=True) == [False] and not programs[0].unit.taken
+  assert measuring.compiled_in_time(programs, -1.0) == [False] and programs[0].asked == 0
   programs[0].unit.done = True                         # built with another, or by a worker
-  assert trials.compiled_in_time(programs, -1.0) == [True] and programs[0].asked == 1
+  assert measuring.compiled_in_time(programs, -1.0) == [True] and programs[0].asked == 1
 
 
 def test_what_is_not_compiled_in_time_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:

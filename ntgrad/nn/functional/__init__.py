@@ -11,17 +11,17 @@ from typing import Any
 
 from ntgrad.compat.public import show
 
-from . import activations, alignments, heads, losses, moves, norms, pools, products
+from . import activations, attention, ctc, losses, moves, norms, pools, products
 from .activations import *
-from .alignments import *
-from .heads import *
+from .attention import *
+from .ctc import *
 from .losses import *
 from .moves import *
 from .norms import *
 from .pools import *
 from .products import *
 
-__all__ = sorted([name for part in (activations, alignments, heads, losses, moves, norms, pools, products)  # noqa: PLE0605
+__all__ = sorted([name for part in (activations, ctc, attention, losses, moves, norms, pools, products)  # noqa: PLE0605
                   for name in part.__all__])
 
 

@@ -13,7 +13,7 @@ from ntgrad.graph.nodes import acc_dtype
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.custom import Function
 
-from . import alignment_kernels as kernels
+from . import ctc_kernels as kernels
 
 _NAME = "ctc_loss"
 
