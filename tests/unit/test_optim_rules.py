@@ -167,6 +167,7 @@ def test_rules(name: str) -> None:
     for p, w in zip(params, want): np.testing.assert_allclose(p.numpy(), w, rtol=tolerance, atol=tolerance)
 
 
+@long_where(lambda name: name in ("Muon", "LAMB", "LARS"))
 @pytest.mark.parametrize("name", RULES)
 def test_a_run_goes_on_from_its_state_bit_for_bit(name: str, tmp_path: Path) -> None:
   def steps(params: list[Tensor], opt: Any, n: int) -> None:
