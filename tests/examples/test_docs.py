@@ -20,6 +20,7 @@ import pytest
 
 from ntgrad import config
 from ntgrad.engine import report
+from support.marks import long_where
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -55,6 +56,7 @@ def same(got: str, want: str) -> bool:
   return re.fullmatch("".join(pattern), "".join(line.rstrip() + "\n" for line in got.rstrip("\n").split("\n"))) is not None
 
 
+@long_where(lambda path: path.name == "tile.md")
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
 def test_blocks_run(path: Path) -> None:
   report.reset_numbering()   # each page is a run of its own

@@ -13,7 +13,7 @@ import pytest
 from ntgrad import Tensor
 from ntgrad.nn.state import gguf_load
 from support import gguf
-from support.marks import long, long_where
+from support.marks import long
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "smollm.py"
 Array = np.ndarray[Any, Any]
@@ -135,7 +135,7 @@ def small(path: Path, tied: bool = True) -> Path:
   return path
 
 
-@long_where(lambda tied: tied)
+@long
 @pytest.mark.parametrize("tied, length", [(True, 9), (False, 1)])
 def test_a_small_model(tmp_path: Path, tied: bool, length: int) -> None:
   path = small(tmp_path / "m.gguf", tied)

@@ -205,6 +205,7 @@ def test_nothing_is_written_at_home(tmp_path: Path, home: str) -> None:
   assert not list(at_home.iterdir()) and list(cache.entries(cached))
 
 
+@long
 @pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
 def test_programs_whose_files_are_gone_are_not_kept(capfd: pytest.CaptureFixture[str]) -> None:
   """PoCL's folder, or the cache's, may be removed by whoever cleans up; saving says nothing then, also at exit."""

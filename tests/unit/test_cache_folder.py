@@ -32,6 +32,7 @@ from ntgrad.graph.symbol import Symbol
 from ntgrad.schedule import create_schedule
 from ntgrad.tile import tune
 from support.devices import missing
+from support.marks import long_where
 
 ROOT = Path(__file__).resolve().parents[2]
 cpu = pytest.mark.skipif(bool(missing("CPU")), reason=missing("CPU"))
@@ -363,6 +364,7 @@ def copied(filled: tuple[Path, Path, str], root: Path) -> tuple[Path, Path, str]
   return root, *filled[1:]
 
 
+@long_where(lambda how: how not in ("pickle", "swapped"))
 @cpu
 @pytest.mark.parametrize("how", ["bomb", "sealed bomb", "pickle", "swapped", "empty", "another form"])
 def test_what_makes_no_sense_is_made_again(copied: tuple[Path, Path, str], how: str, tmp_path: Path) -> None:
@@ -389,6 +391,7 @@ def test_what_makes_no_sense_is_made_again(copied: tuple[Path, Path, str], how: 
     if at[0] in ("plan", "kernel", "opencl-bits"): assert after[at] == before[at], at
 
 
+@long_where(lambda tables: len(tables) > 1)
 @cpu
 @pytest.mark.parametrize("tables, source", [
   (("plan",), ("this is no ", "C")), (("kernel",), ("this is no ", "C")), (("plan", "kernel"), ("", "")),
@@ -460,6 +463,7 @@ def test_plans_of_other_graphs_are_not_run(copied: tuple[Path, Path, str]) -> No
       assert {name: cache.get(plan_cache.PLAN_TABLE, name, plan_cache.PLAN_FORM) for name in before} == before, n
 
 
+@long_where(lambda kind, what: kind == ".bc" or what == "half")
 @cpu
 @pytest.mark.parametrize("kind, what", [(".so", "junk"), (".so", "other"), (".so", "half"), (".bc", "junk"), (".bc", "half")])
 def test_machine_code_that_is_none(copied: tuple[Path, Path, str], kind: str, what: str) -> None:

@@ -190,6 +190,7 @@ def test_no_worker_outlives_the_parent(end: str) -> None:
 
 # ---- Triton's kernels
 
+@long
 @triton.needs_triton
 def test_workers_make_the_same(two: None, monkeypatch: pytest.MonkeyPatch) -> None:
   """The same binaries as this process, with fewer stages where they do not fit; and they are on the disk then, for the next."""

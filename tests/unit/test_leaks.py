@@ -140,6 +140,7 @@ print(len(os.listdir("/proc/self/fd")) - files <= 2, size() - before < 30_000_00
   assert done.stdout.startswith("True True") and not done.stderr, done.stdout + done.stderr
 
 
+@long
 @needs_cpu
 def test_killed_while_it_compiles_and_saves(tmp_path: Path) -> None:
   """At any moment. The next process finds no damage, prints nothing, and computes the same."""

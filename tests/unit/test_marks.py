@@ -8,32 +8,36 @@ from typing import Any
 import pytest
 from fuzz import test_arguments as arguments, test_keywords as keywords
 
-from support.marks import long, long_after, long_unless
+from support.marks import long, long_after, long_unless, long_where
 from support.reached import missed, share
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def left_of(request: pytest.FixtureRequest, *args: str, all: bool = False, mark: str = "") -> list[str]:
-  """Which of two tests of a file, one of them long, a command runs."""
+  """Which of three tests of a file, one of them long and one where its parameter says so, a command runs."""
   file = str(ROOT/"tests/conftest.py")
   conftest: Any = next(p for p in request.config.pluginmanager.get_plugins() if getattr(p, "__file__", "") == file)
-  def item(name: str, marked: bool) -> Any:
-    return Item(name=name, path=ROOT/"tests/unit/a.py", get_closest_marker=lambda m: long if marked and m == "long" else None)
   class Item(SimpleNamespace):
     __hash__ = object.__hash__
-  items, out = [item("short", False), item("long", True)], []
+    path, callspec = ROOT/"tests/unit/a.py", SimpleNamespace(params={"n": 3, "m": 1})
+    def get_closest_marker(self, name: str) -> Any: return next(self.iter_markers(name), None)
+    def iter_markers(self, name: str) -> Any: return iter([m for m in self.marks if m.name == name])
+    def add_marker(self, name: str) -> None: self.marks.append(getattr(pytest.mark, name).mark)
+  where = long_where(lambda n: n > 2).mark
+  items, out = [Item(name=name, marks=marks) for name, marks in (("short", []), ("long", [long.mark]), ("where", [where]))], []
   config = SimpleNamespace(option=SimpleNamespace(all=all, markexpr=mark), args=list(args), rootpath=ROOT,
                            hook=SimpleNamespace(pytest_deselected=lambda items: out.extend(items)))
   conftest.pytest_collection_modifyitems(config, items)
-  assert {i.name for i in (*items, *out)} == {"short", "long"}
+  assert {i.name for i in (*items, *out)} == {"short", "long", "where"}
   return [i.name for i in items]
 
 
 def test_what_runs(request: pytest.FixtureRequest) -> None:
   assert left_of(request) == left_of(request, "tests/unit", "tests/unit/b.py::test_b") == ["short"]
-  assert left_of(request, all=True) == left_of(request, mark="long") == ["short", "long"]   # of the mark pytest sees itself
-  assert left_of(request, "tests/unit/a.py::test_a") == ["short", "long"]
+  every = ["short", "long", "where"]
+  assert left_of(request, all=True) == left_of(request, mark="long") == every   # which have the mark, pytest sees itself
+  assert left_of(request, "tests/unit/a.py::test_a") == every
 
 
 def test_cases_of_tables() -> None:

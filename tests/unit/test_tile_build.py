@@ -93,6 +93,7 @@ def test_one_library_serves_all_shapes(products: Path, idle: None) -> None:
   assert len(library.kernels) == 1 and len(library.kernels[0]["programs"]) <= 10
 
 
+@long
 @on_cpu
 def test_what_a_library_refuses_has_the_kernels_words(products: Path) -> None:
   library = tile.load(products, "CPU")
