@@ -48,8 +48,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
   """What is marked long runs with --all, where a mark is asked for (``-m long``), and where it is named (``file.py::test``)."""
   for item in items:
     for mark in item.iter_markers("long_where"):
-      given = item.callspec.params
-      if mark.args[0](**{name: given[name] for name in signature(mark.args[0]).parameters}): item.add_marker("long")
+      names, given = signature(mark.args[0]).parameters, item.callspec.params if hasattr(item, "callspec") else {}
+      if names.keys() - given.keys(): raise pytest.UsageError(f"{item.nodeid}: long_where names {[*names]}, there is {[*given]}")
+      if mark.args[0](**{name: given[name] for name in names}): item.add_marker("long")
   if config.option.all or config.option.markexpr: return
   named = [config.rootpath.joinpath(a.partition("::")[0]) for a in config.args if "::" in a]
   long = {item for item in items if item.get_closest_marker("long") and item.path not in named}
