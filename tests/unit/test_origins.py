@@ -78,7 +78,7 @@ def test_a_training_step(capsys: pytest.CaptureFixture[str]) -> None:
   found = rows(step, capsys, dynamic="never")
   assert len(found) >= 4 and all("test_origins.py:" in r for r in found), found
   here, first = " ".join(found), inspect.getsourcelines(test_a_training_step)[1]
-  for what, at in (("gradient of sparse_categorical_crossentropy", 7), ("gradient of sequential", 7), ("step", 9)):
+  for what, at in (("gradient of sparse_categorical_crossentropy", 8), ("gradient of sequential", 8), ("step", 10)):
     assert re.search(rf"test_origins.py:{first + at} [^·]*\b{what}\b", here), (what, here)
 
 
