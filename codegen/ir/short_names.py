@@ -8,8 +8,10 @@ from types import ModuleType
 from typing import Any
 
 _PACKAGE = __name__.removesuffix(".ir.short_names")
-_SHORT = {"arrangement": "kernel.arrangement", "bound": "choose.bound", "optimize": "choose.cpu",
-         "printing": "explain.printing", "target": "ir.target", "tiles": "passes.tiles", "uop": "ir.uop"}
+SHORT_NAMES = {
+  "arrangement": "kernel.arrangement", "bound": "choose.bound", "dtype": "ir.dtype", "errors": "ir.errors",
+  "optimize": "choose.cpu",
+  "printing": "explain.printing", "target": "ir.target", "tiles": "passes.tiles", "uop": "ir.uop"}
 
 
 class Finder:
@@ -18,7 +20,7 @@ class Finder:
   @classmethod
   def find_spec(cls, name: str, *more: Any) -> ModuleSpec | None:
     package, dot, last = name.rpartition(".")
-    return ModuleSpec(name, cls) if package == _PACKAGE and last in _SHORT else None  # type: ignore[arg-type]
+    return ModuleSpec(name, cls) if package == _PACKAGE and last in SHORT_NAMES else None  # type: ignore[arg-type]
 
   @staticmethod
   def create_module(spec: ModuleSpec) -> None: return None
@@ -26,4 +28,4 @@ class Finder:
   @staticmethod
   def exec_module(module: ModuleType) -> None:
     name = module.__name__
-    sys.modules[name] = import_module(f"{_PACKAGE}.{_SHORT[name.rpartition('.')[2]]}")
+    sys.modules[name] = import_module(f"{_PACKAGE}.{SHORT_NAMES[name.rpartition('.')[2]]}")

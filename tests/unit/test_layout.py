@@ -11,6 +11,7 @@ from typing import Any, Iterator
 import pytest
 
 import ntgrad.codegen
+from ntgrad.codegen.ir.short_names import SHORT_NAMES
 
 ROOT = Path(ntgrad.codegen.__file__).resolve().parent.parent
 if not (ROOT / "setup.py").exists(): pytest.skip("installed without its source tree", allow_module_level=True)
@@ -93,6 +94,16 @@ def test_bare_names_refuse() -> None:
   for name in ("codegen", "backends"):
     r = subprocess.run([sys.executable, "-c", f"import {name}"], cwd=ROOT, capture_output=True, text=True)
     assert r.returncode != 0 and f"import this package as ntgrad.{name}" in r.stderr
+
+
+@pytest.mark.parametrize("short, name", SHORT_NAMES.items())
+def test_short_names_are_the_modules_themselves(short: str, name: str) -> None:
+  """Under both names there is one module, whichever is imported first."""
+  for first, then in ((short, name), (name, short)):
+    code = (f"import sys, ntgrad.codegen.{first} as a, ntgrad.codegen.{then} as b\nfrom ntgrad.codegen import {short} as c\n"
+            f"print(a is b is c is sys.modules['ntgrad.codegen.{short}'], a.__spec__.name)")
+    r = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert r.stdout.split() == ["True", f"ntgrad.codegen.{name}"], r.stdout + r.stderr
 
 
 def test_import_is_light() -> None:

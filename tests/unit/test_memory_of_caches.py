@@ -117,7 +117,8 @@ def test_many_programs(monkeypatch: pytest.MonkeyPatch) -> None:
   gc.collect()
   grew = {k: n - before.get(k, 0) for k, n in sizes().items() if n - before.get(k, 0) > 0}
   nodes = grew.pop("uop._interned", 0)   # held by what is remembered
-  assert grew.pop("planner.constants", 0) <= planner._number_buffer.cache_info().currsize   # numbers that are parameters of kernels
+  # numbers that are parameters of kernels
+  assert grew.pop("planner.constants", 0) <= planner._number_buffer.cache_info().currsize
   assert all(n <= 16 for n in grew.values()) and nodes < 400, (grew, nodes)   # of 14 times a dozen structures
   known = planner._plans, planner._general, engine_compile._programs, kernel._launchers, kernel._specialised
   assert all(len(k) + len(k.older) <= 16 for k in known)
