@@ -19,12 +19,13 @@ from ntgrad.codegen.ir.errors import OptError
 from ntgrad.codegen.opts import Vectorize
 from support import network_machines
 from support.devices import missing
-from support.marks import long, long_after
+from support.ledger_cases import specs
+from support.marks import long, long_after, long_unless
 from support.network_build import KINDS, grown
 from support.network_draws import BUILT, FAMILIES, SIZES, Draw, draw, draws
 from support.network_machines import MACHINES
 from support.network_program import Spec
-from support.network_run import Failure, tried, wrong_values
+from support.network_run import Failure, on, tried, wrong_values
 
 SEED, COUNT = 29, 12
 SCRIPT = Path(__file__).with_name("networks.py")
@@ -48,6 +49,14 @@ def test_values(number: int) -> None: fail(number, wrong_values(draw(SEED, numbe
 
 def fail(number: int, failures: list[Failure]) -> None:
   for f in failures: pytest.fail(f"network {number} of seed {SEED} on {f.where}: {f.what}\n{f.code}", pytrace=False)
+
+
+@pytest.mark.usefixtures("nothing_compiled")
+@pytest.mark.parametrize("number", long_unless(lambda n: n == 4, range(len(specs()))))
+def test_networks_are_printed(number: int, capsys: pytest.CaptureFixture[str]) -> None:
+  """What ``DEBUG=3`` says of their kernels. In number 4 an access sees no digit of a fused axis, which once was an error."""
+  with config(debug=3): on(MACHINES["cpu16x512"], grown(specs()[number]))
+  assert "axes   " in capsys.readouterr().out
 
 
 def test_draws_cover_pairs() -> None:
