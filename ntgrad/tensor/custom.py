@@ -22,6 +22,8 @@ from ntgrad.graph.alias import values
 from ntgrad.graph.checks import checked
 from ntgrad.graph.modes import mode, no_grad
 
+from .gradient import gradients, sources_of, walk
+
 To = Callable[[UOp], UOp]
 Pairs = list[tuple[UOp, UOp]]
 
@@ -206,7 +208,6 @@ class _Again:
   def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp], need: Collection[UOp]) -> Pairs:
     """The gradients at the sources. What they are made of is another graph of the same values, which waits for the gradients from
     above: so it is computed then, and nothing of it is kept until then."""
-    from .gradient import gradients, walk
     first = next((g for g in at.values() if graph.const_value(g) is None), None)
     def later(u: UOp) -> UOp: return u if first is None else _after(u, first)
     stand_ins = [graph.stand_in(later(u)) for u in self.arguments]
@@ -292,7 +293,6 @@ def checkpoint(fn: Callable[..., Any], *args: Any, use_reentrant: Any = None, pr
   tuple, list or dict with Tensors. ``use_reentrant`` and ``preserve_rng_state`` are taken as PyTorch has them, without effect.
   """
   if not mode.grad: return fn(*args, **kwargs)
-  from .gradient import sources_of, walk
   start = Storage("", 0).serial
   inside: list[UOp] = []
   arguments: list[UOp] = []
