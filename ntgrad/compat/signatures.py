@@ -216,6 +216,22 @@ SPECIAL = {
   "input, dim, keepdim=False": "logsumexp",
   "input, dim, dtype=None": "log_softmax softmax"}
 
+# ---- where a default is not the method's: the parameter -> why
+DIFFERS = {
+  "align_corners": "PyTorch's None is False",
+  "approximate": "PyTorch's function is exact; the method's is tinygrad's formula",
+  "dim": "PyTorch wants a dim, or finds one by the number of dimensions; the method's is tinygrad's, or numpy's",
+  "dim0": "PyTorch wants both", "dim1": "PyTorch wants both; of linalg they are of matrices",
+  "dim2": "of linalg dims are of matrices",
+  "eps": "None is the dtype's eps, as PyTorch has it; the method's is tinygrad's",
+  "ignore_index": "PyTorch ignores -100; the method ignores nothing unless it is told",
+  "kernel_size": "PyTorch wants one; the method's is tinygrad's",
+  "normalized_shape": "PyTorch wants one; the method has axis instead",
+  "num_samples": "PyTorch wants a number; the method's is tinygrad's",
+  "rcond": "PyTorch's number; the method's None goes by the dtype",
+  "threshold": "PyTorch's number; the method has no overflow to keep from",
+  "training": "a function is told; the method's None is Tensor.training"}
+
 # ---- layers: what each is made with (- : not shown when it is printed), and its function with what a call gives beside the input
 LAYERS = """
 ReLU(inplace): relu
@@ -288,4 +304,4 @@ def each_layer() -> list[str]:
   return [row.replace("Nd", f"{n}d") for row in LAYERS.strip().split("\n") for n in ((1, 2, 3) if "Nd(" in row else (0,))]
 
 
-__all__ = ["AT_TOP", "FUNCTIONAL", "LAYERS", "LINALG", "SPECIAL", "TOP", "each_layer"]
+__all__ = ["AT_TOP", "DIFFERS", "FUNCTIONAL", "LAYERS", "LINALG", "SPECIAL", "TOP", "each_layer"]

@@ -63,7 +63,8 @@ def reduction_of(size_average: bool | None, reduce: bool | None, reduction: str)
   return "none" if reduce is False else "sum" if size_average is False else "mean"
 
 
-_OWN = {"Spatial": ("Ints", "_numbers({name!r}, {p!r}, {p}, {rank}, {least})"), "Implicit": ("Any", "_implicit_dim({p}, {first}.ndim)")}
+_OWN = {"Spatial": ("Ints", "_numbers({name!r}, {p!r}, {p}, {rank}, {least})"),
+        "Implicit": ("Any", "_implicit_dim({p}, {first}.ndim)")}
 # what methods have not
 _OLDER = {"size_average": "bool | None", "reduce": "bool | None", "inplace": "bool"}
 _NOT_PASSED = {*_OLDER, "out"}
