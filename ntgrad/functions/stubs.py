@@ -11,7 +11,6 @@ import typing
 from pathlib import Path
 from typing import Any, Iterator
 
-import ntgrad
 from ntgrad.compat.signatures import FUNCTIONAL, LINALG, SPECIAL, TOP, each_layer
 from ntgrad.nn.made import MadeLayer
 from ntgrad.tensor.made import Made, rows
@@ -52,7 +51,7 @@ def _imports(texts: list[str], of: list[Made]) -> list[str]:
 
 def stubs() -> Iterator[tuple[Path, str]]:
   """Each stub's path and text."""
-  root = Path(str(ntgrad.__file__)).parent
+  root = Path(__file__).parents[1]
   for place, table in _TABLES.items():
     made = [Made(name, row) for name, row in rows(table).items()]
     yield root / place, _text([_function(m) for m in made], made)
