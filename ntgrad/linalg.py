@@ -15,7 +15,7 @@ from ntgrad.tensor.made import functions
 if TYPE_CHECKING:
   from ntgrad.functions.linalg import *
 
-_MADE = functions(LINALG)
+_MADE = functions(LINALG, __name__)
 _OWN = ["cond", "lstsq", "matrix_norm", "matrix_rank", "norm", "pinv", "svd", "svdvals", "vander", "vecdot", "vector_norm"]
 
 

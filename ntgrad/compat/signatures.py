@@ -216,6 +216,29 @@ SPECIAL = {
   "input, dim, keepdim=False": "logsumexp",
   "input, dim, dtype=None": "log_softmax softmax"}
 
+# ---- the array API standard; what is of two arrays brings them to one dtype first
+ARRAY = {
+  "x, /":
+    "abs acos acosh asin asinh atan atanh bitwise_invert:bitwise_not ceil cos cosh exp expm1 floor isfinite isinf isnan log "
+    "log1p log2 log10 logical_not negative:neg positive:clone reciprocal round sign signbit sin sinh sqrt square tan tanh trunc",
+  "x, /, *, axis=None, keepdims=False": "all any max mean min argmax argmin",
+  "x, /, *, axis=None, correction=0.0, keepdims=False": "std var",
+  "x, /, *, k=0": "tril triu",
+  "x, /, *, axis=0": "expand_dims:unsqueeze",
+  "x, source, destination, /": "moveaxis:movedim",
+  "x, /, axes": "permute_dims:permute",
+  "x, /, shape": "broadcast_to",
+  "x, repetitions, /": "tile",
+  "x, /, shift, *, axis=None": "roll",
+  "x, indices, /, *, axis=-1": "take_along_axis:take_along_dim",
+  "x, /, *, axis=-1, descending=False, stable=True": "argsort"}
+ARRAY_OF_TWO = {
+  "x1, x2, /":
+    "add atan2 bitwise_and bitwise_left_shift:lshift bitwise_or bitwise_right_shift:rshift bitwise_xor copysign divide:div "
+    "equal:eq floor_divide:idiv greater:gt greater_equal:ge hypot less:lt less_equal:le logaddexp logical_and logical_or "
+    "logical_xor matmul maximum minimum multiply:mul nextafter not_equal:ne pow remainder:mod subtract:sub",
+  "x1, x2, /, *, axes=2": "tensordot"}
+
 # ---- where a default is not the method's: the parameter -> why
 DIFFERS = {
   "align_corners": "PyTorch's None is False",
@@ -304,4 +327,4 @@ def each_layer() -> list[str]:
   return [row.replace("Nd", f"{n}d") for row in LAYERS.strip().split("\n") for n in ((1, 2, 3) if "Nd(" in row else (0,))]
 
 
-__all__ = ["AT_TOP", "DIFFERS", "FUNCTIONAL", "LAYERS", "LINALG", "SPECIAL", "TOP", "each_layer"]
+__all__ = ["ARRAY", "ARRAY_OF_TWO", "AT_TOP", "DIFFERS", "FUNCTIONAL", "LAYERS", "LINALG", "SPECIAL", "TOP", "each_layer"]

@@ -34,7 +34,7 @@ def find(name: str) -> Any:
   if name in _FILE_OF: return getattr(import_module(f"{__name__}.{_FILE_OF[name]}"), name)
   if name in AT_TOP: return getattr(import_module("ntgrad.nn.functional"), name)
   row = rows(TOP).get(name)
-  return function(name, row) if row is not None else method(name) or MISSING
+  return function(name, row, "ntgrad") if row is not None else method(name) or MISSING
 
 
 __all__ = ["MISSING", "find"]
