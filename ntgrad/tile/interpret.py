@@ -1,5 +1,4 @@
-"""Reading an application: its Python source is gone through statement by statement, with blocks for the values that a kernel
-computes.
+"""Reading an application: its Python source is gone through statement by statement, with blocks for what a kernel computes.
 
 What is known while reading (shapes, numbers, conditions on them) is computed by Python itself; loops and conditions on blocks
 become regions of the kernel. An error names the line.
@@ -7,9 +6,9 @@ become regions of the kernel. An error names the line.
 from __future__ import annotations
 
 import ast
-import operator
 import types
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
@@ -21,53 +20,23 @@ from ntgrad.codegen.ir.errors import ApplicationError, NtgradError
 from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel import AxisKind
 
-from .block import BlockValue, block, broadcast_shapes, dim, is_value, one, plain_value, to_axes
-from .control_flow import (
-  Counted,
-  Range,
-  accumulations,
-  alike,
-  can_be_variable,
-  common_dtype_shape,
-  computed,
-  each,
-  known_equal,
-  most,
-  select_value,
-  truth,
-)
-from .expressions import Calls, Returned
+from . import control_flow as flow
+from .block import BlockValue, block, broadcast_shapes, dim, is_value, one, plain_value, to_axes, truth
+from .control_flow import Counted, Range, alike, can_be_variable, common_dtype_shape, computed, each, select_value
+from .expressions import IN_PLACE, Expressions, Returned
 from .parameters import Counter, Place, SourceTensor, Tile
 from .python_source import Scope, Unbound, assigned, assigned_names, code_of, read_of
 from .refusals import python_said
 from .trace import LocalArray, Tracer, values_in
 from .user_lines import Line
 
-_INPLACE: dict[type, Callable[[Any, Any], Any]] = {
-  ast.Add: operator.iadd,
-  ast.Sub: operator.isub,
-  ast.Mult: operator.imul,
-  ast.Div: operator.itruediv,
-  ast.FloorDiv: operator.ifloordiv,
-  ast.Mod: operator.imod,
-  ast.Pow: operator.ipow,
-  ast.BitAnd: operator.iand,
-  ast.BitOr: operator.ior,
-  ast.BitXor: operator.ixor,
-  ast.LShift: operator.ilshift,
-  ast.RShift: operator.irshift,
-  ast.MatMult: operator.imatmul,
-}
 
-
-class Interpreter(Calls):
+class Interpreter(Expressions):
   """Reads functions into a kernel that a Tracer builds."""
 
   def __init__(self, tracer: Tracer, values: Mapping[str, Dim] | None = None):
     super().__init__()
     self.tracer, self.values = tracer, dict(values or {})
-    self.known: dict[UOp, UOp] = {}     # what the loop body that was read last keeps in variables
-    self.written: set[UOp] = set()      # and what it writes
 
   # ---- functions
   def application(self, fn: types.FunctionType, tiles: Sequence[Any]) -> None:
@@ -78,9 +47,8 @@ class Interpreter(Calls):
     scope = Scope(dict(zip(names, tiles)), None, fn, code.text, fn.__name__)
     out = self.body(code.tree.body, scope)
     if out is not None and out.value is not None:
-      raise ApplicationError(
-        f"{fn.__name__} returns a value; an application stores: assign to one of its parameters {', '.join(names)}"
-      )
+      raise ApplicationError(f"{fn.__name__} returns a value; an application stores: assign to one of its parameters "
+                             f"{', '.join(names)}")
 
   # ---- statements
   def body(self, stmts: Sequence[ast.stmt], scope: Scope) -> Returned | None:
@@ -93,8 +61,7 @@ class Interpreter(Calls):
         del held[mark:]
         self.tracer.at_line = Line(scope.text.file, s.lineno, scope.name)
         self.tracer.line = f"{Path(scope.text.file).name}:{s.lineno}: {scope.text.line(s.lineno).strip()}"
-        try:
-          out = self.statement(s, scope, stmts[i + 1:])
+        try: out = self.statement(s, scope, stmts[i + 1:])
         except NtgradError as e: raise self.located(e, s, scope) from e.__cause__
         except Exception as e: raise self.located(python_said(e, s, held[mark:]), s, scope) from e
         if out is not None: return out
@@ -106,20 +73,16 @@ class Interpreter(Calls):
   def statement(self, s: ast.stmt, scope: Scope, rest: Sequence[ast.stmt]) -> Returned | None:
     match s:
       case ast.Expr(): self.value(s.value, scope)
-      case ast.Assign():
-        value = self.value(s.value, scope)
-        for t in s.targets[:-1]: self.assign(t, value, scope)
-        self.tracer.held.pop()   # the last target takes it: a store needs no copy of what it stores
-        self.assign(s.targets[-1], value, scope)
-      case ast.AnnAssign():
+      case ast.Assign() | ast.AnnAssign():
         if s.value is not None:
-          value = self.value(s.value, scope)
-          self.tracer.held.pop()
-          self.assign(s.target, value, scope)
+          value, targets = self.value(s.value, scope), s.targets if isinstance(s, ast.Assign) else [s.target]
+          for t in targets[:-1]: self.assign(t, value, scope)
+          self.tracer.held.pop()   # the last target takes it: a store needs no copy of what it stores
+          self.assign(targets[-1], value, scope)
       case ast.AugAssign():
         mark = len(self.tracer.held)
         old = self.value(read_of(s.target), scope)
-        value = _INPLACE[type(s.op)](old, self.value(s.value, scope))
+        value = IN_PLACE[type(s.op)](old, self.value(s.value, scope))
         del self.tracer.held[mark:]
         self.assign(s.target, value, scope)
       case ast.Return(): return Returned(None if s.value is None else self.value(s.value, scope))
@@ -191,36 +154,32 @@ class Interpreter(Calls):
     where = "an `if` whose condition is known only when the kernel runs"
     if isinstance(s, ast.For): what, unless, where = f"the loop at line {s.lineno}", "and may not run", "a loop of the kernel"
     bodies = ((s.body, begin), (s.orelse, lambda inner: None))
-    if any(isinstance(n, ast.Return) for b in (*s.body, *s.orelse) for n in ast.walk(b)):
-      # the statements behind belong to whichever side has not returned
-      sides = [self.side([*b, *rest], scope, first, where) for b, first in bodies]
-      (a, ra, names_a, raw_a), (b, rb, names_b, raw_b) = sides
-      va, vb = (None if r is None else r.value for r in (ra, rb))
-      if not a and not b and not raw_a and not raw_b: return Returned(select_value(condition, va, vb))
-      return Returned(self.joined(condition, (a, b), {"": (va, vb)})[""])
-    (a, ra, names_a, raw_a), (b, rb, names_b, raw_b) = (self.side(b, scope, first, where) for b, first in bodies)
+    # the statements behind belong to whichever side has not returned
+    returned = any(isinstance(n, ast.Return) for b in (*s.body, *s.orelse) for n in ast.walk(b))
+    (a, ra, names_a, raw_a), (b, rb, names_b, raw_b) = (
+      self.side([*b, *rest] if returned else b, scope, first, where) for b, first in bodies)
+    def values(pairs: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
+      if a or b or raw_a or raw_b: return self.joined(condition, (a, b), pairs)
+      return {n: select_value(condition, *v) for n, v in pairs.items()}
+    if returned: return Returned(values({"": (ra and ra.value, rb and rb.value)})[""])
     old = scope.names
-    changed = [
-      n for n in dict.fromkeys((*names_a, *names_b)) if names_a.get(n) is not old.get(n) or names_b.get(n) is not old.get(n)
-    ]
+    changed = [n for n in (names_a | names_b) if names_a.get(n) is not old.get(n) or names_b.get(n) is not old.get(n)]
     pairs: dict[str, tuple[Any, Any]] = {}
     for n in changed:
-      both_have = n in names_a and n in names_b and not isinstance(names_a[n], Unbound) and not isinstance(names_b[n], Unbound)
-      if not both_have: scope.names[n] = Unbound(f"{what} assigns it {unless}")
+      if any(isinstance(names.get(n, Unbound("")), Unbound) for names in (names_a, names_b)):
+        scope.names[n] = Unbound(f"{what} assigns it {unless}")
       elif alike(names_a[n], names_b[n]): pairs[n] = names_a[n], names_b[n]
       else:
         either = f"{names_a[n]!r} or {names_b[n]!r}, as the kernel decides; both must be numbers or blocks"
         scope.names[n] = Unbound(f"{what} leaves it {either}")
-    if not a and not b and not raw_a and not raw_b:
-      scope.names.update({n: select_value(condition, *v) for n, v in pairs.items()})
-    else: scope.names.update(self.joined(condition, (a, b), pairs))
+    scope.names.update(values(pairs))
     return None
 
   def side(self, stmts: Sequence[ast.stmt], scope: Scope,
            begin: Callable[[Scope], None], where: str) -> tuple[list[UOp], Returned | None, dict[str, Any], bool]:
     """One side of an `if`, read apart: its statements, return, names, and whether it loads from computed places."""
     before = self.tracer.raw_loads
-    inner = Scope(dict(scope.names), scope.around, scope.fn, scope.text, scope.name)
+    inner = replace(scope, names=dict(scope.names))
     with self.unmoved(where), self.tracer.region() as statements:
       begin(inner)
       out = self.body(stmts, inner)
@@ -296,32 +255,24 @@ class Interpreter(Calls):
       return self.body(s.body, scope)
     self.no_jumps(s)
     known = isinstance(end, int) or ix.of_sizes(end)
-    if not known and most(end) == 1:   # one round or none
+    if not known and flow.most(end) == 1:   # one round or none
       out = self.chosen(BlockValue(ix.ge(end, 1)), s, scope, rest, lambda inner: self.assign(s.target, item(ix.ZERO), inner))
       self.counted(s, scope)
       return out
-    k = t.new_axis(end if known else most(end), AxisKind.LOOP)
-    def read(names: dict[str, Any]) -> None:
-      inner = Scope(names, scope.around, scope.fn, scope.text, scope.name)
-      self.assign(s.target, item(k), inner)
-      if self.body(s.body, inner) is not None:
-        raise ApplicationError("return inside a loop of the kernel; assign, and return after it")
-
-    carried, variables, initial, statements, updates = self.carry(s, s.body, scope, read, [k.arg[0]], assigned(s.target))
-    if known and not statements and (totals := accumulations(carried, variables, initial, updates, k)) is not None:
-      scope.names.update(totals)
+    k = t.new_axis(end if known else flow.most(end), AxisKind.LOOP)
+    variables, statements, updates, kept, _ = self.carry(
+      s, scope, lambda inner: self.assign(s.target, item(k), inner), [k.arg[0]], assigned(s.target))
+    totals = flow.accumulations(variables, scope.names, updates, k) if known and not statements else None
+    if totals is not None: scope.names.update(totals)
     else:
-      kept = self.known
-      self.settle(carried, variables, initial, scope)
+      self.settle(variables, scope)
       with t.region() as inner:
         inner.extend(statements)
         t.known = kept
         t.inside.append(k.arg[0])
-        t.update([(variables[n], updates[n]) for n in carried])
+        t.update([(v, updates[n]) for n, v in variables.items()])
         t.inside.pop()
-      t.statements.append(
-        UOp.unique(Ops.FOR, dtypes.int32, (t.refer(ix.node(end)), *inner), k.arg[0])
-      )
+      t.statements.append(UOp.unique(Ops.FOR, dtypes.int32, (t.refer(ix.node(end)), *inner), k.arg[0]))
     self.counted(s, scope)
     return None
 
@@ -339,16 +290,13 @@ class Interpreter(Calls):
     if not computed(start) and not set(assigned_names(s.body)) & {n.id for n in ast.walk(s.test) if isinstance(n, ast.Name)}:
       if not start: return None
       raise ApplicationError("a while loop whose condition never changes does not end")
-    def read(names: dict[str, Any]) -> None:
-      inner = Scope(names, scope.around, scope.fn, scope.text, scope.name)
+    def begin(inner: Scope) -> None:
       before = len(t.statements)
       got = self.value(s.test, inner)
       conditions.append((truth(got), len(t.statements) > before))
-      if self.body(s.body, inner) is not None:
-        raise ApplicationError("return inside a loop of the kernel; assign, and return after it")
 
-    carried, variables, initial, statements, updates = self.carry(s, s.body, scope, read, [], [])
-    self.settle(carried, variables, initial, scope)
+    variables, statements, updates, _, written = self.carry(s, scope, begin, [], [])
+    self.settle(variables, scope)
     c, stated = conditions[-1]
     if not all(map(one, c.shape)):
       raise ApplicationError(
@@ -358,10 +306,10 @@ class Interpreter(Calls):
       going = t.variable(dtypes.bool, ())
       t.assign(going, truth(start).value)
       c = going.block
-    with t.region(self.written) as inner:
+    with t.region(written) as inner:
       known = t.known
       inner.extend(statements)
-      t.update([(variables[n], updates[n]) for n in carried])
+      t.update([(v, updates[n]) for n, v in variables.items()])
       if stated:
         t.known = known
         t.assign(going, truth(self.value(s.test, scope)).value)
@@ -376,22 +324,16 @@ class Interpreter(Calls):
         )
 
   def carry(
-    self,
-    s: ast.stmt,
-    stmts: Sequence[ast.stmt],
-    scope: Scope,
-    read: Callable[[dict[str, Any]], None],
-    around: list[int],
-    counters: Sequence[str],
-  ) -> tuple[list[str], dict[str, LocalArray], dict[str, Any], list[UOp], dict[str, UOp]]:
-    """Read a loop's body with what it changes from round to round in variables.
+    self, s: ast.For | ast.While, scope: Scope, begin: Callable[[Scope], None], around: list[int], counters: Sequence[str]
+  ) -> tuple[dict[str, LocalArray], list[UOp], dict[str, UOp], dict[UOp, UOp], set[UOp]]:
+    """Read a loop's body, which begins with ``begin``, with what it changes from round to round in variables.
 
-    Gives those names, their variables and first values, the body's statements, and each variable's next value.
+    Gives the variables by name, the body's statements, each variable's next value, what the body keeps in variables, and what it
+    writes.
     """
     t = self.tracer
     changing = [
-      n
-      for n in dict.fromkeys((*assigned_names(stmts), *self.handed(stmts, scope)))
+      n for n in dict.fromkeys((*assigned_names(s.body), *self.handed(s.body, scope)))
       if n not in counters and n in scope.names and can_be_variable(scope.names[n]) and not self.stores(n, scope)
     ]
     kinds = {n: common_dtype_shape(scope.names[n]) for n in changing}
@@ -404,22 +346,20 @@ class Interpreter(Calls):
       made, still = len(t.materialized), t.unchanged(written)
       with self.unmoved(f"the loop at line {s.lineno}, which the kernel runs,"), t.region(written) as statements:
         t.inside.extend(around)
-        read(names)
-        self.known, self.written = dict(t.known), written | t.written
-      written = self.written
-      if any(level <= len(t.outer) for level in t.materialized[made:]) or len(t.unchanged(written)) < len(still):
-        continue
+        inner = replace(scope, names=names)
+        begin(inner)
+        if self.body(s.body, inner) is not None:
+          raise ApplicationError("return inside a loop of the kernel; assign, and return after it")
+        known, written = dict(t.known), written | t.written
+      if any(level <= len(t.outer) for level in t.materialized[made:]) or len(t.unchanged(written)) < len(still): continue
       gone = [
-        n
-        for n, x in scope.names.items()
+        n for n, x in scope.names.items()
         if n not in changing and n not in counters and n not in lost
-        and not isinstance(x, Unbound) and not known_equal(names[n], x)
+        and not isinstance(x, Unbound) and not flow.known_equal(names[n], x)
       ]
       if gone:
-        lost |= {
-          n: Unbound(f"the loop at line {s.lineno} changes it, and a loop of the kernel carries numbers and blocks only")
-          for n in gone
-        }
+        why = f"the loop at line {s.lineno} changes it, and a loop of the kernel carries numbers and blocks only"
+        lost |= {n: Unbound(why) for n in gone}
         continue
       new = dict(kinds)
       for n in changing:
@@ -436,12 +376,10 @@ class Interpreter(Calls):
         elif d is not old_d and promote(old_d, d) is not old_d:
           raise ApplicationError(f"{n!r} is {old_d} before the loop and {d} after a round of it; convert one with .to")
       if new != kinds:
-        kinds = new
-        variables = {n: t.variable(*kinds[n]) for n in changing}
+        kinds, variables = new, {n: t.variable(*new[n]) for n in changing}
         continue
       axes = {n: t.settled(v.axes) for n, v in variables.items()}
-      if tries == 5 or all(axes[n] == variables[n].axes for n in changing):
-        break
+      if tries == 5 or all(axes[n] == variables[n].axes for n in changing): break
       tries += 1  # once more, with the names that the body has for the dimensions
       variables = {n: t.variable(*kinds[n], axes[n]) for n in changing}
     scope.names.update(lost)
@@ -449,11 +387,10 @@ class Interpreter(Calls):
       if n not in scope.names and n not in counters:
         scope.names[n] = Unbound(f"it is assigned only inside the loop at line {s.lineno}")
     updates = {n: plain_value(to_axes(n, block(names[n]), variables[n].axes), variables[n].uop.dtype) for n in changing}
-    return changing, variables, {n: scope.names[n] for n in changing}, statements, updates
+    return variables, statements, updates, known, written
 
-  def settle(self, carried: list[str], variables: dict[str, LocalArray], initial: dict[str, Any], scope: Scope) -> None:
+  def settle(self, variables: dict[str, LocalArray], scope: Scope) -> None:
     """Before a loop: its variables get their first values; afterwards names mean the variables."""
-    for n in carried:
-      v = variables[n]
-      self.tracer.assign(v, plain_value(to_axes(n, block(initial[n]), v.axes), v.uop.dtype))
-    for n in carried: scope.names[n] = variables[n].block
+    for n, v in variables.items():
+      self.tracer.assign(v, plain_value(to_axes(n, block(scope.names[n]), v.axes), v.uop.dtype))
+    for n, v in variables.items(): scope.names[n] = v.block

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import builtins
 import sys
-from typing import Any, Sequence
+from typing import Any, Protocol, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.assume import same_size
@@ -135,17 +135,26 @@ def ravel(x: Any, can_reorder: Any = False) -> BlockValue:
 
 def expand_dims(input: Any, axis: int) -> BlockValue:
   """A dimension of 1 before ``axis``: (n) -> (1, n)."""
-  return _b.block_expand_dims(input, axis)
+  b = block(input)
+  at = _b.axis_number("expand_dims", axis, b.ndim + 1)
+  return BlockValue(b.value, (*b.axes[:at], None, *b.axes[at:]))
 
 
 def broadcast_to(input: Any, *shape: Any) -> BlockValue:
   """Dimensions of 1 become any size: (1, n) -> (m, n)."""
-  return _b.block_broadcast_to(input, _listed(shape))
+  b, want = block(input), tuple(s if isinstance(s, Symbol) else int(s) for s in _listed(shape))
+  found = _b.broadcast_shapes("broadcast_to", b.shape, want)
+  if not builtins.all(same_size(_b.dim(s), _b.dim(w)) for s, w in zip(found, want)) or b.ndim > len(want):
+    raise ShapeError(f"broadcast_to: a block {b.shape} does not broadcast to {want}")
+  own = (None,) * (len(want) - b.ndim) + b.axes
+  return BlockValue(b.value, [a if a is not None else _b.axis_for(n) for a, n in zip(own, want)])
 
 
 def flip(x: Any, dim: int = -1) -> BlockValue:
   """The last element along a dimension first."""
-  return _b.block_flip(x, dim)
+  b = block(x)
+  a = b.axes[_b.axis_number("flip", dim, b.ndim)]
+  return b if a is None else BlockValue(_b.rename_axes(b.value, {a: ix.sub(ix.node(ix.minus(a.arg[1], 1)), a)}), b.axes)
 
 
 # ---- choosing
@@ -172,62 +181,35 @@ def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = None) -> BlockValue:
 
 # ---- functions of one value
 
-def _float(fn: UnaryOps, x: Any) -> BlockValue: return _b.block_unary(fn, x, floating(x))
+class _Unary(Protocol):
+  """A function of a block or number."""
+  def __call__(self, x: Any) -> BlockValue: ...
 
 
-def exp(x: Any) -> BlockValue:
-  """e to the x."""
-  return _float(UnaryOps.EXP, x)
+def _of_floats(fn: UnaryOps, doc: str) -> _Unary:
+  """The function of the language that computes ``fn`` of floats."""
+  def call(x: Any) -> BlockValue: return _b.block_unary(fn, x, floating(x))
+  call.__name__ = call.__qualname__ = fn.name.lower()
+  call.__doc__ = doc
+  return call
 
 
-def exp2(x: Any) -> BlockValue:
-  """2 to the x."""
-  return _float(UnaryOps.EXP2, x)
-
-
-def log(x: Any) -> BlockValue:
-  """The natural logarithm."""
-  return _float(UnaryOps.LOG, x)
-
-
-def log2(x: Any) -> BlockValue:
-  """The logarithm to the base 2."""
-  return _float(UnaryOps.LOG2, x)
-
-
-def sqrt(x: Any) -> BlockValue:
-  """The square root."""
-  return _float(UnaryOps.SQRT, x)
-
-
-def rsqrt(x: Any) -> BlockValue:
-  """1 / sqrt(x)."""
-  return _float(UnaryOps.RSQRT, x)
-
-
-def sin(x: Any) -> BlockValue:
-  """The sine, of radians."""
-  return _float(UnaryOps.SIN, x)
-
-
-def cos(x: Any) -> BlockValue:
-  """The cosine, of radians."""
-  return _float(UnaryOps.COS, x)
-
-
-def tan(x: Any) -> BlockValue:
-  """The tangent, of radians."""
-  return _float(UnaryOps.TAN, x)
-
-
-def tanh(x: Any) -> BlockValue:
-  """The hyperbolic tangent."""
-  return _float(UnaryOps.TANH, x)
-
-
-def erf(x: Any) -> BlockValue:
-  """The error function."""
-  return _float(UnaryOps.ERF, x)
+exp = _of_floats(UnaryOps.EXP, "e to the x.")
+exp2 = _of_floats(UnaryOps.EXP2, "2 to the x.")
+log = _of_floats(UnaryOps.LOG, "The natural logarithm.")
+log2 = _of_floats(UnaryOps.LOG2, "The logarithm to the base 2.")
+sqrt = _of_floats(UnaryOps.SQRT, "The square root.")
+rsqrt = _of_floats(UnaryOps.RSQRT, "1 / sqrt(x).")
+sin = _of_floats(UnaryOps.SIN, "The sine, of radians.")
+cos = _of_floats(UnaryOps.COS, "The cosine, of radians.")
+tan = _of_floats(UnaryOps.TAN, "The tangent, of radians.")
+tanh = _of_floats(UnaryOps.TANH, "The hyperbolic tangent.")
+erf = _of_floats(UnaryOps.ERF, "The error function.")
+floor = _of_floats(UnaryOps.FLOOR, "The greatest whole number that is not greater.")
+ceil = _of_floats(UnaryOps.CEIL, "The least whole number that is not less.")
+round = rint = _of_floats(UnaryOps.ROUND, "The nearest whole number, the even one of two.")  # noqa: A001
+trunc = _of_floats(UnaryOps.TRUNC, "The whole number nearest towards 0.")
+isnan = _of_floats(UnaryOps.ISNAN, "Whether a value is not a number: bool.")
 
 
 def sigmoid(x: Any) -> BlockValue:
@@ -235,34 +217,9 @@ def sigmoid(x: Any) -> BlockValue:
   return 1.0 / (1.0 + exp(-block(x)))
 
 
-def floor(x: Any) -> BlockValue:
-  """The greatest whole number that is not greater."""
-  return _float(UnaryOps.FLOOR, x)
-
-
-def ceil(x: Any) -> BlockValue:
-  """The least whole number that is not less."""
-  return _float(UnaryOps.CEIL, x)
-
-
-def round(x: Any) -> BlockValue:  # noqa: A001
-  """The nearest whole number, the even one of two."""
-  return _float(UnaryOps.ROUND, x)
-
-
-def trunc(x: Any) -> BlockValue:
-  """The whole number nearest towards 0."""
-  return _float(UnaryOps.TRUNC, x)
-
-
 def abs(x: Any) -> BlockValue:  # noqa: A001
   """The value without its sign."""
   return _b.block_unary(UnaryOps.ABS, x)
-
-
-def isnan(x: Any) -> BlockValue:
-  """Whether a value is not a number: bool."""
-  return _b.block_unary(UnaryOps.ISNAN, x, floating(x))
 
 
 # ---- functions of two values
@@ -499,5 +456,4 @@ def num_programs(axis: int) -> _b.DimSize:
   return _b.seen(shape[_b.axis_number("num_programs", axis, len(shape))])
 
 
-rint = round
 range = range  # noqa: A001

@@ -1,9 +1,8 @@
 """Python source as an application has it: the text that a function was written in, syntax trees with the text's line numbers,
 scopes, and what statements assign.
 
-The text is a file's, a notebook cell's, or what was typed where Python keeps no text: what comes of ``python -c``, of a file as
-standard input and of a prompt is found again in the command line, the input and the history of lines, and is taken where it
-compiles to the very function.
+The text is a file's, a notebook cell's, or what was typed where Python keeps no text: it is found again in the command line, the
+standard input and the prompt's history, and is taken where it compiles to the very function.
 """
 from __future__ import annotations
 import __future__
@@ -76,11 +75,12 @@ def line_of(code: types.CodeType, n: int) -> str:
 
 
 def source_of(fn: types.FunctionType) -> str:
-  """The lines of a function, its decorators too, as they stand. Raises ApplicationError
-  where nobody has them."""
-  fn = inspect.unwrap(fn)
-  text, first = _text_of(fn), fn.__code__.co_firstlineno
-  return "".join(inspect.getblock(list(text.lines[first - 1:])))
+  """The lines of a function, its decorators too, as they stand. Raises ApplicationError where nobody has them."""
+  return "".join(_lines_of(fn := inspect.unwrap(fn), _text_of(fn)))
+
+
+def _lines_of(fn: types.FunctionType, text: _Text) -> list[str]:
+  return inspect.getblock(list(text.lines[max(fn.__code__.co_firstlineno, 1) - 1:]))
 
 
 def _candidates(fn: types.FunctionType) -> Iterator[str]:
@@ -166,11 +166,12 @@ class Code:
 def code_of(fn: types.FunctionType) -> Code:
   """The source of a function. Raises ApplicationError where Python does not know it."""
   fn = inspect.unwrap(fn)
-  text, first = _text_of(fn), fn.__code__.co_firstlineno
+  text = _text_of(fn)
   if fn.__code__.co_name == "<lambda>": return Code(_lambda(fn, text), text)
-  lines = inspect.getblock(list(text.lines[max(first, 1) - 1:]))
+  lines = _lines_of(fn, text)
   tree = ast.parse(textwrap.dedent("".join(lines)))
-  _move(tree, max(first, 1) - 1, len(lines[0]) - len(lines[0].lstrip()))
+  ast.increment_lineno(tree, max(fn.__code__.co_firstlineno, 1) - 1)   # lines and columns as in the file, for messages
+  for n in ast.walk(tree): _shift(n, len(lines[0]) - len(lines[0].lstrip()))
   return Code(next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)), text)
 
 
@@ -202,37 +203,35 @@ def _shift(n: Any, columns: int) -> None:
   if getattr(n, "end_col_offset", None) is not None and n.end_lineno == n.lineno: n.end_col_offset += columns
 
 
-def _move(tree: ast.AST, lines: int, columns: int) -> None:
-  """Line numbers and columns as in the file, for messages."""
-  ast.increment_lineno(tree, lines)
-  for n in ast.walk(tree): _shift(n, columns)
-
-
-def hashable(x: Any) -> bool: return getattr(type(x), "__hash__", None) is not None
-
-
 def of_language(fn: Any) -> bool:
   """Whether a function belongs to the language: it is called, not read."""
   return str(getattr(fn, "__module__", "")).startswith("ntgrad.")
 
 
+@dataclass(eq=False)
 class Unbound:
   """A name without a value here, and why."""
-  def __init__(self, why: str): self.why = why
+  why: str
 
 
+@dataclass(eq=False, repr=False)
 class Closure:
   """A function defined inside an application."""
-  def __init__(self, code: Code, scope: Scope, defaults: tuple[list[Any], dict[str, Any]]):
-    self.code, self.scope, self.defaults = code, scope, defaults
+  code: Code
+  scope: Scope
+  defaults: tuple[list[Any], dict[str, Any]]
+
   def __repr__(self) -> str: return f"{getattr(self.code.tree, 'name', 'lambda')}()"
 
 
+@dataclass(eq=False)
 class Scope:
   """The names of one function call: its own, then those around it."""
-
-  def __init__(self, names: dict[str, Any], around: Scope | None, fn: types.FunctionType | None, text: _Text, name: str):
-    self.names, self.around, self.fn, self.text, self.name = names, around, fn, text, name
+  names: dict[str, Any]
+  around: Scope | None
+  fn: types.FunctionType | None
+  text: _Text
+  name: str
 
   def find(self, name: str) -> Any:
     if name in self.names:
@@ -264,26 +263,24 @@ class Scope:
 def assigned(target: ast.expr) -> list[str]: return [n.id for n in ast.walk(target) if isinstance(n, ast.Name)]
 
 
-def assigned_names(stmts: Sequence[ast.stmt]) -> list[str]:
-  """The names that statements assign, nested functions left out."""
-  out: dict[str, None] = {}
+def _own_nodes(stmts: Sequence[ast.stmt]) -> Iterator[ast.AST]:
+  """The nodes of statements in the order of their text, nested functions left out."""
   stack: list[ast.AST] = list[ast.AST](stmts)[::-1]
   while stack:
     n = stack.pop()
     if isinstance(n, (ast.FunctionDef, ast.Lambda, ast.ListComp, ast.GeneratorExp)): continue
-    if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store): out[n.id] = None
+    yield n
     stack.extend(list(ast.iter_child_nodes(n))[::-1])
-  return list(out)
+
+
+def assigned_names(stmts: Sequence[ast.stmt]) -> list[str]:
+  """The names that statements assign, nested functions left out."""
+  return list(dict.fromkeys(n.id for n in _own_nodes(stmts) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)))
 
 
 def returns(stmts: Sequence[ast.stmt]) -> bool:
   """Whether statements return a value, nested functions left out."""
-  stack: list[ast.AST] = list(stmts)
-  while stack:
-    n = stack.pop()
-    if isinstance(n, ast.Return) and n.value is not None: return True
-    if not isinstance(n, (ast.FunctionDef, ast.Lambda)): stack.extend(ast.iter_child_nodes(n))
-  return False
+  return any(isinstance(n, ast.Return) and n.value is not None for n in _own_nodes(stmts))
 
 
 def read_of(target: ast.expr) -> ast.expr:

@@ -34,19 +34,14 @@ def reciprocal(x: Any) -> BlockValue:
   return _b.block_unary(UnaryOps.RECIP, x, floating(x))
 
 
-def _holds(x: Any) -> BlockValue:
-  b = block(x)
-  return b if b.dtype.kind == "b" else _b.block_binary(BinaryOps.CMPNE, b, 0)
-
-
 def all(x: Any, axis: int | None = None, keep_dims: Any = False) -> BlockValue:  # noqa: A001
   """Whether all elements along an axis, or all there are, are true (of numbers: are not 0)."""
-  return _b.block_reduce(BinaryOps.AND, _holds(x), axis, keep_dims, "all")
+  return _b.block_reduce(BinaryOps.AND, _b.truth(x), axis, keep_dims, "all")
 
 
 def any(x: Any, axis: int | None = None, keep_dims: Any = False) -> BlockValue:  # noqa: A001
   """Whether some element along an axis, or of all, is true (of numbers: is not 0)."""
-  return _b.block_reduce(BinaryOps.OR, _holds(x), axis, keep_dims, "any")
+  return _b.block_reduce(BinaryOps.OR, _b.truth(x), axis, keep_dims, "any")
 
 
 def along(op: Ops, x: Any, arg: Any, axis: int, name: str, any_size: bool = False) -> BlockValue:
