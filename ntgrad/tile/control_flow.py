@@ -13,19 +13,8 @@ from ntgrad.codegen.ir.nested import fold_tree
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.graph.symbol import Symbol, maximum, minimum
 
-from .block import (
-  BlockValue,
-  DimSize,
-  as_index,
-  block,
-  block_binary,
-  block_cast,
-  block_where,
-  broadcast_shapes,
-  is_value,
-  one,
-  truth,
-)
+from . import block as _b
+from .block import BlockValue, DimSize, as_index, block, block_binary, block_cast, is_value, one, truth
 from .parameters import SourceTensor, Tile
 from .python_source import Closure
 from .trace import LocalArray, reads
@@ -192,7 +181,7 @@ def each(a: Any, b: Any, choose: Callable[[Any, Any], Any]) -> Any:
 def select_value(condition: BlockValue, a: Any, b: Any) -> Any:
   """``a`` or ``b``, as a condition decides that the kernel computes."""
   def choose(a: Any, b: Any) -> Any:
-    if can_be_variable(a) and can_be_variable(b): return block_where(condition, a, b)
+    if can_be_variable(a) and can_be_variable(b): return _b.block_where(condition, a, b)
     raise ApplicationError(
       f"{a!r} or {b!r}, as a condition decides that is known only when the kernel runs; both must be numbers or blocks"
     )
@@ -206,7 +195,7 @@ def common_dtype_shape(*values: Any) -> tuple[DType, tuple[DimSize, ...]]:
   found = [b.dtype if is_value(v) else dtypes.of(int if isinstance(v, Symbol) else type(v)) for b, v in zip(blocks, values)]
   strong = [d for d, v in zip(found, values) if is_value(v)]
   d = promote(*found) if len(strong) != 1 or promote(*found).kind != strong[0].kind else strong[0]
-  return d, broadcast_shapes("value", *(b.shape for b in blocks))
+  return d, _b.broadcast_shapes("value", *(b.shape for b in blocks))
 
 
 def accumulations(variables: Mapping[str, LocalArray], initial: Mapping[str, Any], updates: Mapping[str, UOp],

@@ -13,19 +13,11 @@ from ntgrad.backends.base import Device
 from ntgrad.codegen.ir.errors import ArgumentError, InterchangeError, NtgradError
 from ntgrad.codegen.ir.uop import Ops
 from ntgrad.core import Base as Tensor
+from ntgrad.engine import interchange
 from ntgrad.engine.buffer import Adopted, Buffer, transfer_watchers
 from ntgrad.engine.device import canonical, get_device
 from ntgrad.engine.dlpack import CUDA, MANAGED, DLTensor, exchange
-from ntgrad.engine.interchange import (
-  Foreign,
-  adopt,
-  dlpack_device,
-  interchange_error,
-  not_while_captured,
-  read_dltensor,
-  speaks,
-  take,
-)
+from ntgrad.engine.interchange import Foreign, adopt, interchange_error, not_while_captured, speaks, take
 
 from .jagged import Jagged, is_meta, of_entries
 
@@ -66,7 +58,7 @@ class Borrowed:
     if functions is None:
       if (other := self._without_memory(a)) is not None: return other
       if id(a) in self.taken: return self.taken[id(a)]
-      if not speaks(a) or dlpack_device(a)[0] != CUDA: return a
+      if not speaks(a) or interchange.dlpack_device(a)[0] != CUDA: return a
       f = take(a)
       if not f.read_only: self.streams[get_device(f.device), _stream(a)] = None
       made = self.taken[id(a)] = self._adopted(f)
@@ -99,7 +91,7 @@ class Borrowed:
         _known.tensors.clear()
         _known.quick.clear()
       # no owner: the caller has the tensor until its library's stream comes after the call
-      found = self._adopted(read_dltensor(t, None, False, a))
+      found = self._adopted(interchange.read_dltensor(t, None, False, a))
       if _shared(found): _known.tensors[key] = found   # it holds nothing, and is right whatever is there at the next call
     facts = _facts(type(a))   # type: ignore[arg-type]
     if facts is not None and key in _known.tensors:

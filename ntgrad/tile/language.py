@@ -13,6 +13,7 @@ from ntgrad.compat.public import show
 from . import libdevice as _libdevice, operations, scheduler_functions, triton_names
 from .libdevice import libdevice as libdevice
 from .operations import *  # noqa: F403
+from .scheduler_functions import *  # noqa: F403
 from .triton_names import *  # noqa: F403
 
 # the names that these files make are the language's own

@@ -1,7 +1,6 @@
 """What ``ntgrad.tile.language`` has: functions of blocks."""
 from __future__ import annotations
 
-import builtins
 import sys
 from typing import Any, Protocol, Sequence
 
@@ -15,21 +14,7 @@ from ntgrad.graph.symbol import Symbol, cdiv as _cdiv
 from . import block as _b
 from .block import BlockValue, block, dtype_of, floating, one, plain_value, tracer
 from .parameters import Counter, Reference, Tile
-from .scheduler_functions import (
-  all as all,
-  along as _along,
-  any as any,
-  broadcast as broadcast,
-  cummax as cummax,
-  cummin as cummin,
-  cumprod as cumprod,
-  cumsum as cumsum,
-  position as position,
-  put as put,
-  reciprocal as reciprocal,
-  sort_bits as sort_bits,
-  threefry as threefry,
-)
+from .scheduler_functions import _along, reciprocal as reciprocal, threefry
 
 bool = dtypes.bool  # noqa: A001
 int8, int16, int32, int64 = dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64
@@ -46,7 +31,7 @@ Shape = Sequence[_b.DimSize]
 
 def _shape(name: str, shape: Any) -> tuple[_b.DimSize, ...]:
   got = tuple(shape) if isinstance(shape, (list, tuple, str)) else (shape,)
-  try: fits = builtins.all(isinstance(s, int | Symbol) and s > 0 for s in got)
+  try: fits = all(isinstance(s, int | Symbol) and s > 0 for s in got)
   except ArgumentError: fits = False   # a Symbol that has no value here
   if not fits: raise ShapeError(f"{name}: a block has the shape {got}; it takes positive ints, such as those of x.shape")
   return got
@@ -144,7 +129,7 @@ def broadcast_to(input: Any, *shape: Any) -> BlockValue:
   """Dimensions of 1 become any size: (1, n) -> (m, n)."""
   b, want = block(input), tuple(s if isinstance(s, Symbol) else int(s) for s in _listed(shape))
   found = _b.broadcast_shapes("broadcast_to", b.shape, want)
-  if not builtins.all(same_size(_b.dim(s), _b.dim(w)) for s, w in zip(found, want)) or b.ndim > len(want):
+  if not all(same_size(_b.dim(s), _b.dim(w)) for s, w in zip(found, want)) or b.ndim > len(want):
     raise ShapeError(f"broadcast_to: a block {b.shape} does not broadcast to {want}")
   own = (None,) * (len(want) - b.ndim) + b.axes
   return BlockValue(b.value, [a if a is not None else _b.axis_for(n) for a, n in zip(own, want)])
@@ -317,7 +302,7 @@ def gather(src: Any, index: Any, axis: int) -> BlockValue:
   """Elements of ``src`` at the positions that ``index`` has for an axis; other dimensions of the two are equal."""
   b, i = block(src), block(index)
   at = _b.axis_number("gather", axis, b.ndim)
-  if i.ndim != b.ndim or not builtins.all(same_size(m, n) for d, (m, n) in enumerate(zip(b.dims, i.dims)) if d != at):
+  if i.ndim != b.ndim or not all(same_size(m, n) for d, (m, n) in enumerate(zip(b.dims, i.dims)) if d != at):
     raise ShapeError(f"gather: blocks of shapes {b.shape} and {i.shape}; all dimensions but axis {at} must be equal")
   if i.dtype.kind not in "iu": raise DTypeError(f"gather: indices are ints, got {i.dtype}")
   along = _b.as_index(i.value)

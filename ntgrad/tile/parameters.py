@@ -13,24 +13,8 @@ from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, AxisError,
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.kernel.arrangement import Arrangement
 
-from .block import (
-  BlockValue,
-  DimSize,
-  as_index,
-  axis_for,
-  block,
-  block_binary,
-  broadcast_shapes,
-  dim,
-  give_operators,
-  one,
-  picks,
-  plain_value,
-  seen,
-  to_axes,
-  tracer,
-  unify,
-)
+from . import block as _b
+from .block import BlockValue, DimSize, as_index, axis_for, block, block_binary, dim, one, plain_value, seen, tracer
 
 
 @dataclass(eq=False)
@@ -253,14 +237,14 @@ class Tile(Place):
     own = (None,) * (len(shape) - b.ndim) + b.axes
     axes = t.settled([a if a is not None else axis_for(n) for a, n in zip(own[-len(shape):] if shape else (), shape)])
     if tuple(1 if a is None else a.arg[1] for a in axes) != shape: axes = tuple(map(axis_for, shape))
-    u = to_axes(f"storing into {self!r}", b, axes)
+    u = _b.to_axes(f"storing into {self!r}", b, axes)
     indices, valid = self.accessed(axes)
     t.store(p, indices, plain_value(u, p.dtype), valid)
 
   def part(self, index: Any) -> tuple[list[UOp], list[UOp | None], UOp]:
     """What an index picks of an innermost tile, as ``picks`` gives it."""
     own = self.axes()
-    at, axes, inside = picks(own, index)
+    at, axes, inside = _b.picks(own, index)
     for d, (a, i) in enumerate(zip(own, at)):
       if a is not None and i is not a: self._parameter.picked.add((len(self._indices) + 1, d))
     return at, axes, inside
@@ -270,7 +254,7 @@ class Tile(Place):
     What lies outside of the tile is not written."""
     if self._parameter.whole: return self.source[index].store(value)
     at, axes, inside = self.part(index)
-    u = to_axes(f"storing into a part of {self!r}", block(value), axes)
+    u = _b.to_axes(f"storing into a part of {self!r}", block(value), axes)
     indices, valid = self.accessed(at)
     tracer().store(self._parameter, indices, plain_value(u, self._parameter.dtype), ix.both(valid, inside))
 
@@ -360,7 +344,7 @@ class Reference(Place):
   def _places(self, mask: Any, *more: Any) -> tuple[tuple[UOp, ...], UOp, list[UOp], tuple[UOp | None, ...]]:
     indices, sizes = self._where()
     given = [*indices, *([block(mask)] if mask is not None else []), *map(block, more)]
-    values, axes = unify(repr(self), *given) if given else ([], ())
+    values, axes = _b.unify(repr(self), *given) if given else ([], ())
     n = len(indices)
     self._parameter.anywhere = True
     at = tuple(as_index(v) for v in values[:n])
@@ -403,8 +387,8 @@ class Reference(Place):
     tracer().store(self._parameter, at, plain_value(u, self.dtype), valid, op)
 
 
-give_operators(Tile)
-give_operators(Reference)
+_b.give_operators(Tile)
+_b.give_operators(Reference)
 
 
 class Pointer(Reference):
@@ -450,4 +434,4 @@ def ends_of(p: Parameter, batch: UOp, valid: UOp) -> tuple[UOp, UOp]:
 
 def unify_shape(blocks: Sequence[BlockValue]) -> tuple[DimSize, ...]:
   """The shape that blocks broadcast to."""
-  return broadcast_shapes("index", *(b.shape for b in blocks)) if blocks else ()
+  return _b.broadcast_shapes("index", *(b.shape for b in blocks)) if blocks else ()

@@ -44,7 +44,7 @@ def any(x: Any, axis: int | None = None, keep_dims: Any = False) -> BlockValue: 
   return _b.block_reduce(BinaryOps.OR, _b.truth(x), axis, keep_dims, "any")
 
 
-def along(op: Ops, x: Any, arg: Any, axis: int, name: str, any_size: bool = False) -> BlockValue:
+def _along(op: Ops, x: Any, arg: Any, axis: int, name: str, any_size: bool = False) -> BlockValue:
   """A variable with what ``op`` makes of all elements along an axis."""
   b = block(x)
   at = _b.axis_number(name, axis, b.ndim)
@@ -60,7 +60,7 @@ def along(op: Ops, x: Any, arg: Any, axis: int, name: str, any_size: bool = Fals
 def _scan(name: str, fn: BinaryOps, x: Any, axis: int, reverse: Any, every: Any) -> BlockValue:
   if not isinstance(every, int) or every < 0: raise ArgumentError(f"{name}: every is a number of elements, got {every!r}")
   more = (every,) if every else ()
-  return along(Ops.SCAN, x, lambda a: (fn, a, True if reverse else False, *more), axis, name, True)
+  return _along(Ops.SCAN, x, lambda a: (fn, a, True if reverse else False, *more), axis, name, True)
 
 
 def cumsum(input: Any, axis: int = 0, reverse: Any = False, dtype: Any = None, every: Any = 0) -> BlockValue:
@@ -93,7 +93,7 @@ def sort_bits(x: Any, low: int, high: int, axis: int = -1, keep: Any = 0, bitoni
   b = block(x)
   at = _b.axis_number("sort_bits", axis, b.ndim)
   if b.dtype.kind != "u": raise DTypeError(f"sort_bits: unsigned ints, got {b.dtype}; bitcast others")
-  if not all_ints(low, high) or not 0 <= low < high <= 8 * b.dtype.itemsize:
+  if not _all_ints(low, high) or not 0 <= low < high <= 8 * b.dtype.itemsize:
     raise ArgumentError(f"sort_bits: bits from {low!r} to {high!r} of {b.dtype}, which has {8 * b.dtype.itemsize}")
   n = b.dims[at]
   if not isinstance(keep, int) or keep < 0 or isinstance(n, int) and keep > n:
@@ -110,7 +110,7 @@ def sort_bits(x: Any, low: int, high: int, axis: int = -1, keep: Any = 0, bitoni
   return v.block
 
 
-def all_ints(*xs: Any) -> bool: return not [x for x in xs if not isinstance(x, int)]
+def _all_ints(*xs: Any) -> bool: return not [x for x in xs if not isinstance(x, int)]
 
 
 def put(where: Any, value: Any, mask: Any = None, axis: Any = None, add: Any = False) -> None:

@@ -22,19 +22,8 @@ from ntgrad.codegen.kernel.rewrite import substitute
 from ntgrad.codegen.passes.statements import kept_sizes
 from ntgrad.engine.device_asserts import WORD_VALUES, Check
 
-from .block import (
-  BlockValue,
-  DimSize,
-  _tracers,
-  as_index,
-  axis_for,
-  block,
-  block_binary,
-  block_reduce,
-  dim,
-  plain_value,
-  ranges_of,
-)
+from . import block as _b
+from .block import BlockValue, DimSize, as_index, block, dim, plain_value
 from .finish import finished, known_sizes
 from .parameters import Level, Parameter, Place, Reference, SourceTensor, Tile
 from .user_lines import Line
@@ -92,9 +81,9 @@ class Tracer:
     self._sources: dict[UOp, frozenset[UOp]] = {}       # what ``sources`` has found
 
   def __enter__(self) -> Tracer:
-    _tracers.append(self)
+    _b._tracers.append(self)
     return self
-  def __exit__(self, *_: Any) -> None: _tracers.pop()
+  def __exit__(self, *_: Any) -> None: _b._tracers.pop()
 
   # ---- axes
   def new_axis(self, size: DimSize | Dim, kind: AxisKind) -> UOp:
@@ -246,7 +235,7 @@ class Tracer:
   def variable(self, dtype: DType, shape: tuple[DimSize, ...], axes: Sequence[UOp | None] | None = None,
                any_size: bool = False) -> LocalArray:
     """Memory for a block; its sizes become numbers, unless it may be of ``any_size`` (see ``finished``)."""
-    own = tuple(map(axis_for, shape)) if axes is None else tuple(axes)
+    own = tuple(map(_b.axis_for, shape)) if axes is None else tuple(axes)
     sizes = tuple([a.arg[1] for a in own if a is not None])
     if not any_size: sizes = known_sizes(sizes)
     name = f"v{self._variables}"
@@ -270,7 +259,7 @@ class Tracer:
 
   def keep_node(self, u: UOp) -> None:
     """Compute a part of an expression now; wherever it comes again it is read from the variable."""
-    v = self.variable(u.dtype, (), [r for r in ranges_of(u) if self.kind(r) is AxisKind.TILE])
+    v = self.variable(u.dtype, (), [r for r in _b.ranges_of(u) if self.kind(r) is AxisKind.TILE])
     self.assign(v, u)
     self.known[u] = v.block.value
 
@@ -297,9 +286,9 @@ class Tracer:
       (dtypes.float64 if big == 8 else dtypes.float32) if a.dtype.kind == "f" else dtypes.int64 if big == 8 else dtypes.int32
     )
     left, right = BlockValue(a.value, (*a.axes, None)), BlockValue(b.value, (None, *b.axes))
-    product = block_binary(BinaryOps.MUL, left, right, d)
-    out = block_reduce(BinaryOps.ADD, product, 1, name="dot")
-    return out if acc is None else block_binary(BinaryOps.ADD, acc, out)
+    product = _b.block_binary(BinaryOps.MUL, left, right, d)
+    out = _b.block_reduce(BinaryOps.ADD, product, 1, name="dot")
+    return out if acc is None else _b.block_binary(BinaryOps.ADD, acc, out)
 
   # ---- regions
   @contextmanager

@@ -8,30 +8,10 @@ from typing import Any
 from ntgrad.codegen.ir.errors import ShapeError
 from ntgrad.codegen.ir.uop import BinaryOps
 
-from . import block as _b
+from . import block as _b, operations as _o
 from .block import BlockValue, block, one
-from .operations import (
-  arange,
-  broadcast,
-  cos,
-  exp,
-  expand_dims,
-  expand_to,
-  fdiv,
-  int32,
-  log,
-  max,
-  maximum,
-  minimum,
-  rand,
-  randbits,
-  reshape,  # noqa: A004
-  sort,
-  sqrt,
-  sum,
-  uint32,
-  uint64,
-)
+from .operations import arange, expand_dims, int32, maximum, minimum, randbits, reshape, sqrt, sum, uint32, uint64
+from .scheduler_functions import broadcast
 
 # ---- Triton's other spellings
 
@@ -52,7 +32,7 @@ def mul(x: Any, y: Any, sanitize_overflow: Any = True) -> BlockValue:
 
 def div_rn(x: Any, y: Any) -> BlockValue:
   """x / y, rounded to the nearest."""
-  return fdiv(x, y)
+  return _o.fdiv(x, y)
 
 
 def sqrt_rn(x: Any) -> BlockValue:
@@ -83,7 +63,7 @@ def softmax(x: Any, dim: int | None = None, keep_dims: Any = False, ieee_roundin
   """exp(x) over its sum along a dimension, the first unless given; ``keep_dims`` changes nothing."""
   b = block(x)
   if dim is None: dim = 0
-  e = exp(b - max(b, dim, keep_dims=True))
+  e = _o.exp(b - _o.max(b, dim, keep_dims=True))
   return e / sum(e, dim, True)
 
 
@@ -107,13 +87,13 @@ def topk(x: Any, k: int, dim: int | None = None, descending: Any = True) -> Bloc
   b = block(x)
   if dim is not None and _b.axis_number("topk", dim, b.ndim) != b.ndim - 1:
     raise ShapeError(f"topk: dimension {dim} of a block {b.shape}; it goes along the last one")
-  return sort(b, -1, descending)[..., :k]
+  return _o.sort(b, -1, descending)[..., :k]
 
 
 def join(a: Any, b: Any) -> BlockValue:
   """Two blocks side by side in a new last dimension: (…) and (…) -> (…, 2)."""
   x, y = broadcast(a, b)
-  first = expand_to(arange(0, 2), x.ndim, x.ndim + 1) == 0
+  first = _o.expand_to(arange(0, 2), x.ndim, x.ndim + 1) == 0
   return _b.block_where(first, expand_dims(x, x.ndim), expand_dims(y, y.ndim))
 
 
@@ -161,8 +141,8 @@ def randint(seed: Any, offset: Any, n_rounds: Any = None) -> BlockValue:
 def randn(seed: Any, offset: Any, n_rounds: Any = None) -> BlockValue:
   """Normally distributed float32 numbers, one an element of ``offset``."""
   at = _b.block_cast(offset, uint64) * 2
-  u, v = rand(seed, at), rand(seed, at + 1)
-  return sqrt(-2.0 * log(maximum(u, 2.0 ** -25))) * cos(2.0 * math.pi * v)
+  u, v = _o.rand(seed, at), _o.rand(seed, at + 1)
+  return sqrt(-2.0 * _o.log(maximum(u, 2.0 ** -25))) * _o.cos(2.0 * math.pi * v)
 
 
 def swizzle2d(i: Any, j: Any, size_i: Any, size_j: Any, size_g: Any) -> tuple[Any, Any]:
