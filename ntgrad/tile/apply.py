@@ -15,7 +15,7 @@ from ntgrad.graph.checks import checked
 from .block import block, is_value
 from .function import new_tensor
 from .interpret import Interpreter
-from .launch import as_tensor, assert_flags, describe_argument, in_memory, launcher_of, run_launch
+from .launch import as_tensor, assert_flags, describe_argument, in_memory, run_launch
 from .parameters import Parameter, Tile
 from .specialised import Specialised
 from .trace import Tracer
@@ -59,7 +59,7 @@ def apply(fn: Callable[..., Any], *arrays: Any) -> Any:
   made = [assert_flags(s, device) if p.notes else new_tensor(device, numbers(p.arrangement.source), p.dtype) for p in more]
   outputs = [t for p, t in zip(more, made) if not p.notes]
   tensors = [*inputs, *made]
-  run_launch(launcher_of(s, device), tensors, [t.lazydata for t in tensors])
+  run_launch(s.launcher(device), tensors, [t.lazydata for t in tensors])
   for (_, back), t in zip(given, tensors):
     if back is not None: back(t.numpy())
   out = tuple(t if any(isinstance(a, Tensor) for a in arrays) else t.numpy() for t in outputs)

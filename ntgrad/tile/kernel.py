@@ -1,7 +1,7 @@
-"""Kernels as people write them: an arrangement of symbolic tensors, and an application for one program.
+"""Kernels as people write them: ``make`` puts an arrangement of symbolic tensors and an application for one program together.
 
-``make`` puts the two together. The kernel is specialised for the shapes, dtypes and compile-time values that it is called with:
-the arrangement gets its numbers, the application is read, and the result goes the way of every kernel.
+The kernel is specialised for the shapes, dtypes and compile-time values that it is called with: the arrangement gets its numbers,
+the application is read, and the result goes the way of every kernel.
 """
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import inspect
 import sys
 import types
 from functools import lru_cache
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, ClassVar, Mapping, Sequence, Union
 
 from ntgrad.backends import renderer
 from ntgrad.backends.base import Device
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.algebra import UNKNOWN
 from ntgrad.codegen.index.assume import assuming
 from ntgrad.codegen.index.sizes import Dim, sizes_of
 from ntgrad.codegen.ir.config import config
@@ -32,17 +31,18 @@ from ntgrad.graph.lock import enter, holds_lock, lock, synchronized
 from ntgrad.graph.symbol import Symbol, evaluate
 from ntgrad.reads import reads_of, wrappers
 
+from . import tune
 from .assessments import Assessment, asking, dimensions_agree, same_grids, whole_windows
 from .block import seen
 from .interpret import Interpreter
 from .launch import Argument, SlotPair, converted_arguments, describe_arguments, launch
-from .open_sizes import MOST_FORMS, Family, SizedKernel, Sizes, bucket, equal_in, form_of, names_in, sizes_text
+from .open_sizes import MOST_FORMS, Family, SizedKernel, bucket, equal_in, form_of, likely_size, names_in, sizes_text
 from .python_source import line_of, source_of
-from .signature import BeyondError, Signature, constant, unbounded
+from .signature import BeyondError, Found, Signature, constant, unbounded
 from .specialised import Specialised
 from .tensor import Tensor, check_takes, named
 from .trace import Tracer
-from .tune import fingerprint, first_choice, fitting, free_symbols, remember_choice, remembered, search_values, tuning_key
+from .tune import COMPILER_OPTIONS, fingerprint, first_choice, fitting, free_symbols, remember_choice, remembered, tuning_key
 
 
 @checked
@@ -75,13 +75,11 @@ def make(
     raise ArgumentError(
       f"make: {application.__name__} has {len(names)} parameters ({', '.join(names)}) and {len(tensors)} tensors; one for each"
     )
-  more = [t.name for t in symbolic[len(names):]]
-  renamed = iter(named(symbolic, [*names[:len(symbolic)], *more]))
+  renamed = iter(named(symbolic, [*names[:len(symbolic)], *[t.name for t in symbolic[len(names):]]]))
   check_takes("make", arrangement, len(tensors))
   try:
     with asking() as asked: arranged = arrangement(*[next(renamed) if isinstance(t, Tensor) else t for t in tensors])
-  except NtgradError as e:
-    raise at_line(e, arrangement) from None
+  except NtgradError as e: raise at_line(e, arrangement) from None
   except Exception as e:
     other = next((t for t in tensors if not isinstance(t, Tensor)), None)
     what = f" cannot do with {shown(other)}, which is no tensor" if other is not None else ""
@@ -91,34 +89,23 @@ def make(
   if len(tensors) > len(names): arranged = arranged[:len(names)]
   arranged = tuple([Tensor(0, constexpr=True, value=t) if isinstance(t, (bool, int, float)) else t for t in arranged])
   if len(arranged) != len(names) or not all(isinstance(t, Tensor) for t in arranged):
-    raise ArgumentError(
-      f"make: {arrangement.__name__} gives {len(arranged)} values for the {len(names)} parameters of {application.__name__}; "
-      "it returns one arranged tensor for each"
-    )
+    raise ArgumentError(f"make: {arrangement.__name__} gives {len(arranged)} values for the {len(names)} parameters of "
+                        f"{application.__name__}; it returns one arranged tensor for each")
   order = [t.name for t in arranged]
   if order != names:
     if len(symbolic) == len(names):
       raise ArgumentError(f"make: {arrangement.__name__} gives {', '.join(order)}; it returns {', '.join(names)}, in this order")
     arranged = named(arranged, names)   # which of the tensors are parameters is known now
-  sources = tuple([t.source for t in arranged])
+  options = {"num_warps": num_warps, "num_stages": num_stages}
+  settings: dict[str, Any] = {n: tuple(v) if isinstance(v, (list, tuple)) else (v,) for n, v in options.items() if v is not None}
+  if max_num_configs is not None: settings["max_num_configs"] = max_num_configs
   @lru_cache(maxsize=1)
   def wider() -> TileKernel:
     free = [unbounded(t) or t for t in tensors]
-    return make(
-      arrangement, application, free, kernel_name=kernel_name, num_warps=num_warps, num_stages=num_stages,
-      max_num_configs=max_num_configs, output_dir=output_dir, checks=checks,
-    )
-  return TileKernel(
-    application,
-    sources,
-    arranged,
-    kernel_name or application.__name__,
-    _options(num_warps, num_stages, max_num_configs),
-    output_dir,
-    asked,
-    checks,
-    wider if any([unbounded(t) for t in tensors]) else None,
-  )
+    return make(arrangement, application, free, kernel_name=kernel_name, num_warps=num_warps, num_stages=num_stages,
+                max_num_configs=max_num_configs, output_dir=output_dir, checks=checks)
+  return TileKernel(application, tuple([t.source for t in arranged]), arranged, kernel_name or application.__name__, settings,
+                    output_dir, asked, checks, wider if any([unbounded(t) for t in tensors]) else None)
 
 
 def jit(fn: Callable[..., Any] | None = None, **settings: Any) -> Any:
@@ -139,16 +126,6 @@ def _jit(fn: Callable[..., Any], around: Mapping[str, Any], settings: dict[str, 
     raise ArgumentError(f"jit: parameters {', '.join(missing)} of {fn.__name__} are not annotated with an arranged Tensor")
   arranged = named([annotations[n] for n in names], names)
   return make(lambda *_: arranged, fn, [a.source for a in arranged], **settings)
-
-
-_OPTIONS = ("num_warps", "num_stages")
-
-
-def _options(num_warps: Any, num_stages: Any, max_num_configs: int | None) -> dict[str, Any]:
-  """What steers the tuner, by name."""
-  out = {"num_warps": num_warps, "num_stages": num_stages}
-  return {k: tuple(v) if isinstance(v, (list, tuple)) else (v,) for k, v in out.items() if v is not None} | \
-    ({} if max_num_configs is None else {"max_num_configs": max_num_configs})
 
 
 def parameter_names(fn: Any) -> list[str]:
@@ -177,20 +154,19 @@ def at_line(e: NtgradError, fn: Any) -> NtgradError:
   return type(e)(f"{e}\n  {file}:{line}, in {fn.__name__}\n    {text.strip()}\n    {mark}")
 
 
+_Buffers = Union[Callable[[Specialised], Sequence[Any]], None]   # gives the memory of a call's arguments, to measure on
+
+
 class TileKernel(Signature):
   """A kernel of the tile language; calling it runs it. See :func:`make`."""
-  _KNOWN = (*Signature._KNOWN, "_chosen", "_specialised", "_families")
+  _KNOWN: ClassVar[Mapping[str, int]] = {**Signature._KNOWN, "_chosen": 1024, "_specialised": 1024, "_families": 256}
+  _chosen: Recent[Any, dict[str, int]]
+  _specialised: Recent[Any, Specialised | None]
+  _families: Recent[Any, Family]
 
   def __init__(
-    self,
-    application: Any,
-    tensors: tuple[Tensor, ...],
-    arranged: tuple[Tensor, ...],
-    name: str,
-    settings: dict[str, Any],
-    output_dir: str | None,
-    asked: Sequence[Assessment] = (),
-    checks: str | None = None,
+    self, application: Any, tensors: tuple[Tensor, ...], arranged: tuple[Tensor, ...], name: str, settings: dict[str, Any],
+    output_dir: str | None, asked: Sequence[Assessment] = (), checks: str | None = None,
     wider: Callable[[], TileKernel] | None = None,
   ):
     super().__init__(name, tensors, arranged, [*same_grids(name, arranged), *asked], checks)
@@ -202,13 +178,6 @@ class TileKernel(Signature):
     self.reads = reads_of(application)
     self.reads.begin()   # the first call has nothing to compare, the second one does
     self.reads.said(name)
-
-  def forget(self) -> None:
-    """See :meth:`Signature.forget`."""
-    super().forget()
-    self._chosen: Recent[Any, dict[str, int]] = Recent(1024)
-    self._specialised: Recent[Any, Specialised | None] = Recent(1024)
-    self._families: Recent[Any, Family] = Recent(256)
 
   def __repr__(self) -> str: return f"<tile kernel {self.name}({', '.join(self.names)})>"
 
@@ -232,14 +201,14 @@ class TileKernel(Signature):
     """The kernel for arguments (tensors, arrays, or ``(shape, dtype)``), compile-time values by name; all sizes are numbers."""
     args, values = self.called(arguments, given)
     args = converted_arguments(self, args)
-    found = self._specialise(describe_arguments(self, args), args, values, _device_of(args), numbers_only=True)
+    device = next((a.device for a in args if isinstance(a, Lazy)), None)
+    found = self._specialise(describe_arguments(self, args), args, values, device, numbers_only=True)
     if found is None: raise ArgumentError(f"{self.name}: an argument without elements leaves nothing to run")
     return found[0]
 
   @synchronized
-  def _specialise(self, taken: Sequence[Argument], arguments: Sequence[Any], given: Mapping[str, Any],
-                  device: str | None = None, buffers: Callable[[Specialised], Sequence[Any]] | None = None,
-                  numbers_only: bool = False) -> tuple[Specialised, Sizes, SizedKernel | None] | None:
+  def _specialise(self, taken: Sequence[Argument], arguments: Sequence[Any], given: Mapping[str, Any], device: str | None = None,
+                  buffers: _Buffers = None, numbers_only: bool = False) -> Found:
     """The kernel for arguments, and what a launch gives for its run-time sizes; None where there are no programs. ``device``
     (default: the default one) is where it is to run, ``buffers`` gives the tuner the arguments' memory."""
     if self.reads is not None and (self._specialised or self._families) and not self.reads.hold(): self.read_otherwise()
@@ -253,13 +222,11 @@ class TileKernel(Signature):
       wider = self.wider()
       try: return wider._specialise(taken, arguments, given, device, buffers, numbers_only)
       finally: self.reads = wider.reads
-    left = [s for n, s in self.symbols.items() if n not in values]
-    if left: values = self.choose(left, full, numbers, values, device or default_device(), buffers)
-    if not numbers_only:
-      form = self.form(full, numbers, values, given, device or default_device())
-      if form is not None: return form.specialised, form.sizes(values), form
-    checks = self.checks or config.checks
-    key = (tuple(full), tuple(sorted(numbers.items())), tuple(sorted(values.items())), checks)
+    left, on = [s for n, s in self.symbols.items() if n not in values], device or default_device()
+    if left: values = self.choose(left, full, numbers, values, on, buffers)
+    if not numbers_only and (form := self.form(full, numbers, values, given, on)) is not None:
+      return form.specialised, form.sizes(values), form
+    key = (tuple(full), items_of(numbers), items_of(values), self.checks or config.checks)
     found = self._specialised[key]
     if found is None: found = self._specialised[key] = self.build(full, numbers, values)
     return None if found is None else (found, (), None)
@@ -272,15 +239,13 @@ class TileKernel(Signature):
     arrangement or application must know a number."""
     wanted = arguments if arguments is not None else [((None,) * len(self.tensors[i].shape), None) for i in self.given]
     if len(wanted) != len(self.given): raise ArgumentError(f"{self.name}: takes {len(self.given)} arguments, got {len(wanted)}")
-    hints = {n: min(max(s.lower_bound or 1, UNKNOWN), s.upper_bound or UNKNOWN) for n, s in self.symbols.items()}
-    hints |= {**(likely or {}), **given}
+    hints = {n: likely_size(s) for n, s in self.symbols.items()} | {**(likely or {}), **given}
     numbers, given = self.again(given)
     fixed: dict[str, Any] = dict(given)
     full: list[Argument | None] = [None] * len(self.names)
     for i, (shape, _) in zip(self.given, wanted):
       t = self.tensors[i]
-      if len(shape) != len(t.shape):
-        raise ShapeError(f"{self.name}: {t.name} has {len(t.shape)} dimensions, got {shape}")
+      if len(shape) != len(t.shape): raise ShapeError(f"{self.name}: {t.name} has {len(t.shape)} dimensions, got {shape}")
       fixed |= {e.name: n for e, n in zip(t.shape, shape) if isinstance(n, int) and isinstance(e, Symbol) and e.is_name}
     hints |= fixed
     for i, (shape, dtype) in zip(self.given, wanted):
@@ -308,20 +273,13 @@ class TileKernel(Signature):
     if s is None: raise ShapeError(f"{self.name}: there are no programs")
     return s, list(conditions)
 
-  def family(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], given: Mapping[str, Any], device: str) -> Family:
-    """What is known of the calls that differ from one in sizes only."""
-    kinds = tuple([None if a is None else (len(a.shape), a.dtype) for a in full])
-    fixed = tuple(sorted(numbers.items())), tuple(sorted(given.items()))
-    key = (kinds, fixed, device, config.key(), self.checks or config.checks)
-    found = self._families[key]
-    if found is None: found = self._families[key] = Family()
-    return found
-
   def form(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, int], given: Mapping[str, Any],
            device: str) -> SizedKernel | None:
     """The kernel for many sizes that serves a call; None where the call has numbers."""
     if any(a is not None and a.jagged is not None for a in full): return None
-    family = self.family(full, numbers, given, device)
+    kinds = tuple([None if a is None else (len(a.shape), a.dtype) for a in full])
+    key = (kinds, items_of(numbers), items_of(given), device, config.key(), self.checks or config.checks)
+    if (family := self._families[key]) is None: family = self._families[key] = Family()   # of calls that differ in sizes only
     names = family.open(self, values, given)
     if not names: return None
     found = next((f for f in family.forms if f.serves(values)), None)
@@ -339,37 +297,30 @@ class TileKernel(Signature):
     return found
 
   def choose(self, left: Sequence[Symbol], full: Sequence[Argument | None], numbers: Mapping[int, Any], values: dict[str, int],
-             device: str, buffers: Callable[[Specialised], Sequence[Any]] | None) -> dict[str, int]:
+             device: str, buffers: _Buffers) -> dict[str, int]:
     """With values for the tuner's symbols: measured (unless ``TUNE=0``, where there is memory to measure on), remembered, or
     the first choice."""
     free = free_symbols(left, self)
     about = tuple([None if a is None else (tuple(map(bucket, a.shape)), a.dtype, a.jagged) for a in full])
-    rounded = tuple(sorted((n, bucket(v)) for n, v in values.items()))
-    key = (about, tuple(sorted(numbers.items())), rounded, device, config.key())
+    key = (about, items_of(numbers), items_of({n: bucket(v) for n, v in values.items()}), device, config.key())
     if (known := self._chosen[key]) is not None: return values | known
     opened = get_device(device)
     target, start = opened.renderer.target, first_choice(free, opened.renderer.target.blocks)
     def read(v: dict[str, int]) -> Specialised | None: return self.build(full, numbers, values | v)
-    if not config.tune or config.noopt or buffers is None:
-      if not target.blocks: return values | start
-      known = self._chosen["first", key]
-      if known is None:
-        name = tuning_key(self, full, numbers, values, opened)
-        known = remembered(name, free, "tile-first")
-        if known is None:
-          known = fitting(free, read, target, self.settings)
-          remember_choice(name, known, "tile-first")
-        self._chosen["first", key] = known
-      return values | known
-    name = tuning_key(self, full, numbers, values, opened)
-    found = remembered(name, free)
+    to_measure = buffers if config.tune and not config.noopt else None
+    if to_measure is None and not target.blocks: return values | start
+    memo, table = (("first", key), "tile-first") if to_measure is None else (key, "tile-tune")
+    found = self._chosen[memo]
     if found is None:
-      s = self.build(full, numbers, values | start)
-      if s is None: return values | start
-      found, lines = search_values(self, free, read, opened, buffers(s))
-      remember_choice(name, found)
-      report.tuned(self.name, found, lines)
-    self._chosen[key] = found
+      name, lines = tuning_key(self, full, numbers, values, opened), None
+      found = remembered(name, free, table)
+      if found is None:
+        if to_measure is None: found = fitting(free, read, target, self.settings)
+        elif (s := read(start)) is None: return values | start
+        else: found, lines = tune.search_values(self, free, read, opened, to_measure(s))
+        remember_choice(name, found, table)
+        if lines is not None: report.tuned(self.name, found, lines)
+      self._chosen[memo] = found
     return values | found
 
   def build(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, Dim],
@@ -396,11 +347,11 @@ class TileKernel(Signature):
       self.reads = reads
     if not any(p.written for p in parameters):
       raise ApplicationError(f"{self.name}: the application stores nothing; assign to one of {', '.join(self.names)}")
-    mine = tuple((n, known[n] if n in known else self.settings[n][0]) for n in _OPTIONS if n in self.settings or n in known)
+    told = {n: vs[0] for n, vs in self.settings.items() if n in COMPILER_OPTIONS} | known
+    mine = tuple((n, told[n]) for n in COMPILER_OPTIONS if n in told)
     kernel = tracer.kernel()
     if checks != "none":
       dimensions_agree(self.name, kernel, parameters, {t.name: t for t in self.tensors}, lines=tracer.reached)
-    lines, asserts = tuple(tracer.lines), tuple(tracer.asserts)
     def again(shared: Sequence[SlotPair]) -> Specialised | None:
       with assuming() as conditions: found = self.build(full, numbers, values, shared)
       if conditions:   # a launch looks at those of the kernel as it is
@@ -412,10 +363,8 @@ class TileKernel(Signature):
       here = {n: v if isinstance(v, int) else evaluate(seen(v), sizes) for n, v in values.items()}
       shapes = [tuple([evaluate(e, here) for e in t._source.shape]) for t in self.tensors]
       return self.build([None if a is None else a._replace(shape=s) for a, s in zip(full, shapes)], numbers, here)
-    return Specialised(
-      self.name, kernel, tuple(parameters), known, mine, lines, self.output_dir, tracer.tf32, asserts, None if shared else again,
-      at if kernel.sizes else None
-    )
+    return Specialised(self.name, kernel, tuple(parameters), known, mine, tuple(tracer.lines), self.output_dir, tracer.tf32,
+                       tuple(tracer.asserts), None if shared else again, at if kernel.sizes else None)
 
   # ---- calling
   @holds_lock
@@ -453,6 +402,11 @@ class TileKernel(Signature):
 wrappers[TileKernel] = lambda kernel: kernel.application
 
 
+def items_of(values: Mapping[Any, Any]) -> tuple[Any, ...]:
+  """The entries of a mapping in order, for a key."""
+  return tuple(sorted(values.items()))
+
+
 def device_for(target: str) -> Device:
   """The default device, or else the CPU, where that is such a target; something with the renderer of one where it is not."""
   for name in (default_device(), "CPU"):
@@ -460,11 +414,6 @@ def device_for(target: str) -> Device:
     except DeviceError: continue
     if device.renderer.target.name == target: return device
   return types.SimpleNamespace(renderer=renderer(target), name=target)  # type: ignore[return-value]
-
-
-def _device_of(arguments: Sequence[Any]) -> str | None:
-  """Where the tensors among arguments are; None where there are none."""
-  return next((a.device for a in arguments if isinstance(a, Lazy)), None)
 
 
 def _source_text(fn: Any) -> str:

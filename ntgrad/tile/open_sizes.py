@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence
 
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.index.algebra import UNKNOWN
 from ntgrad.codegen.index.sizes import Dim, evaluator
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
@@ -92,6 +93,11 @@ class Family:
     self.equal = {n: first.setdefault((self.equal.get(n, ""), values[n]), n) for n in names if n in automatic}
     if not all(0 < values[n] <= _LARGEST for n in names): return []
     return names if config.dynamic == "always" else [n for n in names if n not in automatic or len(self.seen[n]) > 1]
+
+
+def likely_size(s: Symbol) -> int:
+  """A number that a size may well be."""
+  return min(max(s.lower_bound or 1, UNKNOWN), s.upper_bound or UNKNOWN)
 
 
 def bucket(n: int) -> int:

@@ -2,29 +2,30 @@
 from __future__ import annotations
 
 import ast
+import operator
 import types
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Iterator, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
+from ntgrad.codegen.explain.scheduler_form import inlined, is_scheduled, without_tiles
 from ntgrad.codegen.index.assume import same_size
 from ntgrad.codegen.index.size_text import text_of
 from ntgrad.codegen.index.sizes import Dim
 from ntgrad.codegen.ir.dtype import DType, dtypes
-from ntgrad.codegen.ir.errors import DTypeError, IndexOutOfRangeError, ShapeError
+from ntgrad.codegen.ir.errors import ApplicationError, DTypeError, IndexOutOfRangeError, ShapeError
 from ntgrad.codegen.ir.functions import FUNCTIONS
 from ntgrad.codegen.ir.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp, prod, toposort
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
 from ntgrad.codegen.kernel.accesses import gate_or_true
 from ntgrad.codegen.kernel.arrangement import Arrangement
-from ntgrad.codegen.kernel.rewrite import substitute
+from ntgrad.codegen.kernel.rewrite import rewrite, substitute
 from ntgrad.codegen.passes.statements import kept_sizes
 from ntgrad.engine.device_asserts import WORD_VALUES, Check
 
 from . import block as _b
-from .block import BlockValue, DimSize, as_index, block, dim, plain_value
-from .finish import finished, known_sizes
+from .block import BlockValue, DimSize, as_index, block, dim, plain_value, seen
 from .parameters import Level, Parameter, Place, Reference, SourceTensor, Tile
 from .user_lines import Line
 
@@ -360,6 +361,27 @@ class Tracer:
     kernel = Kernel(params, axes, tuple(new[s] for s in statements))
     if kept := kept_sizes(kernel): known_sizes(kept)
     return finished(kernel) if kernel.variables or kernel.sorts else kernel
+
+
+def finished(kernel: Kernel) -> Kernel:
+  """A kernel as it has been read, in the form of the scheduler's where only that can be compiled: with a sort by bits, a running
+  sum that begins anew, or one along a size that is no number. Where it cannot have that form, the size becomes a number; raises
+  ApplicationError for the others."""
+  by_parts = any(u.op is Ops.SORTED or u.op is Ops.SCAN and any(u.arg[3:]) for u in kernel.nodes)
+  if not by_parts and all(isinstance(n, int) for v in kernel.variables for n in v.arg[1]): return kernel
+  found = inlined(kernel)
+  if is_scheduled(found): return without_tiles(found)
+  if by_parts:
+    raise ApplicationError("sort_bits, and a running sum that begins anew (every=), stand in an application that apart from that "
+                           "computes element by element and stores: one of a kind, in no loop or condition, beside no sum")
+  numbers = {v: v.replace((), arg=(v.arg[0], known_sizes(v.arg[1]), *v.arg[2:])) for v in kernel.variables}
+  made = {Ops.DEFINE_LOCAL: lambda old, new: numbers.get(old, new)}
+  return kernel.with_(body=rewrite(kernel.body, made))
+
+
+def known_sizes(sizes: Sequence[Dim]) -> tuple[int, ...]:
+  """Sizes that must be numbers: a run-time size is the one that it is now, which the kernel is for from there on."""
+  return tuple([operator.index(seen(n)) for n in sizes])
 
 
 def word(value: UOp) -> UOp:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _Values = dict[str, int]
 Read = Callable[[_Values], Any]   # of values the kernel that is specialised for them
 Candidate = tuple[_Values, Any]
+COMPILER_OPTIONS = ("num_warps", "num_stages")
 CONFIGS = 12                         # candidates that are measured at most
 READ = 200                           # candidates that are read at most
 DISTINCT, DISTINCT_BLOCKS = 40, 120  # candidates that are different kernels, at most: on a CPU, on targets with blocks
@@ -92,7 +93,7 @@ def fitting(symbols: Sequence[Symbol], read: Read, target: Target, settings: Map
   scheduler would choose for it as halving leads."""
   start = first_choice(symbols, target.blocks)
   if not target.blocks or not symbols: return start
-  fixed = {n: vs[0] for n, vs in settings.items() if n in _OPTIONS}
+  fixed = {n: vs[0] for n, vs in settings.items() if n in COMPILER_OPTIONS}
 
   def smallest() -> Blocks | None:
     """The best blocks of a product; by small ones it is padded least."""
@@ -171,7 +172,7 @@ def remembered(key: str, symbols: Sequence[Symbol], table: str = "tile-tune") ->
   """The choice of an earlier search. One that has other names, or values out of bounds, is removed."""
   found = cache.get(table, key, CHOICE)
   if found is None: return None
-  low, high = {n: 1 for n in _OPTIONS}, {n: MOST_TOLD for n in _OPTIONS}
+  low, high = {n: 1 for n in COMPILER_OPTIONS}, {n: MOST_TOLD for n in COMPILER_OPTIONS}
   for s in symbols:
     low[str(s)] = s.lower_bound or 1
     high[str(s)] = max(s.upper_bound or _MOST, 2 * low[str(s)])   # no power of two may be within the bounds
@@ -186,9 +187,6 @@ def remember_choice(key: str, values: _Values, table: str = "tile-tune") -> None
 
 
 # ---- the search
-
-_OPTIONS = ("num_warps", "num_stages")
-
 
 def _candidates(symbols: Sequence[Symbol], more: Mapping[str, Sequence[int]], start: _Values | None = None) -> Iterator[_Values]:
   """All values within the bounds, those near the first choice first; ``more`` has settings that are tried with each, on targets
@@ -242,7 +240,7 @@ def different(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Read, t
       try: read[key] = specialise(blocks)
       except NtgradError as e: read[key] = e
     if isinstance(s := read[key], NtgradError): raise s
-    told = tuple([(n, values[n]) for n in _OPTIONS if n in values])
+    told = tuple([(n, values[n]) for n in COMPILER_OPTIONS if n in values])
     return replace(s, options=told) if told and s is not None else s
 
   told = {"num_warps": (FEWEST_TRIED_WARPS, MOST_TRIED_WARPS), "num_stages": (3,)} if target.blocks else {}
