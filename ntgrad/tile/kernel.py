@@ -42,7 +42,7 @@ from .signature import BeyondError, Found, Signature, constant, unbounded
 from .specialised import Specialised
 from .tensor import Tensor, check_takes, named
 from .trace import Tracer
-from .tune import COMPILER_OPTIONS, fingerprint, first_choice, fitting, free_symbols, remember_choice, remembered, tuning_key
+from .tune import first_choice, fitting, free_symbols, remember_choice, remembered, search_values, tuning_key
 
 
 @checked
@@ -174,7 +174,7 @@ class TileKernel(Signature):
     self.application, self.settings, self.output_dir = application, settings, output_dir
     self.__name__, self.__doc__ = name, application.__doc__
     self.tuned = any(s.meta for s in self.symbols.values())
-    self.identity = fingerprint(name, _source_text(application))
+    self.identity = tune.fingerprint(name, _source_text(application))
     self.reads = reads_of(application)
     self.reads.begin()   # the first call has nothing to compare, the second one does
     self.reads.said(name)
@@ -317,7 +317,7 @@ class TileKernel(Signature):
       if found is None:
         if to_measure is None: found = fitting(free, read, target, self.settings)
         elif (s := read(start)) is None: return values | start
-        else: found, lines = tune.search_values(self, free, read, opened, to_measure(s))
+        else: found, lines = search_values(self, free, read, opened, to_measure(s))
         remember_choice(name, found, table)
         if lines is not None: report.tuned(self.name, found, lines)
       self._chosen[memo] = found
@@ -347,8 +347,8 @@ class TileKernel(Signature):
       self.reads = reads
     if not any(p.written for p in parameters):
       raise ApplicationError(f"{self.name}: the application stores nothing; assign to one of {', '.join(self.names)}")
-    told = {n: vs[0] for n, vs in self.settings.items() if n in COMPILER_OPTIONS} | known
-    mine = tuple((n, told[n]) for n in COMPILER_OPTIONS if n in told)
+    told = {n: vs[0] for n, vs in self.settings.items() if n in tune.COMPILER_OPTIONS} | known
+    mine = tuple((n, told[n]) for n in tune.COMPILER_OPTIONS if n in told)
     kernel = tracer.kernel()
     if checks != "none":
       dimensions_agree(self.name, kernel, parameters, {t.name: t for t in self.tensors}, lines=tracer.reached)

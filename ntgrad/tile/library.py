@@ -18,7 +18,7 @@ from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, DeviceError, NtgradError, ShapeError, StateError
 from ntgrad.codegen.ir.paths import reason, shown_path
 from ntgrad.codegen.ir.recent import Recent
-from ntgrad.codegen.ir.uop import Ops, UOp
+from ntgrad.codegen.ir.uop import UOp
 from ntgrad.codegen.kernel.arrangement import Arrangement
 from ntgrad.codegen.kernel.rewrite import substitute
 from ntgrad.engine.compile import from_specs
@@ -32,7 +32,7 @@ from . import manifest
 from .launch import Argument, Launcher, describe_argument, launch
 from .open_sizes import SizedKernel, form_for
 from .parameters import Parameter
-from .signature import Signature
+from .signature import Found, Signature
 from .tensor import Tensor
 
 FORMAT = 4   # of a library's manifest; another one is not read
@@ -44,11 +44,9 @@ class BuiltProgram(Variants):
 
   def __init__(self, kernel: str, found: Mapping[str, Any], programs: Sequence[Program]):
     choice = found["choice"]
-    sizes = tuple([ix.Size(n) for n in found["sizes"]])
-    measures = [[manifest.expression(e) for e in choice[m]] for m in ("elements", "work", "stored")]
-    super().__init__(
-      sizes, measures[0], measures[1][0], measures[2], tuple(choice["strided"]), choice["unit"], choice["stream"]
-    )
+    sizes = tuple(map(ix.Size, found["sizes"]))
+    elements, (work,), stored = ([manifest.expression(e) for e in choice[m]] for m in ("elements", "work", "stored"))
+    super().__init__(sizes, elements, work, stored, tuple(choice["strided"]), choice["unit"], choice["stream"])
     self.kernel, self.most = kernel, choice["most"]
     for p, record in zip(programs, found["programs"], strict=True):
       needs = tuple(map(manifest.comparison, record["needs"]))
@@ -60,9 +58,9 @@ class BuiltProgram(Variants):
 
   def condition(self, v: Variant) -> UOp:
     """When a variant takes sizes: its units divide them, and what it needs of their numbers holds."""
-    sizes = [(UOp(Ops.SIZE, ix.INT, (), s), unit) for s, unit in zip(self.sizes, v.units)]
-    whole = [ix.eq(ix.mod(s, unit), 0) for s, unit in sizes if unit > 1]
-    return ix.both(*whole, *substitute(v.needs, {s: ix.fdiv(s, unit) for s, unit in sizes if unit > 1}))
+    units = {s.node: unit for s, unit in zip(self.sizes, v.units) if unit > 1}
+    whole = [ix.eq(ix.mod(s, unit), 0) for s, unit in units.items()]
+    return ix.both(*whole, *substitute(v.needs, {s: ix.fdiv(s, unit) for s, unit in units.items()}))
 
   def chosen(self, sizes: tuple[int, ...], units: tuple[int, ...], wide: bool, work: int) -> Variant:
     """The variant for sizes that comes nearest to what is best for them. Raises ArgumentError where there is none."""
@@ -108,10 +106,9 @@ class Built:
   def launcher(self, device: str, aligns: tuple[int, ...] = (), sizes: tuple[int, ...] = ()) -> Launcher:
     """What launches it on a device, for certain run-time sizes."""
     found = self.launchers.get(device)
-    if found is None:
+    if found is None:   # arguments that are the same memory take a kernel of their own
       names = tuple([p.name for p in self.parameters])
       step = Step(self.load(device), tuple(range(len(names))), self.writes, (), device)
-      # arguments that are the same memory take a kernel of their own
       found = self.launchers[device] = Launcher(self.name, step, self.writes, names, ())
     return found.with_sizes(sizes) if sizes else found
 
@@ -131,14 +128,12 @@ class BuiltKernel(Signature):
       tensors = [Tensor(shape=shape, dtype=d, name=n) for n, (shape, d) in zip(found["parameters"], self.arguments, strict=True)]
       arranged, assessed = tensors, []
     super().__init__(found["kernel"], tensors, arranged, assessed, found["checks"])
-    memory = [t for t in self.tensors if not (t.constexpr and t.value is not None)]
-    self.writes = tuple(found["writes"])
+    writes = tuple(found["writes"])
     parameters = tuple([
-      Parameter(t.name, i, Arrangement.of(()), d, written=i in self.writes)
-      for i, (t, (_, d)) in enumerate(zip(memory, self.arguments, strict=True))
+      Parameter(self.names[g], i, Arrangement.of(()), d, written=i in writes)
+      for i, (g, (_, d)) in enumerate(zip(self.given, self.arguments, strict=True))
     ])
-    sizes = tuple([ix.Size(n) for n in found.get("sizes", ())])
-    self.built = Built(self.name, parameters, self.writes, sizes, self.load)
+    self.built = Built(self.name, parameters, writes, tuple(map(ix.Size, found.get("sizes", ()))), self.load)
     if "takes" in found:
       self.form = form_for(self.built, ix.both(*map(manifest.comparison, found["condition"])), found["values_made_for"])
       self.agreements = [(manifest.comparison(c), message) for c, message in found["agreements"]]
@@ -161,16 +156,13 @@ class BuiltKernel(Signature):
     return {n: known[n] for n in self.form.values}
 
   def _specialise(self, taken: Sequence[Argument], arguments: Sequence[Any], given: Mapping[str, Any], device: str | None = None,
-                  buffers: Callable[[Any], Sequence[Any]] | None = None
-                  ) -> tuple[Any, tuple[int, ...], SizedKernel | None] | None:
+                  buffers: Callable[[Any], Sequence[Any]] | None = None) -> Found:
     for t, a in zip(self.tensors, taken):
       if a.jagged is not None: raise ArgumentError(f"{self.name}: {t.name} is not jagged, got one jagged in {a.jagged[0]}")
     if self.form is None: return self.built, (), None
     values = self.values(taken, given)
     if self.alike(taken) and self.form.serves(values): return self.built, self.form.sizes(values), self.form
-    full = self.placed(taken)
-    numbers = {i: t.value for i, t in enumerate(self.tensors) if i not in self.given}
-    if self.arrange(full, numbers, values, self.found.get("tiled", self.names)) is None: return None
+    if self.arrange(self.placed(taken), self.again({})[0], values, self.found.get("tiled", self.names)) is None: return None
     sizes = {f"dim{i}_{d}": n for i, a in enumerate(taken) for d, n in enumerate(a.shape)}
     for condition, message in self.agreements:
       if not _holds(condition, sizes): raise ShapeError(_DIMENSION.sub(lambda m: str(sizes[m[0]]), message))

@@ -99,7 +99,7 @@ class Signature:
 
   def again(self, given: Mapping[str, Any]) -> tuple[dict[int, Any], dict[str, Any]]:
     """The compile-time numbers that have values, by parameter, as declared or as a call gives them; and what else it gives."""
-    numbers: dict[int, Any] = {i: t.value for i, t in enumerate(self.tensors) if t.constexpr and t.value is not None}
+    numbers: dict[int, Any] = {i: t.value for i, t in enumerate(self.tensors) if i not in self.given}
     rest = dict(given)
     for i in numbers:
       if self.names[i] in rest: numbers[i] = constant(self.names[i], rest.pop(self.names[i]))
@@ -190,8 +190,8 @@ class Signature:
       if (want := wrong(declared, dtype)) is not None:
         line = declared._source.line
         raise DTypeError(f"{self.name}: {t.name} has elements of {want}, got a tensor of {dtype}{at_lines(line)}")
-      arrangement = t.arrangement(a.shape if all(isinstance(n, int) for n in shape) else None, values)
-      p = Parameter(self.names[i], len(parameters), arrangement, dtype, declared.other, whole=bool(shape) and not t.operations)
+      p = Parameter(self.names[i], len(parameters), t._replayed(shape, values), dtype, declared.other,
+                    whole=bool(shape) and not t.operations)
       parameters.append(p)
       dim, given = declared.jagged_dim, None if a.jagged is None else a.jagged[0]
       if dim != given:
@@ -254,7 +254,7 @@ def unbounded(t: Any) -> Tensor | None:
   options = tuple([{k: v for k, v in o.items() if not a or k not in _BOUNDS} for a, o in zip(s.automatic, s.shape_options)])
   if options == tuple(map(dict, s.shape_options)): return None
   source = replace(s, shape_options=options).named(s.name)
-  return Tensor.__new__(type(t))._set(source, (), (source.shape,))
+  return t._of(source)
 
 
 def in_grid(a: Arrangement, grid: Sequence[Dim]) -> Arrangement:

@@ -2,14 +2,14 @@
 
 The search runs candidates on copies of everything that the kernel writes, compares each with the unoptimised kernel, and keeps
 the fastest; the choice is remembered on disk for the hardware with its driver, the kernel, and shapes rounded up to powers of
-two. All that it does, compiling too, counts for its seconds: each of its phases begins with what there is when the one before it
-has had its part.
+two. All that it does counts for its seconds: each phase begins with what there is when the one before has had its part.
 """
 from __future__ import annotations
 
 import hashlib
 import itertools
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence
 
@@ -95,19 +95,16 @@ def fitting(symbols: Sequence[Symbol], read: Read, target: Target, settings: Map
   if not target.blocks or not symbols: return start
   fixed = {n: vs[0] for n, vs in settings.items() if n in COMPILER_OPTIONS}
 
-  def smallest() -> Blocks | None:
-    """The best blocks of a product; by small ones it is padded least."""
-    try: s = read(fixed | {str(s): max(s.lower_bound or 1, min(start[str(s)], LEAST_DOT)) for s in symbols})
-    except NtgradError: return None
-    if s is None: return None
-    with rounding(s): return best_of(s.kernel, target)
-
-  def cost(values: _Values) -> tuple[float, float] | None:
-    """What a core lacks, and how far from the best it is; None where there is no such kernel."""
+  def of(values: _Values, fn: Callable[[Specialised], Any]) -> Any:
+    """``fn`` of the kernel for values; None where there is none."""
     try: s = read(fixed | values)
     except NtgradError: return None
     if s is None: return None
-    with rounding(s): return max(excess(s, target), 1.0), from_best(s.kernel, best, target)
+    with rounding(s): return fn(s)
+
+  def cost(values: _Values) -> tuple[float, float] | None:
+    """What a core lacks, and how far from the best it is; None where there is no such kernel."""
+    return of(values, lambda s: (max(excess(s, target), 1.0), from_best(s.kernel, best, target)))
 
   def steps(values: _Values) -> Iterator[_Values]:
     for s in symbols:
@@ -116,10 +113,12 @@ def fitting(symbols: Sequence[Symbol], read: Read, target: Target, settings: Map
     warps = values.get("num_warps", FEWEST_TRIED_WARPS)
     if "num_warps" not in fixed and warps < MOST_TRIED_WARPS: yield values | {"num_warps": 2 * warps}
 
-  best = None
+  best: Blocks | None = None
   values, least = start, cost(start)
   if least is None or least[0] <= 1: return start
-  best = smallest()
+  # of a product, by small blocks: it is padded least
+  small = {str(s): max(s.lower_bound or 1, min(start[str(s)], LEAST_DOT)) for s in symbols}
+  best = of(small, lambda s: best_of(s.kernel, target))
   least = cost(start) or least
   while least[0] > 1 or least[1] >= 1:
     found = [(c, v) for v in steps(values) if (c := cost(v)) is not None]
@@ -187,6 +186,16 @@ def remember_choice(key: str, values: _Values, table: str = "tile-tune") -> None
 
 
 # ---- the search
+@contextmanager
+def noting(lines: list[str], values: Mapping[str, Any]) -> Iterator[None]:
+  """What fails in the block is a line about values."""
+  try: yield
+  except NtgradError as e: lines.append(f"{shown_values(values)}: {str(e).splitlines()[0]}")
+
+
+def shown_values(values: Mapping[str, Any]) -> str:
+  """Values as written in a call."""
+  return ", ".join([f"{n}={v}" for n, v in values.items()])
 
 def _candidates(symbols: Sequence[Symbol], more: Mapping[str, Sequence[int]], start: _Values | None = None) -> Iterator[_Values]:
   """All values within the bounds, those near the first choice first; ``more`` has settings that are tried with each, on targets
@@ -202,7 +211,7 @@ def _candidates(symbols: Sequence[Symbol], more: Mapping[str, Sequence[int]], st
 
 
 def search_values(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Read, device: Device,
-           inputs: Sequence[Any]) -> tuple[_Values, list[str]]:
+                  inputs: Sequence[Any]) -> tuple[_Values, list[str]]:
   """The fastest values, and a line about each that was tried. ``specialise(values)`` builds, ``inputs`` are Buffers by slot."""
   lines: list[str] = []
   target, clock = device.renderer.target, Clock(device.renderer.target)
@@ -213,15 +222,14 @@ def search_values(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Rea
   first = ranked[0]
   bench = Bench(device, [CandidateMemory(b.nbytes, b.dtype, b.raw, p.written) for p, b in zip(first[1].parameters, inputs)])
   best: tuple[float, _Values] | None = None
-  with progress(kernel.name, len(ranked)) as shown:
+  with bar(f"tuning {kernel.name}", len(ranked), config.debug >= 2) as shown:
     programs = compiled_candidates(ranked, device, lines, clock, bench)
     over = time.perf_counter() + max(clock.left(), clock.MEASURING * clock.seconds)   # what is compiled is worth it
     for values, program in programs:
       if best is not None and time.perf_counter() > over: break
-      try: seconds = bench.measure(program)
-      except NtgradError as e: lines.append(f"{_show(values)}: {_said(e)}")
-      else:
-        lines.append(f"{_show(values)}: {seconds * 1e6:.1f} µs")
+      with noting(lines, values):
+        seconds = bench.measure(program)
+        lines.append(f"{shown_values(values)}: {seconds * 1e6:.1f} µs")
         if best is None or seconds < best[0]: best = seconds, values
       shown.update(1)
   return (best[1] if best is not None else first[0]), lines
@@ -249,14 +257,12 @@ def different(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Read, t
   tight: list[tuple[float, Candidate]] = []
   for values in itertools.islice(_candidates(symbols, more, fitting(symbols, reading, target, kernel.settings)), READ):
     if out and clock.left(clock.READING) < 0: break
-    try: s = reading(values)
-    except NtgradError as e:
-      lines.append(f"{_show(values)}: {_said(e)}")
-      continue
+    s = None
+    with noting(lines, values): s = reading(values)
     if s is None: continue
     if target.blocks and (times := excess(s, target)) > 1:
       tight.append((times, (values, s)))
-      lines.append(f"{_show(values)}: {times:.1f} times what a core has room for, or is compiled in reasonable time")
+      lines.append(f"{shown_values(values)}: {times:.1f} times what a core has room for, or is compiled in reasonable time")
       continue
     lowered = lower_tiles(s.kernel) if s.kernel.plain and not target.blocks else s.kernel
     out.setdefault((lowered.axes, lowered.body, s.options) if lowered.plain else (id(s.kernel), s.options), (values, s))
@@ -267,18 +273,17 @@ def different(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Read, t
 def likely(found: Sequence[Candidate], target: Target, lines: list[str]) -> list[Candidate]:
   """The first candidate, and the others in order of the model's times; of kernels of blocks without those that cannot win."""
   seconds: dict[int, float] = {}
-  for _, s in found:
-    if id(s.kernel) not in seconds: seconds[id(s.kernel)] = model_seconds(s, target)
+  for _, s in found: seconds[id(s.kernel)] = seconds.get(id(s.kernel)) or model_seconds(s, target)
   first, *rest = found
   most = HOPELESS * min(seconds.values())
   hopeless = [(v, s) for v, s in rest if target.blocks and seconds[id(s.kernel)] > most]
-  for v, s in hopeless: lines.append(f"{_show(v)}: {seconds[id(s.kernel)] * 1e6:.1f} µs by the model")
+  lines += [f"{shown_values(v)}: {seconds[id(s.kernel)] * 1e6:.1f} µs by the model" for v, s in hopeless]
   left = [c for c in rest if not any(c is h for h in hopeless)]
   return [first, *sorted(left, key=lambda c: seconds[id(c[1].kernel)])]
 
 
 def compiled_candidates(ranked: Sequence[Candidate], device: Device, lines: list[str], clock: Clock | None = None,
-             bench: Bench | None = None) -> list[tuple[_Values, Program]]:
+                        bench: Bench | None = None) -> list[tuple[_Values, Program]]:
   """The candidates' programs that are ready in time, and in ``bench`` what they are compared with. ``lines`` is told of those
   that cannot be rendered, of those whose source another one has, and of those that take too long to compile."""
   clock = clock or Clock(device.renderer.target)
@@ -293,30 +298,16 @@ def compiled_candidates(ranked: Sequence[Candidate], device: Device, lines: list
     if out and clock.left(clock.RENDERING) < 0:
       lines.append(f"{len(ranked) - n} more: no time is left to try them")
       break
-    try:
+    with noting(lines, values):
       spec = s.spec(device)
       first = known.setdefault((spec.source.text, spec.grid, spec.local, spec.options), values)
       if first is values: out.append((values, device.compile([spec])[0]))   # workers begin while the next is rendered
-      else: lines.append(f"{_show(values)}: the same program as {_show(first)}")
-    except NtgradError as e: lines.append(f"{_show(values)}: {_said(e)}")
+      else: lines.append(f"{shown_values(values)}: the same program as {shown_values(first)}")
   there = compiled_in_time([*reference, *[p for _, p in out]], clock.left(clock.COMPILING), device.renderer.target.blocks)
   in_time = [c for c, done in zip(out, there[len(reference):]) if done]
-  lines += [f"{_show(v)}: not compiled in time" for (v, _), done in zip(out, there[len(reference):]) if not done]
+  lines += [f"{shown_values(v)}: not compiled in time" for (v, _), done in zip(out, there[len(reference):]) if not done]
   if bench is not None and in_time: bench.reference(reference[0] if reference and there[0] else in_time[0][1])
   return in_time
-
-
-def _said(e: NtgradError) -> str: return str(e).splitlines()[0]
-
-
-def _show(values: Mapping[str, int]) -> str:
-  """Values as written in a call."""
-  return ", ".join(f"{n}={v}" for n, v in values.items())
-
-
-def progress(name: str, total: int) -> Any:
-  """A bar with DEBUG=2 on a terminal."""
-  return bar(f"tuning {name}", total, config.debug >= 2)
 
 
 def fingerprint(*texts: str) -> str: return hashlib.blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
