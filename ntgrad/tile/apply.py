@@ -64,6 +64,3 @@ def apply(fn: Callable[..., Any], *arrays: Any) -> Any:
     if back is not None: back(t.numpy())
   out = tuple(t if any(isinstance(a, Tensor) for a in arrays) else t.numpy() for t in outputs)
   return out if isinstance(got, tuple) else out[0]
-
-
-__all__ = ["apply"]

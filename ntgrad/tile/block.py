@@ -25,7 +25,10 @@ if TYPE_CHECKING:
   from .trace import Tracer
 
 DimSize = Union[int, Symbol]   # of a dimension, as applications see it
+BlockShape = tuple[DimSize, ...]
 _Axis = Union[UOp, None]
+Axes = tuple[_Axis, ...]   # one a dimension: a RANGE, None for one element
+AnyAxes = Sequence[_Axis]
 _tracers: list[Tracer] = []
 
 
@@ -63,7 +66,7 @@ def axis_for(n: DimSize | Dim) -> UOp | None:
   return None if one(n) else tracer().axis(n)
 
 
-def dims_of(axes: Iterable[_Axis]) -> tuple[Dim, ...]:
+def dims_of(axes: Iterable[UOp | None]) -> tuple[Dim, ...]:
   """The shape of a block of axes, as kernels have it."""
   return tuple([1 if a is None else a.arg[1] for a in axes])
 
@@ -78,11 +81,11 @@ class BlockValue:
   """
   __slots__ = ("value", "axes", "level")
 
-  def __init__(self, value: UOp, axes: Sequence[_Axis] = ()):
+  def __init__(self, value: UOp, axes: AnyAxes = ()):
     self.value, self.axes, self.level = value, tuple(axes), len(_tracers[-1].outer) if _tracers else 0
 
   @property
-  def shape(self) -> tuple[DimSize, ...]:
+  def shape(self) -> BlockShape:
     """One int a dimension; a Symbol for one that is known at the launch."""
     return tuple(map(seen, self.dims))
   @property
@@ -158,7 +161,7 @@ def rename_axes(value: UOp, table: Mapping[UOp, UOp]) -> UOp:
   return renamed(value, table, lambda n: tracer().axis(n))
 
 
-def broadcast_shapes(name: str, *shapes: tuple[DimSize, ...]) -> tuple[DimSize, ...]:
+def broadcast_shapes(name: str, *shapes: BlockShape) -> BlockShape:
   """numpy's broadcasting. Raises ShapeError."""
   n = max(map(len, shapes))
   full = [(1,) * (n - len(s)) + s for s in shapes]
@@ -173,7 +176,7 @@ def broadcast_shapes(name: str, *shapes: tuple[DimSize, ...]) -> tuple[DimSize, 
   return tuple(out)
 
 
-def unify(name: str, *blocks: BlockValue) -> tuple[list[UOp], tuple[_Axis, ...]]:
+def unify(name: str, *blocks: BlockValue) -> tuple[list[UOp], Axes]:
   """The values of blocks as functions of the same axes: those of the first block that has the dimension, or older ones they have
   met."""
   shape = broadcast_shapes(name, *(b.shape for b in blocks))
@@ -190,7 +193,7 @@ def unify(name: str, *blocks: BlockValue) -> tuple[list[UOp], tuple[_Axis, ...]]
   return [align(b, b_axes, axes) for b, b_axes in zip(blocks, full)], tuple(axes)
 
 
-def align(b: BlockValue, own: Sequence[_Axis], axes: Sequence[_Axis]) -> UOp:
+def align(b: BlockValue, own: AnyAxes, axes: AnyAxes) -> UOp:
   """The value of a block with its axes called ``axes``; it does not vary along those it has not, and one of its own that is not
   among them has one element."""
   table = {a: ix.ZERO if to is None else to for a, to in zip(own, axes) if a is not None}
@@ -199,7 +202,7 @@ def align(b: BlockValue, own: Sequence[_Axis], axes: Sequence[_Axis]) -> UOp:
   return rename_axes(b.value, table)
 
 
-def to_axes(name: str, b: BlockValue, axes: Sequence[_Axis]) -> UOp:
+def to_axes(name: str, b: BlockValue, axes: AnyAxes) -> UOp:
   """The value of a block as a function of given axes, to which it must broadcast."""
   shape, b_axes, b_shape = tuple(map(seen, dims_of(axes))), b.axes, b.shape
   extra = b.ndim - len(shape)
@@ -374,7 +377,7 @@ def block_reshape(x: Any, shape: Sequence[Any]) -> BlockValue:
   return BlockValue(rename_axes(b.value, {a: p for a, p in zip(b.axes, pulled) if a is not None}), axes)
 
 
-def picks(axes: Sequence[_Axis], index: Any) -> tuple[list[UOp], list[_Axis], UOp]:
+def picks(axes: AnyAxes, index: Any) -> tuple[list[UOp], list[_Axis], UOp]:
   """What an index picks of a block of ``axes``, as numpy has it: where in each dimension, the axes of the result, and the
   condition on which all of it lies inside. Ints, slices that are known while the application is read, blocks of ints (which
   broadcast together), None (a dimension of 1) and Ellipsis. Raises AxisError for what lies outside for certain."""
@@ -429,7 +432,7 @@ def getitem(x: Any, index: Any) -> BlockValue:
   return block_gather(b, at, axes, inside)
 
 
-def block_gather(b: BlockValue, at: Sequence[UOp], axes: Sequence[_Axis], inside: UOp) -> BlockValue:
+def block_gather(b: BlockValue, at: Sequence[UOp], axes: AnyAxes, inside: UOp) -> BlockValue:
   """The elements of a block, which is stored first, at computed places: one index a dimension. 0 where ``inside`` does not
   hold."""
   kept = tracer().keep(b)

@@ -43,7 +43,7 @@ from . import manifest
 from .assessments import Whole, dimensions_agree
 from .kernel import TileKernel, make
 from .launch import describe_argument
-from .library import FORMAT, Library, arguments_text, load
+from .library import FORMAT, arguments_text
 from .open_sizes import SizedKernel, likely_size
 from .parameters import Parameter
 from .specialised import Specialised
@@ -440,6 +440,3 @@ def _packed(specs: Sequence[ProgramSpec], target: str, device: Device) -> bytes:
   out = b"".join([triton.finished(r).pack() for r in requests])
   del waiting
   return out
-
-
-__all__ = ["Config", "Library", "build", "load"]

@@ -9,7 +9,7 @@ import inspect
 import sys
 import types
 from functools import lru_cache
-from typing import Any, Callable, ClassVar, Mapping, Sequence, Union
+from typing import Any, Callable, ClassVar, Mapping, Sequence
 
 from ntgrad.backends import renderer
 from ntgrad.backends.base import Device
@@ -154,9 +154,6 @@ def at_line(e: NtgradError, fn: Any) -> NtgradError:
   return type(e)(f"{e}\n  {file}:{line}, in {fn.__name__}\n    {text.strip()}\n    {mark}")
 
 
-_Buffers = Union[Callable[[Specialised], Sequence[Any]], None]   # gives the memory of a call's arguments, to measure on
-
-
 class TileKernel(Signature):
   """A kernel of the tile language; calling it runs it. See :func:`make`."""
   _KNOWN: ClassVar[Mapping[str, int]] = {**Signature._KNOWN, "_chosen": 1024, "_specialised": 1024, "_families": 256}
@@ -208,7 +205,7 @@ class TileKernel(Signature):
 
   @synchronized
   def _specialise(self, taken: Sequence[Argument], arguments: Sequence[Any], given: Mapping[str, Any], device: str | None = None,
-                  buffers: _Buffers = None, numbers_only: bool = False) -> Found:
+                  buffers: Callable[[Specialised], Sequence[Any]] | None = None, numbers_only: bool = False) -> Found:
     """The kernel for arguments, and what a launch gives for its run-time sizes; None where there are no programs. ``device``
     (default: the default one) is where it is to run, ``buffers`` gives the tuner the arguments' memory."""
     if self.reads is not None and (self._specialised or self._families) and not self.reads.hold(): self.read_otherwise()
@@ -273,13 +270,18 @@ class TileKernel(Signature):
     if s is None: raise ShapeError(f"{self.name}: there are no programs")
     return s, list(conditions)
 
+  def family(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], given: Mapping[str, Any], device: str) -> Family:
+    """What is known of the calls that differ from one in sizes only."""
+    kinds = tuple([None if a is None else (len(a.shape), a.dtype) for a in full])
+    key = (kinds, items_of(numbers), items_of(given), device, config.key(), self.checks or config.checks)
+    if (found := self._families[key]) is None: found = self._families[key] = Family()
+    return found
+
   def form(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, int], given: Mapping[str, Any],
            device: str) -> SizedKernel | None:
     """The kernel for many sizes that serves a call; None where the call has numbers."""
     if any(a is not None and a.jagged is not None for a in full): return None
-    kinds = tuple([None if a is None else (len(a.shape), a.dtype) for a in full])
-    key = (kinds, items_of(numbers), items_of(given), device, config.key(), self.checks or config.checks)
-    if (family := self._families[key]) is None: family = self._families[key] = Family()   # of calls that differ in sizes only
+    family = self.family(full, numbers, given, device)
     names = family.open(self, values, given)
     if not names: return None
     found = next((f for f in family.forms if f.serves(values)), None)
@@ -297,7 +299,7 @@ class TileKernel(Signature):
     return found
 
   def choose(self, left: Sequence[Symbol], full: Sequence[Argument | None], numbers: Mapping[int, Any], values: dict[str, int],
-             device: str, buffers: _Buffers) -> dict[str, int]:
+             device: str, buffers: Callable[[Specialised], Sequence[Any]] | None) -> dict[str, int]:
     """With values for the tuner's symbols: measured (unless ``TUNE=0``, where there is memory to measure on), remembered, or
     the first choice."""
     free = free_symbols(left, self)

@@ -27,6 +27,7 @@ from ntgrad.graph.modes import mode
 
 from .block import dtype_of
 from .jagged import Jagged, is_meta
+from .open_sizes import Sizes
 
 if TYPE_CHECKING:
   from .library import Built
@@ -34,15 +35,17 @@ if TYPE_CHECKING:
   from .specialised import Specialised
 
 
+_Args = Sequence[Any]      # of a call: by position
+Given = Mapping[str, Any]   # and by name
 SlotPair = tuple[int, int]   # slots: of a parameter that is written, and of another that may be the same memory
 
 
 class Argument(NamedTuple):
   """What a kernel is specialised for: shape and dtype; of a jagged tensor its dimension, shape in memory, and the offsets'
   dtype."""
-  shape: tuple[int, ...]
+  shape: Sizes
   dtype: DType
-  jagged: tuple[int, tuple[int, ...], DType] | None = None
+  jagged: tuple[int, Sizes, DType] | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -51,14 +54,14 @@ class Launcher:
   ``together`` gives the kernel for pairs that are."""
   kernel: str
   step: Step
-  writes: tuple[int, ...]
+  writes: Sizes
   names: tuple[str, ...]
   sharing: tuple[tuple[int, int], ...]
   checks: Checks | None = None
   together: Callable[..., Launcher] | None = None
   static: Callable[..., Launcher | None] | None = None   # gives that of the kernel that has numbers for its sizes
 
-  def with_sizes(self, sizes: tuple[int, ...]) -> Launcher:
+  def with_sizes(self, sizes: Sizes) -> Launcher:
     """The launcher for certain run-time sizes."""
     program, given = self.step.program.variant(sizes)  # type: ignore[union-attr]
     together = self.together and partial(self.together, sizes=sizes)
@@ -91,7 +94,7 @@ def describe_argument(a: Any) -> Argument:
   return Argument(tuple(int(n) for n in shape), dtype)
 
 
-def describe_arguments(kernel: Signature, args: Sequence[Any]) -> list[Argument]:
+def describe_arguments(kernel: Signature, args: _Args) -> list[Argument]:
   """The arguments of a call. Raises ArgumentError or DTypeError with the parameter's name for what is no tensor."""
   out = []
   for i, a in zip(kernel.given, args):
@@ -112,13 +115,13 @@ def _declared(kernel: str, name: str, dtype: DType | None, a: Any) -> Any:
   return np.array(a, dtype.np)
 
 
-def converted_arguments(kernel: Signature, args: Sequence[Any]) -> list[Any]:
+def converted_arguments(kernel: Signature, args: _Args) -> list[Any]:
   """The arguments of a call, numbers of the dtypes that are declared."""
   want = [(kernel.names[i], kernel.tensors[i].element) for i in kernel.given]
   return [_declared(kernel.name, *w, a) for w, a in zip(want, args)] + list(args[len(want):])
 
 
-def launch(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> None:
+def launch(kernel: Signature, args: _Args, given: Given) -> None:
   """Run a kernel on its arguments. To be called with the lock held."""
   if kernel.last is not None and kernel.reads is not None and not kernel.reads.hold(): kernel.read_otherwise()
   if given or len(args) != len(kernel.given): args, given = kernel.called(args, given)
@@ -138,7 +141,7 @@ def launch(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> 
   else: launch_borrowed(kernel, args, given)
 
 
-def _call_key(nodes: Sequence[UOp], given: Mapping[str, Any]) -> tuple[Any, ...]:
+def _call_key(nodes: Sequence[UOp], given: Given) -> tuple[Any, ...]:
   """What a call's launcher is known by, as ``launch`` writes it out."""
   return (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
 
@@ -167,7 +170,7 @@ def _alike(kernel: Signature, key: tuple[Any, ...], count: int) -> tuple[list[in
 others: set[type] = set()   # types of other libraries' tensors that calls have had
 
 
-def launch_borrowed(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> None:
+def launch_borrowed(kernel: Signature, args: _Args, given: Given) -> None:
   """Run a kernel on arguments some of which are other libraries': what they have on a GPU is worked on where it is."""
   known, of = borrowed()
   if (found := known(args, _PLAIN)) is not None:
@@ -189,7 +192,7 @@ def borrowed() -> tuple[Any, Any]:
   return known_arguments, Borrowed
 
 
-def _with_numbers(kernel: Signature, args: Sequence[Any]) -> list[UOp]:
+def _with_numbers(kernel: Signature, args: _Args) -> list[UOp]:
   """The nodes of arguments some of which are Python numbers. Raises AttributeError for anything else."""
   device: str = next((a.lazydata.arg.device for a in args if isinstance(a, Tensor)), None) or default_device()
   out = []
@@ -212,7 +215,7 @@ _PLAIN = (Tensor, np.ndarray, np.generic, bool, int, float, Jagged)   # what no 
 _NUMBERS = {bool: dtypes.bool, int: dtypes.int32, float: dtypes.float32}
 
 
-def _prepare(kernel: Signature, args: Sequence[Any], given: Mapping[str, Any]) -> None:
+def _prepare(kernel: Signature, args: _Args, given: Given) -> None:
   """Everything that a first call, or one with other things than tensors in memory, needs."""
   asked, args = args, converted_arguments(kernel, args)
   devices: dict[str, str] = {}

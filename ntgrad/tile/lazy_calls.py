@@ -69,6 +69,3 @@ def _share(tensors: Sequence[tuple[Parameter, Tensor]]) -> bool:
     return {id(t._alias), *([id(base.arg.storage)] if base.op is Ops.BUFFER else [])}
   found = [(p.written, places(t)) for p, t in tensors]
   return any(i != j and w & t for i, (writes, w) in enumerate(found) if writes for j, (_, t) in enumerate(found))
-
-
-__all__ = ["call_later"]

@@ -29,7 +29,7 @@ constexpr = int
 Shape = Sequence[_b.DimSize]
 
 
-def _shape(name: str, shape: Any) -> tuple[_b.DimSize, ...]:
+def _shape(name: str, shape: Any) -> _b.BlockShape:
   got = tuple(shape) if isinstance(shape, (list, tuple, str)) else (shape,)
   try: fits = all(isinstance(s, int | Symbol) and s > 0 for s in got)
   except ArgumentError: fits = False   # a Symbol that has no value here
@@ -341,20 +341,18 @@ def load(pointer: Any, mask: Any = None, other: Any = None, cache_modifier: str 
   """The elements at computed places, ``load(x.source[i, j], mask=…, other=0)``; outside the tensor and where the mask is false,
   ``other``. The rest is advice, which is not needed."""
   r = _reference("load", pointer)
-  if isinstance(r, Tile):
-    b = r.load()
-    return b if mask is None else _b.block_where(mask, b, 0 if other is None else other)
-  return r.load(mask, other)
+  if not isinstance(r, Tile): return r.load(mask, other)
+  b = r.load()
+  return b if mask is None else _b.block_where(mask, b, 0 if other is None else other)
 
 
 def store(pointer: Any, value: Any, mask: Any = None, cache_modifier: str = "", eviction_policy: str = "") -> None:
   """Write elements at computed places, ``store(x.source[i, j], value, mask=…)``; outside the tensor nothing is written. The rest
   is advice, which is not needed."""
   r = _reference("store", pointer)
-  if isinstance(r, Tile):
-    if mask is not None: raise ApplicationError("store: a tile is written whole; give .source[…] for a mask")
-    r.store(value)
-  else: r.store(value, mask)
+  if not isinstance(r, Tile): return r.store(value, mask)
+  if mask is not None: raise ApplicationError("store: a tile is written whole; give .source[…] for a mask")
+  r.store(value)
 
 
 def atomic_add(pointer: Any, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None) -> None:
@@ -374,13 +372,12 @@ def atomic_min(pointer: Any, val: Any, mask: Any = None, sem: str | None = None,
 
 def _atomic(name: str, op: str, where_: Any, value: Any, mask: Any) -> None:
   r = _reference(name, where_)
-  if isinstance(r, Tile):
-    axes = r.axes()
-    at, valid = r.accessed(axes)
-    u = _b.to_axes(name, block(value), axes)
-    if mask is not None: valid = ix.both(valid, _b.to_axes(name, block(mask), axes))
-    tracer().store(r._parameter, at, plain_value(u, r._parameter.dtype), valid, op)
-  else: r.atomic(op, value, mask)
+  if not isinstance(r, Tile): return r.store(value, mask, op)
+  axes = r.axes()
+  at, valid = r.accessed(axes)
+  u = _b.to_axes(name, block(value), axes)
+  if mask is not None: valid = ix.both(valid, _b.to_axes(name, block(mask), axes))
+  tracer().store(r._parameter, at, plain_value(u, r._parameter.dtype), valid, op)
 
 
 # ---- random numbers

@@ -7,14 +7,14 @@ from typing import Any, Callable, Iterator, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.sizes import Dim
-from ntgrad.codegen.index.view import strides_of
+from ntgrad.codegen.index.view import Indices, Pulled, strides_of
 from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.errors import ApplicationError, ArgumentError, AxisError, DTypeError, NtgradError, ShapeError
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.kernel.arrangement import Arrangement
 
 from . import block as _b
-from .block import BlockValue, DimSize, as_index, axis_for, block, block_binary, dim, one, plain_value, seen, tracer
+from .block import BlockShape, BlockValue, as_index, axis_for, block, block_binary, dim, one, plain_value, seen, tracer
 
 
 @dataclass(eq=False)
@@ -27,7 +27,7 @@ class Parameter:
   dtype: DType
   other: Any = None
   written: bool = False
-  axes: tuple[UOp | None, ...] | None = None     # of its innermost level, the same at every read
+  axes: _b.Axes | None = None     # of its innermost level, the same at every read
   memory: tuple[int, ...] | None = None          # the shape in memory, where the tensor is jagged
   offsets: Parameter | None = None               # where each entry of a jagged tensor begins
   of: str = ""                                   # of those offsets: the name of the jagged tensor
@@ -36,7 +36,7 @@ class Parameter:
   picked: set[tuple[int, int]] = field(default_factory=set)   # levels' dimensions where it names one of several tiles: x[0]
   computed: bool = False                         # .. by an index that is neither a number nor a loop's counter: x[k // 2]
   # levels' dimensions that the only round of a loop goes through: what it counts, how many tiles there are, which it is
-  once: list[tuple[Counter, Dim, tuple[int, int]]] = field(default_factory=list)
+  once: list[_Once] = field(default_factory=list)
   notes: bool = False                            # no argument: where the kernel notes which of its checks failed
   one: Parameter | None = None                   # a written one that is the same memory
   whole: bool = False                            # it is not arranged: its indices are those of the source
@@ -63,6 +63,9 @@ class Parameter:
     return self.arrangement.source == () and len(self.arrangement.levels) == 1
 
 
+_Once = tuple["Counter", Dim, tuple[int, int]]
+
+
 class Counter(int):
   """What a loop whose rounds are known counts; arithmetic with it gives other ints. ``once``: of the only round of a loop."""
   once = False
@@ -73,7 +76,7 @@ class Level:
 
   def __init__(self, parameter: Parameter, level: int): self._parameter, self._level = parameter, level
   @property
-  def shape(self) -> tuple[DimSize, ...]: return tuple(map(seen, self._parameter.levels[self._level]))
+  def shape(self) -> BlockShape: return tuple(map(seen, self._parameter.levels[self._level]))
   @property
   def ndim(self) -> int: return len(self.shape)
   @property
@@ -112,8 +115,8 @@ class Tile(Place):
   """A parameter in an application, or one of its tiles. Reading it loads the innermost level's block; indexing goes a level
   deeper."""
 
-  def __init__(self, parameter: Parameter, indices: tuple[tuple[UOp, ...], ...] = (), level: int | None = None,
-               once: tuple[tuple[Counter, Dim, tuple[int, int]], ...] = ()):
+  def __init__(self, parameter: Parameter, indices: tuple[Indices, ...] = (), level: int | None = None,
+               once: tuple[_Once, ...] = ()):
     self._parameter, self._indices, self.level, self._once = parameter, indices, level, once
 
   def now(self) -> Tile:
@@ -122,12 +125,11 @@ class Tile(Place):
 
   def holds(self, value: Any) -> bool:
     """Whether a value is what this tile has in memory."""
-    return (
-      isinstance(value, Tile) and value._parameter is self._parameter and value._indices == self._indices and value._block is None
-    )
+    return isinstance(value, Tile) and (value._parameter, value._indices) == (self._parameter, self._indices) and \
+      value._block is None
 
   @property
-  def shape(self) -> tuple[DimSize, ...]:
+  def shape(self) -> BlockShape:
     """The level's shape."""
     return tuple(map(seen, self._parameter.levels[len(self._indices)]))
   @property
@@ -156,9 +158,7 @@ class Tile(Place):
       if inside is ix.TRUE: return block(self)[index]
       indices, valid = self.accessed(at)
       return BlockValue(tracer().load(self._parameter, indices, ix.both(valid, inside)), axes)
-    got = index if isinstance(index, tuple) else (index,)
-    if len(got) != self.ndim:
-      raise AxisError(f"{self!r}: {len(got)} indices for a level of shape {self.shape}; give one a dimension")
+    got = listed(self, index, f"level of shape {self.shape}")
     at, once = [], list(self._once)
     for d, (i, n) in enumerate(zip(got, self.shape)):
       u, here = as_index(block(i).value), (len(self._indices) + 1, d)
@@ -173,7 +173,7 @@ class Tile(Place):
       at.append(u)
     return Tile(self._parameter, (*self._indices, tuple(at)), len(tracer().outer), tuple(once))
 
-  def place(self, axes: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
+  def place(self, axes: _b.AnyAxes) -> Pulled:
     """The index in memory of the innermost level's element at ``axes``, and whether there is one."""
     indices, valid = self.pulled(axes)
     if self._parameter.offsets is not None: indices, valid = entry_of(self._parameter, indices, valid)
@@ -181,17 +181,15 @@ class Tile(Place):
       for i, n in zip(level, dims): valid = ix.both(valid, ix.ge(i, 0), ix.lt(i, n))
     return indices, valid
 
-  def pulled(self, axes: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
+  def pulled(self, axes: _b.AnyAxes) -> Pulled:
     """The source index of the innermost level's element at ``axes``, and whether its tile has one there."""
     p = self._parameter
     if p.scalar: return (ix.const(0),), ix.TRUE
-    if not self.innermost:
-      raise ShapeError(
-        f"{self!r} has levels {p.levels[len(self._indices) :]}: index the level {self.shape} before its tiles are read or written"
-      )
-    return self.pulled_by(axes)
+    if self.innermost: return self.pulled_by(axes)
+    raise ShapeError(f"{self!r} has levels {p.levels[len(self._indices):]}: index the level {self.shape} before its tiles are "
+                     "read or written")
 
-  def pulled_by(self, *deeper: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
+  def pulled_by(self, *deeper: _b.AnyAxes) -> Pulled:
     """``pulled`` with axes for each level beneath the tile's indices."""
     p = self._parameter
     p.tiled = True
@@ -211,13 +209,13 @@ class Tile(Place):
     begin, end = ends_of(p, batch, ix.both(ix.ge(batch, 0), ix.lt(batch, p.arrangement.source[0])))
     return BlockValue(ix.sub(end, begin), [a for a in axes if a is not None and a in batch.ranges])
 
-  def accessed(self, axes: Sequence[UOp | None]) -> tuple[tuple[UOp, ...], UOp]:
+  def accessed(self, axes: _b.AnyAxes) -> Pulled:
     """``place`` for what is read or written there: with ``checks="all"`` run-time indices of levels are checked."""
     for number, (level, dims) in enumerate(zip(self._indices, self._parameter.levels), 1):
       for d, (i, n) in enumerate(zip(level, dims)): tracer().check_index(f"level {number} of {self._parameter.name}", d, n, i, ())
     return self.place(axes)
 
-  def axes(self) -> tuple[UOp | None, ...]:
+  def axes(self) -> _b.Axes:
     p = self._parameter
     if p.axes is None: p.axes = tuple(map(axis_for, p.levels[-1]))
     return tracer().settled(p.axes) if self.innermost else ()
@@ -236,7 +234,7 @@ class Tile(Place):
     shape = p.levels[-1] if self.innermost else ()
     own = (None,) * (len(shape) - b.ndim) + b.axes
     axes = t.settled([a if a is not None else axis_for(n) for a, n in zip(own[-len(shape):] if shape else (), shape)])
-    if tuple(1 if a is None else a.arg[1] for a in axes) != shape: axes = tuple(map(axis_for, shape))
+    if _b.dims_of(axes) != shape: axes = tuple(map(axis_for, shape))
     u = _b.to_axes(f"storing into {self!r}", b, axes)
     indices, valid = self.accessed(axes)
     t.store(p, indices, plain_value(u, p.dtype), valid)
@@ -276,10 +274,17 @@ class Tile(Place):
     if not -len(blocks) <= dim < len(blocks): raise AxisError(f"{self!r}.offsets({dim}): the source has {len(blocks)} dimensions")
     return blocks[dim]
 
-  def stride(self, dim: int) -> DimSize: return self.source.stride(dim)
+  def stride(self, dim: int) -> _b.DimSize: return self.source.stride(dim)
   def data_ptr(self) -> Pointer:
     """Where the source's first element is."""
     return self.source.data_ptr()
+
+
+def listed(x: Tile | SourceTensor, index: Any, what: str) -> tuple[Any, ...]:
+  """An index, one a dimension. Raises AxisError."""
+  got = index if isinstance(index, tuple) else (index,)
+  if len(got) == x.ndim: return got
+  raise AxisError(f"{x!r}: {len(got)} indices for a {what}; give one a dimension")
 
 
 class SourceTensor:
@@ -298,7 +303,7 @@ class SourceTensor:
   def dtype(self) -> DType: return self._parameter.dtype
   def __repr__(self) -> str: return f"{self._parameter.name}.source"
   def __iter__(self) -> Iterator[Any]: raise ApplicationError(f"{self!r} is a whole tensor, not one by one; give it indices")
-  def stride(self, dim: int) -> DimSize:
+  def stride(self, dim: int) -> _b.DimSize:
     """Elements from one index of a dimension to the next."""
     p, n = self._parameter, self.ndim
     if not isinstance(dim, int) or not -n <= dim < n: raise AxisError(f"{self!r}.stride({dim!r}): the source has {n} dimensions")
@@ -307,15 +312,12 @@ class SourceTensor:
     raise ShapeError(f"{self!r}.stride({dim}): from one entry of a jagged tensor to the next it is not always as far; "
                      f"{p.name}.offsets() is where a tile's elements are")
   @property
-  def strides(self) -> tuple[DimSize, ...]: return tuple(self.stride(d) for d in range(self.ndim))
+  def strides(self) -> BlockShape: return tuple(self.stride(d) for d in range(self.ndim))
   def data_ptr(self) -> Pointer:
     """Where the first element is; ``data_ptr() + offsets`` are places for ``tl.load``, ``tl.store`` and the atomics."""
     return Pointer(self._parameter, block(0))
   def __getitem__(self, index: Any) -> Reference:
-    got = index if isinstance(index, tuple) else (index,)
-    if len(got) != self.ndim:
-      raise AxisError(f"{self!r}: {len(got)} indices for a tensor of {self.ndim} dimensions; give one a dimension")
-    return Reference(self._parameter, tuple(block(i) for i in got))
+    return Reference(self._parameter, tuple(map(block, listed(self, index, f"tensor of {self.ndim} dimensions"))))
   def at(self, *indices: Any, inside: bool = False) -> Reference:
     """The elements at computed indices, one a dimension: ``x.source.at(i, j)`` is ``x.source[i, j]``. ``inside`` promises that
     all of them are in the tensor wherever the mask holds: whether they are is not looked at then."""
@@ -335,28 +337,27 @@ class Reference(Place):
   @property
   def dtype(self) -> DType: return self._parameter.dtype
   @property
-  def shape(self) -> tuple[DimSize, ...]: return unify_shape(self._indices)
+  def shape(self) -> BlockShape:
+    return _b.broadcast_shapes("index", *(b.shape for b in self._indices)) if self._indices else ()
 
   def _where(self) -> tuple[tuple[BlockValue, ...], tuple[Dim, ...]]:
     """An index for each dimension in memory, and the sizes of these."""
     return self._indices, self._parameter.arrangement.source
 
-  def _places(self, mask: Any, *more: Any) -> tuple[tuple[UOp, ...], UOp, list[UOp], tuple[UOp | None, ...]]:
+  def _places(self, mask: Any, *more: Any) -> tuple[Indices, UOp, list[UOp], _b.Axes]:
     indices, sizes = self._where()
     given = [*indices, *([block(mask)] if mask is not None else []), *map(block, more)]
     values, axes = _b.unify(repr(self), *given) if given else ([], ())
     n = len(indices)
     self._parameter.anywhere = True
-    at = tuple(as_index(v) for v in values[:n])
-    bounded = () if self.inside else zip(at, sizes)
-    valid = ix.both(*(c for i, s in bounded for c in (ix.ge(i, 0), ix.lt(i, s))))
-    rest = values[n:]
+    at = tuple(map(as_index, values[:n]))
+    valid = ix.TRUE if self.inside else ix.both(*(c for i, s in zip(at, sizes) for c in (ix.ge(i, 0), ix.lt(i, s))))
+    rest, m = values[n:], ix.TRUE
     if mask is not None:
       m = rest.pop(0)
       if m.dtype.kind != "b": raise DTypeError(f"{self!r}: a mask is a block of bools, got {m.dtype}")
       valid = ix.both(valid, m)
-    for d, (i, size) in enumerate(zip(at, sizes)):
-      tracer().check_index(self._parameter.name, d, size, i, axes, ix.TRUE if mask is None else m)
+    for d, (i, size) in enumerate(zip(at, sizes)): tracer().check_index(self._parameter.name, d, size, i, axes, m)
     if self._parameter.offsets is not None and not hasattr(self, "_pointed"): at, valid = entry_of(self._parameter, at, valid)
     return at, valid, rest, axes
 
@@ -368,10 +369,10 @@ class Reference(Place):
     t.raw_loads += 1
     return BlockValue(value, axes)
 
-  def store(self, value: Any, mask: Any = None) -> None:
-    """Write elements where ``mask`` holds."""
+  def store(self, value: Any, mask: Any = None, atomic: str | None = None) -> None:
+    """Write elements where ``mask`` holds, or combine them with what is there."""
     at, valid, (u,), _ = self._places(mask, value)
-    tracer().store(self._parameter, at, plain_value(u, self.dtype), valid)
+    tracer().store(self._parameter, at, plain_value(u, self.dtype), valid, atomic)
 
   def put(self, value: Any, mask: Any, axis: int | Sequence[int] | None, how: str) -> None:
     """Write elements where ``mask`` holds, one after another along axes of their block."""
@@ -381,10 +382,6 @@ class Reference(Place):
       raise AxisError(f"{self!r}.put: axis {bad[0]}; the block has {len(axes)} dimensions")
     order = tuple([int(a.arg[0]) for i in ids if (a := axes[i]) is not None])
     tracer().store(self._parameter, at, plain_value(u, self.dtype), valid, order=(how, order) if order or how == "add" else None)
-
-  def atomic(self, op: str, value: Any, mask: Any = None) -> None:
-    at, valid, (u,), _ = self._places(mask, value)
-    tracer().store(self._parameter, at, plain_value(u, self.dtype), valid, op)
 
 
 _b.give_operators(Tile)
@@ -415,7 +412,7 @@ class Pointer(Reference):
     return tuple(out), sizes
 
 
-def entry_of(p: Parameter, indices: tuple[UOp, ...], valid: UOp) -> tuple[tuple[UOp, ...], UOp]:
+def entry_of(p: Parameter, indices: Indices, valid: UOp) -> Pulled:
   """An element of a jagged tensor in memory: (batch, …, j, …) is at (…, offsets[batch] + j, …), if the entry is that long."""
   begin, end = ends_of(p, indices[0], valid)
   j = indices[p.jagged]
@@ -430,8 +427,3 @@ def ends_of(p: Parameter, batch: UOp, valid: UOp) -> tuple[UOp, UOp]:
   assert p.offsets is not None
   begin, end = (as_index(tracer().load(p.offsets, (ix.add(batch, k),), valid)) for k in (0, 1))
   return begin, end
-
-
-def unify_shape(blocks: Sequence[BlockValue]) -> tuple[DimSize, ...]:
-  """The shape that blocks broadcast to."""
-  return _b.broadcast_shapes("index", *(b.shape for b in blocks)) if blocks else ()

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 
 Found = Union[tuple[Any, tuple[int, ...], "SizedKernel | None"], None]   # what ``_specialise`` gives
-_Expression = tuple[Symbol, int, str, "Line | None"]   # a size that is no name, the elements there are, where, declared where
 STATES = 4   # of what an application reads, whose kernels are kept
 
 
@@ -119,7 +118,7 @@ class Signature:
     values: dict[str, int] = {}
     said: dict[str, tuple[str, Line | None]] = {}   # where names have their sizes, and the line that declared it
     # sizes that are no names, how many elements there are, in which dimension, the line that declared it
-    expressions: list[_Expression] = []
+    expressions: list[tuple[Symbol, int, str, Line | None]] = []
     for t, a in zip(self.tensors, arguments):
       if a is None: continue
       shape, line = a.shape, t._source.line
@@ -156,7 +155,7 @@ class Signature:
     self.solve(expressions, values)
     return values
 
-  def solve(self, expressions: Sequence[_Expression], values: dict[str, int]) -> None:
+  def solve(self, expressions: Sequence[tuple[Symbol, int, str, Line | None]], values: dict[str, int]) -> None:
     """Find the names that are left in sizes such as 2 * N + 1, one after another, and see that all such sizes are right."""
     for want, n, place, line in [*expressions] * len(expressions):   # of several unknowns one may be left when others are found
       try: found = solved(want, n, values)

@@ -32,6 +32,7 @@ from ntgrad.engine.size_variants import SizedProgram
 
 from .block import ranges_of
 from .launch import Launcher, SlotPair
+from .open_sizes import Sizes
 from .parameters import Parameter
 from .tune import fingerprint
 
@@ -54,7 +55,7 @@ class Specialised:
   launchers: Recent[Any, Any] = field(default_factory=lambda: Recent(64), compare=False)   # by device and settings
 
   @property
-  def writes(self) -> tuple[int, ...]: return tuple(p.slot for p in self.parameters if p.written)
+  def writes(self) -> Sizes: return tuple(p.slot for p in self.parameters if p.written)
 
   @cached_property
   def touched(self) -> frozenset[int]:
@@ -66,7 +67,7 @@ class Specialised:
     """What a launch gives numbers for."""
     return self.kernel.sizes
 
-  def launcher(self, device: str, aligns: tuple[int, ...] = (), sizes: tuple[int, ...] = (),
+  def launcher(self, device: str, aligns: Sizes = (), sizes: Sizes = (),
                shared: tuple[SlotPair, ...] = ()) -> Launcher:
     """The kernel compiled for a device; ``aligns`` are those of the params (see ``Param``) where some are pieces of a memory,
     ``sizes`` what it is launched with for its run-time sizes, ``shared`` the pairs of params that are the same memory."""
@@ -88,7 +89,7 @@ class Specialised:
         partial(self.static, device, aligns))
     return made.with_sizes(sizes) if sizes else made
 
-  def static(self, device: str, aligns: tuple[int, ...], sizes: tuple[int, ...]) -> Launcher | None:
+  def static(self, device: str, aligns: Sizes, sizes: Sizes) -> Launcher | None:
     """The launcher of the kernel that has numbers for these sizes; None where there is none."""
     if self.numbers is None or self.asserts: return None   # what it notes of asserts is in memory of its own
     found = self.launchers["static", sizes]

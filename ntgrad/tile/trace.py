@@ -6,6 +6,7 @@ import operator
 import types
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, Iterator, NamedTuple, Sequence
 
 from ntgrad.codegen import index as ix
@@ -34,7 +35,7 @@ from .user_lines import Line
 class LocalArray:
   """Memory of a program's own: an array that a statement fills and others read."""
   uop: UOp
-  axes: tuple[UOp | None, ...]
+  axes: _b.Axes
 
   @property
   def block(self) -> BlockValue:
@@ -99,15 +100,15 @@ class Tracer:
 
   def unify(self, a: UOp, b: UOp) -> None:
     """Two axes run over the same dimension: what one operand calls ``a`` the other calls ``b``."""
-    a, b = self.root(a), self.root(b)
-    if a is not b: self.parents[max(a, b, key=lambda r: int(r.arg[0]))] = min(a, b, key=lambda r: int(r.arg[0]))
+    old, new = sorted((self.root(a), self.root(b)), key=lambda r: int(r.arg[0]))
+    if old is not new: self.parents[new] = old
 
   def root(self, a: UOp) -> UOp:
     """The first of the axes that ``a`` was unified with."""
     while a in self.parents: a = self.parents[a]
     return a
 
-  def settled(self, axes: Sequence[UOp | None]) -> tuple[UOp | None, ...]:
+  def settled(self, axes: _b.AnyAxes) -> _b.Axes:
     """Axes under the names that the rest of the program has for them, so that equal values are equal expressions."""
     out = tuple(None if a is None else self.root(a) for a in axes)
     real = [a for a in out if a is not None]
@@ -122,21 +123,18 @@ class Tracer:
     if fill is None or valid is ix.TRUE or (fill.op is Ops.CONST and fill.arg == 0 and str(fill.arg) != "-0.0"): return value
     return UOp.alu(TernaryOps.WHERE, valid, value, plain_value(fill, p.dtype))
 
-  def store(self, p: Parameter, at: tuple[UOp, ...], value: UOp, valid: UOp, atomic: str | None = None,
+  def store(self, p: Parameter, at: Sequence[UOp], value: UOp, valid: UOp, atomic: str | None = None,
             order: tuple[str, tuple[int, ...]] | None = None) -> None:
     """Write elements; ``order``: "set" or "add", and the axes along which one comes after another."""
     self.reached.setdefault(p.slot, self.at_line)
     self.materialize(p)
     if any([q.one is not None for q in self.parameters]): value = self.refer(value)   # what was kept, rather than reading it anew
-    if order is not None:
-      value, valid, *places = [self.now(u, p) for u in (value, valid, *at)]
-      at = tuple(places)
+    if order is not None: value, valid, *at = [self.now(u, p) for u in (value, valid, *at)]
     p.written = True
     self.written.add(p.uop)
     self.known = self.unchanged({p.uop})
     value, valid = self.refer(value), self.refer(valid)
-    where = UOp(Ops.INDEX, dtypes.index, tuple(self.refer(i) for i in at))
-    src = (p.uop, where, value) if valid is ix.TRUE else (p.uop, where, value, valid)
+    src = (p.uop, UOp(Ops.INDEX, dtypes.index, tuple(map(self.refer, at))), value, *(() if valid is ix.TRUE else (valid,)))
     self.statements.append(UOp.unique(Ops.ATOMIC if atomic else Ops.STORE, p.dtype, src, atomic or order))
     self.lines[self.line] = None
 
@@ -168,7 +166,7 @@ class Tracer:
     """The memory of parameters that an expression reads."""
     memo = self._sources
     if u in memo: return memo[u]
-    for n in toposort((u,), stop=lambda n: n in memo):
+    for n in toposort((u,), stop=memo.__contains__):
       if n in memo: continue
       found = {n.src[0]} if n.op is Ops.LOAD and n.src[0].op is Ops.DEFINE_GLOBAL else set()
       memo[n] = frozenset(found.union(*(memo[s] for s in n.src)))
@@ -183,21 +181,21 @@ class Tracer:
     """Note where a condition does not hold, with the first thing that it compares, if it is a comparison."""
     if self.checks == "none": return
     value = plain_value(condition.value)
-    compared = [s for s in value.src if s.op is not Ops.CONST and s.dtype.kind != "b"] if value.arg in COMPARE else []
-    kind = "" if not compared else "f" if compared[0].dtype.kind == "f" else "i"
+    operands = value.src if value.arg in COMPARE else ()
+    compared = next((s for s in operands if s.op is not Ops.CONST and s.dtype.kind != "b"), None)
+    kind = "" if compared is None else "f" if compared.dtype.kind == "f" else "i"
     said = f"device_assert{': ' + message if message else ''} does not hold, {self.place}".replace("{", "{{").replace("}", "}}")
     shape = known_sizes((*self.grid_shape, *condition.dims))
     said += f"; last for element {{element}} of {shape}, the grid's dimensions first"
     if kind: said += ", where {value} is compared"
-    failed = UOp.alu(UnaryOps.NOT, value)
-    self.note(Check(said, shape, kind), failed, condition.axes, compared[0] if compared else None)
+    self.note(Check(said, shape, kind), UOp.alu(UnaryOps.NOT, value), condition.axes, compared)
 
-  def check_index(self, name: str, dim: int, size: Dim, index: UOp, axes: Sequence[UOp | None], where: UOp = ix.TRUE) -> None:
+  def check_index(self, name: str, dim: int, size: Dim, index: UOp, axes: _b.AnyAxes, where: UOp = ix.TRUE) -> None:
     """With ``checks="all"``, note where an index that only the kernel knows is outside of a dimension: where ``where`` holds."""
     outside = ix.both(ix.ge(index, 0), ix.lt(index, size))
     if self.checks != "all" or outside is ix.TRUE: return
     said = f"index {{value}} is outside dimension {dim} of {name}, which has {text_of(size)} elements ({self.place})"
-    shape = known_sizes((*self.grid_shape, *(1 if a is None else a.arg[1] for a in axes)))
+    shape = known_sizes((*self.grid_shape, *_b.dims_of(axes)))
     failed = ix.both(where, UOp.alu(UnaryOps.NOT, outside))
     self.note(Check(said, shape, "i", IndexOutOfRangeError), failed, axes, index)
 
@@ -206,34 +204,30 @@ class Tracer:
     """The line of the application that is being read: file and number."""
     return self.line.partition(": ")[0]
 
-  def note(self, check: Check, failed: UOp, axes: Sequence[UOp | None], value: UOp | None) -> None:
+  def note(self, check: Check, failed: UOp, axes: _b.AnyAxes, value: UOp | None) -> None:
     """Note the greatest element for which ``failed`` holds, and the value there, as ``engine/device_asserts.py`` has it.
 
     Elements that are made of what lies outside of a tensor do not count.
     """
-    notes = next((p for p in self.parameters if p.notes), None)
-    if notes is None:
+    if (notes := next((p for p in self.parameters if p.notes), None)) is None:
       notes = Parameter("checks", len(self.parameters), Arrangement.of((1,)), dtypes.int64, notes=True)
       self.parameters.append(notes)
     site = self.asserts.setdefault(check, len(self.asserts))
     notes.arrangement = Arrangement.of((len(self.asserts),))
     number = ix.ZERO
     if prod(check.shape) < 1 << 31:
-      for a in [*self.grid, *(a for a in axes if a is not None)]:
-        number = ix.add(ix.mul(number, a.arg[1] if a.op is Ops.RANGE else 1), a)
+      for a in [*self.grid, *axes]:
+        if a is not None: number = ix.add(ix.mul(number, a.arg[1] if a.op is Ops.RANGE else 1), a)
     gates = [gate_or_true(u) for u in toposort((failed,)) if u.op is Ops.LOAD]
     inside = [g for g in gates if g is not None and g.ranges <= failed.ranges]
     noted = UOp.alu(BinaryOps.MUL, plain_value(ix.add(number, 1), dtypes.int64), UOp.const(dtypes.int64, WORD_VALUES))
     if value is not None: noted = UOp.alu(BinaryOps.ADD, noted, word(value))
     self.store(notes, (ix.const(site),), noted, ix.both(failed, *inside), "max")
-    for s in self.statements[-2::-1]:   # one that is there already
-      if s.src[0] is not notes.uop: break
-      if s.src == self.statements[-1].src:
-        self.statements.pop()
-        break
+    before = takewhile(lambda s: s.src[0] is notes.uop, self.statements[-2::-1])
+    if any(s.src == self.statements[-1].src for s in before): self.statements.pop()   # it is there already
 
   # ---- variables
-  def variable(self, dtype: DType, shape: tuple[DimSize, ...], axes: Sequence[UOp | None] | None = None,
+  def variable(self, dtype: DType, shape: tuple[DimSize, ...], axes: _b.AnyAxes | None = None,
                any_size: bool = False) -> LocalArray:
     """Memory for a block; its sizes become numbers, unless it may be of ``any_size`` (see ``finished``)."""
     own = tuple(map(_b.axis_for, shape)) if axes is None else tuple(axes)
@@ -283,27 +277,28 @@ class Tracer:
     if a.dtype.kind != b.dtype.kind: raise DTypeError(f"dot: blocks of {a.dtype} and {b.dtype}; both floats or both ints")
     a, b = self.stage(a), self.stage(b)
     big = max(a.dtype.itemsize, b.dtype.itemsize)
-    d = dtype or (
-      (dtypes.float64 if big == 8 else dtypes.float32) if a.dtype.kind == "f" else dtypes.int64 if big == 8 else dtypes.int32
-    )
+    narrow, wide = (dtypes.float32, dtypes.float64) if a.dtype.kind == "f" else (dtypes.int32, dtypes.int64)
     left, right = BlockValue(a.value, (*a.axes, None)), BlockValue(b.value, (None, *b.axes))
-    product = _b.block_binary(BinaryOps.MUL, left, right, d)
+    product = _b.block_binary(BinaryOps.MUL, left, right, dtype or (wide if big == 8 else narrow))
     out = _b.block_reduce(BinaryOps.ADD, product, 1, name="dot")
     return out if acc is None else _b.block_binary(BinaryOps.ADD, acc, out)
 
   # ---- regions
+  def region_here(self) -> Region: return Region(self.statements, self.known, self.written, self.inside)
+  def go_to(self, r: Region) -> None: self.statements, self.known, self.written, self.inside = r
+
   @contextmanager
   def region(self, written: set[UOp] | None = None) -> Iterator[list[UOp]]:
     """Statements go into a list of their own; values kept inside are not known outside, nor what is written over inside.
 
     ``written`` is what a loop's body writes: at its begin it may be written already.
     """
-    self.outer.append(Region(self.statements, self.known, self.written, self.inside))
-    self.statements, self.known, self.written, self.inside = [], dict(self.unchanged(written or set())), set(), list(self.inside)
+    self.outer.append(self.region_here())
+    self.go_to(Region([], dict(self.unchanged(written or set())), set(), list(self.inside)))
     try: yield self.statements
     finally:
       inner = self.written
-      self.statements, self.known, self.written, self.inside = self.outer.pop()
+      self.go_to(self.outer.pop())
       self.written |= inner
       self.known = self.unchanged(inner)
 
@@ -313,13 +308,13 @@ class Tracer:
     if level >= len(self.outer):
       yield
       return
-    regions = [*self.outer, Region(self.statements, self.known, self.written, self.inside)]
+    regions = [*self.outer, self.region_here()]
     self.outer[level:] = []
-    self.statements, self.known, self.written, self.inside = regions[level]
+    self.go_to(regions[level])
     try: yield
     finally:
       self.outer.extend(regions[level:-1])
-      self.statements, self.known, self.written, self.inside = regions[-1]
+      self.go_to(regions[-1])
 
   def update(self, changes: list[tuple[LocalArray, UOp]]) -> None:
     """Give variables their next contents, all at once; parts that several of them need are computed once."""
@@ -328,13 +323,9 @@ class Tracer:
     changes = [(v, self.refer(u)) for v, u in changes]
     waiting = dict(enumerate(changes))
     while waiting:
-      def others_read(i: int) -> bool:
-        v = waiting[i][0]
-        return any(reads(u, v) for j, (_, u) in waiting.items() if j != i)
-      free = next((i for i in waiting if not others_read(i)), None)
+      free = next((i for i, (v, _) in waiting.items() if not any(reads(u, v) for j, (_, u) in waiting.items() if j != i)), None)
       if free is None:   # a swap: one goes through another variable
-        i = next(iter(waiting))
-        v, u = waiting[i]
+        i, (v, u) = next(iter(waiting.items()))
         waiting[i] = (v, self.keep(BlockValue(u, v.axes)).value)
         continue
       v, u = waiting.pop(free)
@@ -411,23 +402,8 @@ def values_in(*roots: Any) -> Iterator[BlockValue | Place | list[Any] | dict[Any
     else: stack.append(getattr(x, "__dict__", None))
 
 
-_FLAT = (
-  bool,
-  int,
-  float,
-  str,
-  bytes,
-  type,
-  types.ModuleType,
-  types.FunctionType,
-  types.BuiltinFunctionType,
-  ast.AST,
-  DType,
-  UOp,
-  Parameter,
-  Level,
-  SourceTensor,
-)
+_FLAT = (bool, int, float, str, bytes, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, ast.AST, DType, UOp,
+         Parameter, Level, SourceTensor)
 
 
 def _needed(statements: Sequence[UOp]) -> list[UOp]:
@@ -458,9 +434,8 @@ def _needed(statements: Sequence[UOp]) -> list[UOp]:
     body = [new.get(s, s) for s in u.src[1:] if s not in dead]
     if not body: dead.add(u)
     elif body != list(u.src[1:]):
-      new[u] = UOp.unique(
-        u.op, u.dtype, (u.src[0], *body), sum(s not in dead for s in u.src[1 : u.arg + 1]) if u.op is Ops.IF else u.arg
-      )
+      then = sum(s not in dead for s in u.src[1:u.arg + 1]) if u.op is Ops.IF else u.arg
+      new[u] = UOp.unique(u.op, u.dtype, (u.src[0], *body), then)
   return [new.get(s, s) for s in statements if s not in dead]
 
 
@@ -471,9 +446,9 @@ def reads(u: UOp, v: LocalArray) -> bool:
 
 def _reads_elsewhere(u: UOp, v: LocalArray) -> bool:
   """Whether an expression reads a variable at another element than its own."""
-  return any(n.op is Ops.LOAD and n.src[0] is v.uop and n is not v.block.value for n in toposort((u,))) or any(
-    n.op is Ops.REDUCE and reads(n, v) and set(n.arg[1]) & {a.arg[0] for a in v.axes if a is not None} for n in toposort((u,))
-  )
+  own = {a.arg[0] for a in v.axes if a is not None}
+  return any(n.op is Ops.LOAD and n.src[0] is v.uop and n is not v.block.value or
+             n.op is Ops.REDUCE and own.intersection(n.arg[1]) and reads(n, v) for n in toposort((u,)))
 
 
 def costly(u: UOp, known: Sequence[UOp] = ()) -> bool:
