@@ -177,8 +177,7 @@ def broadcast_shapes(name: str, *shapes: BlockShape) -> BlockShape:
 
 
 def unify(name: str, *blocks: BlockValue) -> tuple[list[UOp], Axes]:
-  """The values of blocks as functions of the same axes: those of the first block that has the dimension, or older ones they have
-  met."""
+  """The values of blocks as functions of the same axes: those of the first block that has the dimension, or older ones."""
   shape = broadcast_shapes(name, *(b.shape for b in blocks))
   n = len(shape)
   full = [(None,) * (n - b.ndim) + b.axes for b in blocks]
@@ -194,8 +193,7 @@ def unify(name: str, *blocks: BlockValue) -> tuple[list[UOp], Axes]:
 
 
 def align(b: BlockValue, own: AnyAxes, axes: AnyAxes) -> UOp:
-  """The value of a block with its axes called ``axes``; it does not vary along those it has not, and one of its own that is not
-  among them has one element."""
+  """The value of a block with its axes called ``axes``; it does not vary along those that it has not."""
   table = {a: ix.ZERO if to is None else to for a, to in zip(own, axes) if a is not None}
   for a, to in table.items():
     if to is not ix.ZERO: tracer().unify(a, to)
@@ -433,8 +431,7 @@ def getitem(x: Any, index: Any) -> BlockValue:
 
 
 def block_gather(b: BlockValue, at: Sequence[UOp], axes: AnyAxes, inside: UOp) -> BlockValue:
-  """The elements of a block, which is stored first, at computed places: one index a dimension. 0 where ``inside`` does not
-  hold."""
+  """The elements of a block, which is stored first, at an index for each dimension. 0 where ``inside`` does not hold."""
   kept = tracer().keep(b)
   table = dict(zip(kept.axes, at))
   memory, place = kept.value.src[:2]

@@ -327,8 +327,7 @@ class Rendered(Program):
 
 
 def variants(s: Specialised, device: Device, hints: Mapping[str, Sequence[int]]) -> tuple[SizedProgram, dict[str, int]]:
-  """The variants of a kernel that serve all its sizes, as far as that can be; and for sizes that must fit a block the greatest
-  that has one."""
+  """The variants that serve all sizes of a kernel as far as can be; of sizes that must fit a block the greatest that does."""
   def rendered(kernel: Kernel) -> tuple[Program, tuple[UOp, ...]]:
     spec, needs = s.rendered(kernel, device)
     return Rendered(spec), needs

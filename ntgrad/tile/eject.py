@@ -1,5 +1,4 @@
-"""``python -m ntgrad eject``: the kernels of a script as files of the tile language; ``ntgrad.override``: one's own in their
-place."""
+"""``python -m ntgrad eject``: kernels of a script as files of the tile language; ``ntgrad.override``: one's own instead."""
 from __future__ import annotations
 
 import fnmatch

@@ -195,8 +195,7 @@ class Expressions:
     return isinstance(code.tree, ast.FunctionDef) and not returns(code.tree.body)
 
   def procedure(self, fn: Any, e: ast.Call, args: list[Any], kwargs: dict[str, Any], scope: Scope) -> Any:
-    """A call of a function that returns nothing: what it assigns to its parameters is what the names that it is called with are
-    afterwards."""
+    """A call of a function that returns nothing: names that it is called with become what it assigns to its parameters."""
     code = fn.code if isinstance(fn, Closure) else code_of(fn)
     parameters = [a.arg for a in (*code.tree.args.posonlyargs, *code.tree.args.args)]
     given = {} if any(isinstance(n, ast.Starred) for n in e.args) else dict(zip(parameters, e.args))

@@ -1,5 +1,4 @@
-"""Tensors of other libraries that are on a GPU, as arguments of kernels: worked on where they are, in order with their libraries'
-streams."""
+"""Other libraries' tensors on a GPU as arguments: worked on where they are, in order with their libraries' streams."""
 from __future__ import annotations
 
 import ctypes

@@ -40,8 +40,7 @@ class Call:
     return Call(self.function, inputs, results, self.given, self.differentiable, tuple(map(to, self.sources)))
 
   def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp], need: Collection[UOp]) -> list[tuple[UOp, UOp]]:
-    """The gradients at the inputs from those at the outputs, by number; an output that has none is one that nothing depends
-    on."""
+    """The gradients at the inputs from those at the outputs, by number; nothing depends on an output that has none."""
     known: dict[str, Any] = {**self.inputs, **self.results}
     for i, (n, t) in enumerate(self.results.items()):
       known[f"grad_{n}"] = Tensor._from_node(at[i] if i in at else graph.const(0.0, t.dtype, t.shape)).to(t.device)
@@ -72,8 +71,7 @@ class Function:
     self.__name__, self.__doc__ = kernel.name, kernel.__doc__
 
   def __call__(self, *inputs: Any, **given: Any) -> Any:
-    """The outputs, a Tensor or a tuple of them. Raises GradientError where a gradient is needed and there is no backward
-    kernel."""
+    """The output, or a tuple of several. Raises GradientError where a gradient is needed and there is no backward kernel."""
     if len(inputs) != len(self.inputs):
       raise ArgumentError(f"{self.__name__}: takes {len(self.inputs)} inputs ({', '.join(self.inputs)}), got {len(inputs)}")
     named = dict(zip(self.inputs, inputs))

@@ -108,8 +108,7 @@ class Interpreter(Expressions):
     return None
 
   def stores(self, name: str, scope: Scope) -> bool:
-    """Whether assigning a name stores: it is a parameter of the application, or one of a function that was called with such, not
-    another name for a tile."""
+    """Whether assigning a name stores: it is a kernel's parameter (or was given one), not another name for a tile."""
     x = scope.names.get(name)
     return isinstance(x, Tile) and x.level is None
 

@@ -109,8 +109,7 @@ def make(
 
 
 def jit(fn: Callable[..., Any] | None = None, **settings: Any) -> Any:
-  """A kernel from a function whose parameters are annotated with arranged tensors: ``@tile.jit``, or
-  ``@tile.jit(num_warps=4)``."""
+  """A kernel from a function annotated with arranged tensors: ``@tile.jit``, or ``@tile.jit(num_warps=4)``."""
   around = sys._getframe(1).f_locals          # where the annotations were written, if they are text
   if fn is None: return lambda f: _jit(f, around, settings)
   if not callable(fn):
@@ -180,8 +179,7 @@ class TileKernel(Signature):
 
   # ---- shapes
   def assessments(self) -> str:
-    """What the kernel assumes of its sizes, a line each: whether it is decided, what it is about, which line asks for it, and the
-    host's code that checks it."""
+    """What the kernel assumes of sizes, a line each: whether it is decided, which line asks, the host's code that checks it."""
     sizes = [(s, f"{t.name}.shape[{d}]") for t in reversed(self.tensors) for d, s in enumerate(t.shape)]
     places = {s.name: at for s, at in sizes if isinstance(s, Symbol)}
     checked = [*self.assessed, *whole_windows(self.arranged)]
@@ -300,8 +298,7 @@ class TileKernel(Signature):
 
   def choose(self, left: Sequence[Symbol], full: Sequence[Argument | None], numbers: Mapping[int, Any], values: dict[str, int],
              device: str, buffers: Callable[[Specialised], Sequence[Any]] | None) -> dict[str, int]:
-    """With values for the tuner's symbols: measured (unless ``TUNE=0``, where there is memory to measure on), remembered, or
-    the first choice."""
+    """With values for the tuner's symbols: measured (where there is memory, unless ``TUNE=0``), remembered, or the first."""
     free = free_symbols(left, self)
     about = tuple([None if a is None else (tuple(map(bucket, a.shape)), a.dtype, a.jagged) for a in full])
     key = (about, items_of(numbers), items_of({n: bucket(v) for n, v in values.items()}), device, config.key())
@@ -327,8 +324,7 @@ class TileKernel(Signature):
 
   def build(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], values: Mapping[str, Dim],
             shared: Sequence[SlotPair] = ()) -> Specialised | None:
-    """Arrange with numbers (``values`` may have expressions of run-time sizes instead), read the application. The parameters of
-    ``shared`` pairs are the same memory."""
+    """Arrange with ``values`` (numbers, or run-time sizes), read the application. ``shared`` parameters are the same memory."""
     arranged = self.arrange(full, numbers, values)
     if arranged is None: return None
     parameters, tiles = arranged
@@ -371,8 +367,7 @@ class TileKernel(Signature):
   # ---- calling
   @holds_lock
   def __call__(self, *args: Any, **given: Any) -> None:
-    """Run on tensors (ntgrad's, numpy arrays, or whatever speaks DLPack); compile-time values by name. Outputs are written in
-    place."""
+    """Run on tensors (ntgrad's, numpy's, what speaks DLPack), compile-time values by name; outputs are written in place."""
     if lock._is_owned(): enter()   # type: ignore[attr-defined]
     with lock: launch(self, args, given)
 

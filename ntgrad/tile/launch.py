@@ -41,8 +41,7 @@ SlotPair = tuple[int, int]   # slots: of a parameter that is written, and of ano
 
 
 class Argument(NamedTuple):
-  """What a kernel is specialised for: shape and dtype; of a jagged tensor its dimension, shape in memory, and the offsets'
-  dtype."""
+  """What a kernel is specialised for; ``jagged`` is a jagged tensor's dimension, shape in memory, and its offsets' dtype."""
   shape: Sizes
   dtype: DType
   jagged: tuple[int, Sizes, DType] | None = None
@@ -147,8 +146,7 @@ def _call_key(nodes: Sequence[UOp], given: Given) -> tuple[Any, ...]:
 
 
 def _sized(kernel: Signature, key: tuple[Any, ...], count: int) -> Launcher | None:
-  """The launcher of a kernel for many sizes for a call of ``count`` arguments whose sizes are new; None where there is no such
-  kernel."""
+  """The launcher of a kernel for many sizes for ``count`` arguments whose sizes are new; None where there is none."""
   dims, alike = _alike(kernel, key, count)
   for of_shapes, launcher in kernel._sized[alike] or ():
     fits, *sizes = of_shapes(dims)
@@ -160,8 +158,7 @@ def _sized(kernel: Signature, key: tuple[Any, ...], count: int) -> Launcher | No
 
 
 def _alike(kernel: Signature, key: tuple[Any, ...], count: int) -> tuple[list[int], tuple[Any, ...]]:
-  """The sizes in a call's key, one after another, and what calls have in common that differ in sizes only; where the tuner
-  chooses, these rounded up."""
+  """The sizes in a call's key, and what calls have in common that differ in sizes only (rounded up where the tuner chooses)."""
   dims = [d for signature in key[:count] for d in signature[0]]
   chosen = tuple([(d - 1).bit_length() for d in dims]) if config.tune and kernel.tuned else ()
   return dims, (*[(*signature[1:], len(signature[0])) for signature in key[:count]], chosen, *key[count:])

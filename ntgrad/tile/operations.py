@@ -77,8 +77,7 @@ def arange(start: _b.DimSize, end: _b.DimSize | None = None) -> BlockValue:
 
 
 def cast(input: Any, dtype: Any, fp_downcast_rounding: str | None = None, bitcast: Any = False) -> BlockValue:
-  """The values converted to a dtype, floats to the nearest, to ints by truncation; with ``bitcast`` their bits as they are.
-  ``x.to(dtype)`` is the same."""
+  """The values converted to a dtype, floats to the nearest, to ints by truncation; with ``bitcast`` their bits as they are."""
   return block(input).to(dtype, fp_downcast_rounding, bitcast)
 
 
@@ -347,8 +346,7 @@ def load(pointer: Any, mask: Any = None, other: Any = None, cache_modifier: str 
 
 
 def store(pointer: Any, value: Any, mask: Any = None, cache_modifier: str = "", eviction_policy: str = "") -> None:
-  """Write elements at computed places, ``store(x.source[i, j], value, mask=…)``; outside the tensor nothing is written. The rest
-  is advice, which is not needed."""
+  """Write elements at computed places, ``store(x.source[i, j], value, mask=…)``, but none outside. The rest is advice."""
   r = _reference("store", pointer)
   if not isinstance(r, Tile): return r.store(value, mask)
   if mask is not None: raise ApplicationError("store: a tile is written whole; give .source[…] for a mask")
@@ -383,8 +381,7 @@ def _atomic(name: str, op: str, where_: Any, value: Any, mask: Any) -> None:
 # ---- random numbers
 
 def rand(seed: Any, offset: Any, n_rounds: Any = None) -> BlockValue:
-  """Uniform float32 numbers in [0, 1), one an element of ``offset``: threefry2x32 of (seed, offset), the same on every
-  backend."""
+  """Uniform float32 numbers in [0, 1), one an element of ``offset``: threefry2x32 of (seed, offset) on every backend."""
   bits = randbits(seed, offset)
   return _b.block_cast(_b.block_binary(BinaryOps.SHR, bits, 8), float32) * (1.0 / (1 << 24))
 

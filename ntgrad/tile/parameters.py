@@ -19,8 +19,7 @@ from .block import BlockShape, BlockValue, as_index, axis_for, block, block_bina
 
 @dataclass(eq=False)
 class Parameter:
-  """A tensor parameter of the kernel that is being built: its place among the arguments, its arrangement with numbers (or
-  run-time sizes), its dtype."""
+  """A tensor parameter of the kernel that is being built; its arrangement has numbers, or run-time sizes."""
   name: str
   slot: int
   arrangement: Arrangement
@@ -112,8 +111,7 @@ class Place:
 
 
 class Tile(Place):
-  """A parameter in an application, or one of its tiles. Reading it loads the innermost level's block; indexing goes a level
-  deeper."""
+  """A parameter in an application, or one of its tiles. Reading loads the innermost level's block; indexing goes deeper."""
 
   def __init__(self, parameter: Parameter, indices: tuple[Indices, ...] = (), level: int | None = None,
                once: tuple[_Once, ...] = ()):
@@ -327,8 +325,7 @@ class SourceTensor:
 
 
 class Reference(Place):
-  """Elements of a tensor at computed indices, which broadcast together. Outside the tensor a load gives 0 and a store does
-  nothing."""
+  """Elements at computed indices, which broadcast together. Outside the tensor a load gives 0 and a store does nothing."""
 
   def __init__(self, parameter: Parameter, indices: tuple[BlockValue, ...]):
     self._parameter, self._indices, self.level = parameter, indices, len(tracer().outer)

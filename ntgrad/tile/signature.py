@@ -62,8 +62,7 @@ class Signature:
     self.last: Any = None   # the kernel of the last call
 
   def read_otherwise(self) -> None:
-    """What the application read is not what it was: go on with what is known of such calls, or begin anew. At least the
-    ``STATES`` used last are kept."""
+    """The application would read other things now: go on with what is known of such calls, or begin anew. See ``STATES``."""
     assert self.reads is not None
     report.note_line(f"{self.name} is read anew: {self.reads.why}")
     before = {n: getattr(self, n) for n in (*self._KNOWN, "last")}
