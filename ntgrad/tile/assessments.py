@@ -116,7 +116,7 @@ def same_grids(kernel: str, arranged: Sequence[Tensor]) -> list[Assessment]:
     said = f"the outermost level of {name} is {shown_shape(grid)}, that of {first} is {shown_shape(want)}"
     refused = f"{kernel}: {said}; all parameters are arranged for the same grid{mended(name, grid, want, first)}"
     mine, theirs = grid, want
-    if len(grid) != len(want): mine, theirs = (tuple([n for n in g if n != 1]) for g in (grid, want))
+    if len(grid) != len(want): mine, theirs = (tuple(n for n in g if n != 1) for g in (grid, want))
     if len(mine) != len(theirs):
       count = math.prod(grid) == math.prod(want)
       if count is not False:
@@ -160,7 +160,7 @@ def mended(name: str, grid: Sequence[Any], want: Sequence[Any], other: str) -> s
       at += 1
   if at < len(grid): same = list(range(len(want) - len(grid), len(want)))
   new = [d for d in range(len(want)) if d not in same]
-  calls = "".join([f".unsqueeze({d})" for d in new])
+  calls = "".join(f".unsqueeze({d})" for d in new)
   sizes = [want[d] if d in new else -1 for d in range(len(want))]
   return f"; {name}{calls}" + (f".expand({shown_shape(sizes)})" if any(want[d] != 1 for d in new) else "") + \
     f" gives it the dimensions of {other}"
@@ -322,8 +322,8 @@ def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter],
       first, second = whole(short), whole(long)
       mine, theirs = first.through(here), second.through(there)
       if all([first.named[i] for i in mine]) and all([second.named[i] for i in theirs]): continue
-      few = ", ".join([first.text(i, tensors[short.name], " elements") for i in mine]) or f"{short.name} has one tile"
-      many = ", ".join([second.text(i, tensors[long.name]) for i in theirs]) or f"{long.name} {text_of(m)}"
+      few = ", ".join(first.text(i, tensors[short.name], " elements") for i in mine) or f"{short.name} has one tile"
+      many = ", ".join(second.text(i, tensors[long.name]) for i in theirs) or f"{long.name} {text_of(m)}"
       raise ShapeError(
         f"{kernel}: {few}, {many}, and a loop goes once through both; give tensors that agree, or name the dimensions of both: "
         f"Tensor(shape=('N', ..)){met(short, long)}"

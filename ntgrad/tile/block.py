@@ -68,7 +68,7 @@ def axis_for(n: DimSize | Dim) -> UOp | None:
 
 def dims_of(axes: Iterable[UOp | None]) -> tuple[Dim, ...]:
   """The shape of a block of axes, as kernels have it."""
-  return tuple([1 if a is None else a.arg[1] for a in axes])
+  return tuple(1 if a is None else a.arg[1] for a in axes)
 
 
 class BlockValue:
@@ -435,7 +435,7 @@ def block_gather(b: BlockValue, at: Sequence[UOp], axes: AnyAxes, inside: UOp) -
   kept = tracer().keep(b)
   table = dict(zip(kept.axes, at))
   memory, place = kept.value.src[:2]
-  where = UOp(Ops.INDEX, dtypes.index, tuple([table.get(i, i) for i in place.src]))
+  where = UOp(Ops.INDEX, dtypes.index, tuple(table.get(i, i) for i in place.src))
   return BlockValue(UOp(Ops.LOAD, kept.dtype, (memory, where) if inside is ix.TRUE else (memory, where, inside)), axes)
 
 
@@ -458,7 +458,7 @@ def block_reduce(fn: BinaryOps, x: Any, axis: int | Sequence[int] | None, keep_d
     for a in bound:
       if a not in present: times = ix.times(times, a.arg[1])
     value = repeat(fn, value, times)
-  return BlockValue(UOp(Ops.REDUCE, value.dtype, (value,), (fn, tuple([a.arg[0] for a in present]))) if present else value, out)
+  return BlockValue(UOp(Ops.REDUCE, value.dtype, (value,), (fn, tuple(a.arg[0] for a in present))) if present else value, out)
 
 
 def repeat(fn: BinaryOps, value: UOp, times: Dim) -> UOp:

@@ -244,7 +244,7 @@ def agreements(kernel: TileKernel, s: Specialised) -> list[list[Any]]:
   def whole_of(p: Parameter, t: Tensor) -> Whole:
     w = Whole.new(p, t)
     def dim(d: int) -> UOp: return ix.Size(f"dim{p.slot}_{d}", hint=1009 + 64 * p.slot + d).node
-    return replace(w, limits=tuple([n if at is None or isinstance(n, int) else dim(at) for n, at in zip(w.limits, w.source)]))
+    return replace(w, limits=tuple(n if at is None or isinstance(n, int) else dim(at) for n, at in zip(w.limits, w.source)))
   out: list[list[Any]] = []
   known: list[UOp] = []
   while settings.checks != "none":
@@ -300,9 +300,9 @@ def sizes_for(kernel: TileKernel, c: Config) -> list[tuple[tuple[int, ...], Any]
     if isinstance(s, int): return s
     return int(evaluate(s, {m.name: likely.get(m.name, likely_size(m)) for m in s.names()}))
   given = [kernel.tensors[i] for i in kernel.given]
-  if not c.arguments: return [(tuple([number(None, e) for e in t.shape]), t.element or "float32") for t in given]
+  if not c.arguments: return [(tuple(number(None, e) for e in t.shape), t.element or "float32") for t in given]
   if len(c.arguments) != len(given): raise ArgumentError(f"{kernel.name}: takes {len(given)} arguments, got {len(c.arguments)}")
-  return [(tuple([number(n, e) for n, e in zip(shape, t.shape)]), dtype) for t, (shape, dtype) in zip(given, c.arguments)]
+  return [(tuple(number(n, e) for n, e in zip(shape, t.shape)), dtype) for t, (shape, dtype) in zip(given, c.arguments)]
 
 
 def memory(s: Specialised, device: Device, held: ExitStack) -> list[CandidateMemory]:
@@ -334,7 +334,7 @@ def variants(s: Specialised, device: Device, hints: Mapping[str, Sequence[int]])
   program, sizes = SizedProgram(s.kernel, device, rendered), s.kernel.sizes
   likely = [hints.get(size.name, [_within(size, ix.count(size.node))]) for size in sizes]
   for at in itertools.product(*likely): _add(program, at)
-  base, refused = tuple([v[0] for v in likely]), set[tuple[int, ...]]()
+  base, refused = tuple(v[0] for v in likely), set[tuple[int, ...]]()
   def distance(at: Sequence[int]) -> float: return sum(abs(math.log2(n / b)) for n, b in zip(at, base))
   blocks = device.renderer.target.blocks
   for _ in range(_MOST):
@@ -382,7 +382,7 @@ def served(program: SizedProgram, at: Sequence[int]) -> bool:
 def _add(program: SizedProgram, at: tuple[int, ...], work: int | None = None) -> None:
   """Render the variants for about these sizes: whether strides are multiples or not, for indices of 32 and 64 bits where these
   differ; and whether all blocks are whole. With ``work`` one for any sizes, said to be for so much."""
-  many = tuple([program.unit if i in program.strided else 1 for i in range(len(at))])
+  many = tuple(program.unit if i in program.strided else 1 for i in range(len(at)))
   pays = not program.stream or max(program.stored(at), default=0) >= program.stream
   far = max(ix.vmax(ix.node(e)) for e in (*program.measures[0], *[s.node for s in program.sizes])) >= WIDE
   each = [(1,) * len(at)]
@@ -390,7 +390,7 @@ def _add(program: SizedProgram, at: tuple[int, ...], work: int | None = None) ->
   blocks = program.blocks(at, each[0], False)
   if blocks.loops: each.append(tuple(map(math.lcm, many, blocks.of)))
   for units in dict.fromkeys(each):
-    near = tuple([-(-n // unit) * unit for n, unit in zip(at, units)])
+    near = tuple(-(-n // unit) * unit for n, unit in zip(at, units))
     if any(s.upper is not None and n > s.upper for n, s in zip(near, program.sizes)): continue
     before = [_said(v) for v in program.variants]
     made = [program.new(near, units, wide, free=work is not None) for wide in ((False, True) if far else (False,))]
@@ -407,9 +407,9 @@ def small(v: Variant) -> ProgramSpec:
   for i, s in enumerate(spec.sizes):
     tries = [1 << k for k in range(at[i].bit_length()) if 1 << k >= (s.lower or 1)]
     at[i] = next((n for n in tries if all(holds([*at[:i], n, *at[i + 1:]]))), at[i])
-  sizes = tuple([s._replace(lower=n) for s, n in zip(spec.sizes, at)])
+  sizes = tuple(s._replace(lower=n) for s, n in zip(spec.sizes, at))
   table = {a.node: b.node for a, b in zip(spec.sizes, sizes)}
-  return replace(spec, sizes=sizes, grid=tuple([ix.number(substitute((ix.node(g),), table)[0]) for g in spec.grid]))
+  return replace(spec, sizes=sizes, grid=tuple(ix.number(substitute((ix.node(g),), table)[0]) for g in spec.grid))
 
 
 def _said(v: Variant) -> tuple[Any, ...]:
@@ -436,6 +436,6 @@ def _packed(specs: Sequence[ProgramSpec], target: str, device: Device) -> bytes:
   if target == "opencl": return device.pack(specs)
   from ntgrad.backends.cuda import compiler as triton
   waiting = triton.ahead(requests := [triton.request(s, target) for s in specs])   # workers compile what comes later
-  out = b"".join([triton.finished(r).pack() for r in requests])
+  out = b"".join(triton.finished(r).pack() for r in requests)
   del waiting
   return out

@@ -88,7 +88,7 @@ class Function:
     self.kernel(*[everything[self.kernel.names[i]] for i in self.kernel.given], **given)
     if mode.grad and self.backward:   # gradient(x) may ask at tensors that require none too
       sources = [n for n, x in named.items() if isinstance(x, Tensor) and x.dtype.kind == "f"]
-      call = Call(self, plain, made, given, sources, tuple([named[n].lazydata for n in sources]))
+      call = Call(self, plain, made, given, sources, tuple(named[n].lazydata for n in sources))
       return _one_or_all([attached(t, call, i, needs) if t.dtype.kind == "f" else t for i, t in enumerate(made.values())])
     return _one_or_all(list(made.values()))
 

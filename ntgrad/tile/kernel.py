@@ -87,7 +87,7 @@ def make(
     raise at_line(said, arrangement) from e
   arranged = tuple(arranged) if isinstance(arranged, (tuple, list)) else (arranged,)
   if len(tensors) > len(names): arranged = arranged[:len(names)]
-  arranged = tuple([Tensor(0, constexpr=True, value=t) if isinstance(t, (bool, int, float)) else t for t in arranged])
+  arranged = tuple(Tensor(0, constexpr=True, value=t) if isinstance(t, (bool, int, float)) else t for t in arranged)
   if len(arranged) != len(names) or not all(isinstance(t, Tensor) for t in arranged):
     raise ArgumentError(f"make: {arrangement.__name__} gives {len(arranged)} values for the {len(names)} parameters of "
                         f"{application.__name__}; it returns one arranged tensor for each")
@@ -104,7 +104,7 @@ def make(
     free = [unbounded(t) or t for t in tensors]
     return make(arrangement, application, free, kernel_name=kernel_name, num_warps=num_warps, num_stages=num_stages,
                 max_num_configs=max_num_configs, output_dir=output_dir, checks=checks)
-  return TileKernel(application, tuple([t.source for t in arranged]), arranged, kernel_name or application.__name__, settings,
+  return TileKernel(application, tuple(t.source for t in arranged), arranged, kernel_name or application.__name__, settings,
                     output_dir, asked, checks, wider if any([unbounded(t) for t in tensors]) else None)
 
 
@@ -246,7 +246,7 @@ class TileKernel(Signature):
     for i, (shape, dtype) in zip(self.given, wanted):
       t = self.tensors[i]
       if t.constexpr or t.jagged_dim is not None: raise ArgumentError(f"{self.name}: {t.name} must be given, it is compiled in")
-      found = tuple([n if isinstance(n, int) else evaluate(e, hints) for e, n in zip(t.shape, shape)])
+      found = tuple(n if isinstance(n, int) else evaluate(e, hints) for e, n in zip(t.shape, shape))
       full[i] = Argument(found, dtypes.of(t.element or dtype or dtypes.float32))
     values = self.bind(full, given)
     left = [s for n, s in self.symbols.items() if n not in values]
@@ -270,7 +270,7 @@ class TileKernel(Signature):
 
   def family(self, full: Sequence[Argument | None], numbers: Mapping[int, Any], given: Mapping[str, Any], device: str) -> Family:
     """What is known of the calls that differ from one in sizes only."""
-    kinds = tuple([None if a is None else (len(a.shape), a.dtype) for a in full])
+    kinds = tuple(None if a is None else (len(a.shape), a.dtype) for a in full)
     key = (kinds, items_of(numbers), items_of(given), device, config.key(), self.checks or config.checks)
     if (found := self._families[key]) is None: found = self._families[key] = Family()
     return found
@@ -300,7 +300,7 @@ class TileKernel(Signature):
              device: str, buffers: Callable[[Specialised], Sequence[Any]] | None) -> dict[str, int]:
     """With values for the tuner's symbols: measured (where there is memory, unless ``TUNE=0``), remembered, or the first."""
     free = free_symbols(left, self)
-    about = tuple([None if a is None else (tuple(map(bucket, a.shape)), a.dtype, a.jagged) for a in full])
+    about = tuple(None if a is None else (tuple(map(bucket, a.shape)), a.dtype, a.jagged) for a in full)
     key = (about, items_of(numbers), items_of({n: bucket(v) for n, v in values.items()}), device, config.key())
     if (known := self._chosen[key]) is not None: return values | known
     opened = get_device(device)
@@ -359,7 +359,7 @@ class TileKernel(Signature):
     def at(sizes: Mapping[str, int]) -> Specialised | None:
       if any(s.name not in sizes for s in sizes_of(values.values())): return None
       here = {n: v if isinstance(v, int) else evaluate(seen(v), sizes) for n, v in values.items()}
-      shapes = [tuple([evaluate(e, here) for e in t._source.shape]) for t in self.tensors]
+      shapes = [tuple(evaluate(e, here) for e in t._source.shape) for t in self.tensors]
       return self.build([None if a is None else a._replace(shape=s) for a, s in zip(full, shapes)], numbers, here)
     return Specialised(self.name, kernel, tuple(parameters), known, mine, tuple(tracer.lines), self.output_dir, tracer.tf32,
                        tuple(tracer.asserts), None if shared else again, at if kernel.sizes else None)

@@ -53,7 +53,7 @@ class BuiltProgram(Variants):
       units = tuple(record["units"])
       given = in_units(sizes, units, p.spec.sizes)  # type: ignore[attr-defined]
       self.variants.append(Variant(p, evaluator(needs, sizes), given, units, record["wide"], record["work"], needs))
-    self.fits = evaluator(tuple([self.condition(v) for v in self.variants]), sizes)
+    self.fits = evaluator(tuple(self.condition(v) for v in self.variants), sizes)
     self.groups: dict[tuple[tuple[int, ...], bool], list[list[tuple[int, float]]]] = {}
 
   def condition(self, v: Variant) -> UOp:
@@ -107,7 +107,7 @@ class Built:
     """What launches it on a device, for certain run-time sizes."""
     found = self.launchers.get(device)
     if found is None:   # arguments that are the same memory take a kernel of their own
-      names = tuple([p.name for p in self.parameters])
+      names = tuple(p.name for p in self.parameters)
       step = Step(self.load(device), tuple(range(len(names))), self.writes, (), device)
       found = self.launchers[device] = Launcher(self.name, step, self.writes, names, ())
     return found.with_sizes(sizes) if sizes else found
@@ -129,10 +129,10 @@ class BuiltKernel(Signature):
       arranged, assessed = tensors, []
     super().__init__(found["kernel"], tensors, arranged, assessed, found["checks"])
     writes = tuple(found["writes"])
-    parameters = tuple([
+    parameters = tuple(
       Parameter(self.names[g], i, Arrangement.of(()), d, written=i in writes)
       for i, (g, (_, d)) in enumerate(zip(self.given, self.arguments, strict=True))
-    ])
+    )
     self.built = Built(self.name, parameters, writes, tuple(map(ix.Size, found.get("sizes", ()))), self.load)
     if "takes" in found:
       self.form = form_for(self.built, ix.both(*map(manifest.comparison, found["condition"])), found["values_made_for"])
@@ -167,8 +167,8 @@ class BuiltKernel(Signature):
     for condition, message in self.agreements:
       if not _holds(condition, sizes): raise ShapeError(_DIMENSION.sub(lambda m: str(sizes[m[0]]), message))
     wrong = [c for c in ix.conjuncts(self.form.condition) if not _holds(c, values)]
-    said = " and ".join([f"{a} {sign} {b}" for a, sign, b in manifest.conditions(wrong)])
-    known = ", ".join([f"{n} = {v}" for n, v in values.items() if n not in self.constants])
+    said = " and ".join(f"{a} {sign} {b}" for a, sign, b in manifest.conditions(wrong))
+    known = ", ".join(f"{n} = {v}" for n, v in values.items() if n not in self.constants)
     raise ArgumentError(
       f"{self.name}: the library has no kernel for {known}: it was built for sizes with {said}; build it with such hints too"
     )
@@ -231,7 +231,7 @@ class Library:
     with lock:
       kernel = self._only
       if kernel is None or values:
-        taken = tuple([describe_argument(a) for a in args])
+        taken = tuple(describe_argument(a) for a in args)
         key = taken, *values.items()
         kernel = self._chosen[key]
         if kernel is None: kernel = self._chosen[key] = self.kernel_for(taken, values)

@@ -88,13 +88,13 @@ def signature_parts(found: Mapping[str, Any]) -> tuple[list[Tensor], list[Tensor
   declared: list[Tensor] = []
   arranged: list[Tensor] = []
   for p in found["parameters"]:
-    shape = tuple([_unsized(e, symbols) for e in p["shape"]])
-    given = tuple([e if g else None for e, g in zip(shape, p["named"], strict=True)])
+    shape = tuple(_unsized(e, symbols) for e in p["shape"])
+    given = tuple(e if g else None for e, g in zip(shape, p["named"], strict=True))
     dtype = None if p["dtype"] is None else dtypes.of(p["dtype"])
     source = Declaration(
       p["name"], shape, given, (False,) * len(shape), dtype, p["other"], ({},) * len(shape), p["constexpr"], p["value"]
     )
-    operations = tuple([Operation(level, name, _unpacked(args, symbols)) for level, name, args in p["operations"]])
+    operations = tuple(Operation(level, name, _unpacked(args, symbols)) for level, name, args in p["operations"])
     if any(o.name not in _OPERATIONS for o in operations): raise ValueError("no such meta-operation")
     declared.append(Tensor._of(source))
     arranged.append(Tensor._of(source, operations))
@@ -123,7 +123,7 @@ def _packed(a: Any) -> Any:
 
 
 def _unpacked(a: Any, symbols: Mapping[str, Symbol]) -> Any:
-  if isinstance(a, list): return tuple([_unpacked(x, symbols) for x in a])
+  if isinstance(a, list): return tuple(_unpacked(x, symbols) for x in a)
   if a == "...": return Ellipsis
   if not isinstance(a, dict): return a
   return _unsized(a["size"], symbols) if "size" in a else slice(*[_unpacked(x, symbols) for x in a["slice"]])
@@ -153,8 +153,8 @@ def spec_of(found: Mapping[str, Any], source: str) -> ProgramSpec:
   about, does = found["about"], found["does"]
   pairs: dict[str, Any] = {n: tuple(map(tuple, about[n])) for n in ("signature", "options", "parts")}
   text = KernelSource(source, **pairs, sizes=tuple(map(dtypes.of, about["sizes"])))
-  operations = tuple([Operations(Unit(unit), dtype, expression(n)) for unit, dtype, n in does["operations"]])
+  operations = tuple(Operations(Unit(unit), dtype, expression(n)) for unit, dtype, n in does["operations"])
   work = Work(expression(does["bytes"]), operations, tuple(map(expression, does["axes"])))
-  options = tuple([(name, n) for name, n in found["options"]])
+  options = tuple((name, n) for name, n in found["options"])
   grid, sizes = tuple(map(expression, found["grid"])), tuple(map(ix.Size, found["sizes"]))
   return ProgramSpec(found["name"], text, grid, tuple(found["local"]), found["nparams"], (), work, options, sizes)

@@ -143,8 +143,8 @@ class Tile(Place):
   @property
   def T(self) -> BlockValue: return block(self).T
   def __repr__(self) -> str:
-    return self._parameter.name + "".join([f"[{', '.join([str(i.arg) if i.op is Ops.CONST else '…' for i in at])}]"
-                                           for at in self._indices])
+    return self._parameter.name + "".join(f"[{', '.join(str(i.arg) if i.op is Ops.CONST else '…' for i in at)}]"
+                                           for at in self._indices)
   def __bool__(self) -> bool: return bool(block(self))
   def __len__(self) -> int: return operator.index(self.shape[0])
   def __iter__(self) -> Iterator[Any]: return (self[i] for i in range(len(self)))
@@ -293,8 +293,8 @@ class SourceTensor:
   @property
   def shape(self) -> tuple[Any, ...]:
     p = self._parameter
-    return tuple([self._tile.length() if p.offsets is not None and d == p.jagged else seen(n)
-                  for d, n in enumerate(p.arrangement.source)])
+    return tuple(self._tile.length() if p.offsets is not None and d == p.jagged else seen(n)
+                  for d, n in enumerate(p.arrangement.source))
   @property
   def ndim(self) -> int: return len(self._parameter.arrangement.source)
   @property
@@ -377,7 +377,7 @@ class Reference(Place):
     ids = range(len(axes)) if axis is None else [axis] if isinstance(axis, int) else axis
     if bad := [a for a in ids if not -len(axes) <= a < len(axes)]:
       raise AxisError(f"{self!r}.put: axis {bad[0]}; the block has {len(axes)} dimensions")
-    order = tuple([int(a.arg[0]) for i in ids if (a := axes[i]) is not None])
+    order = tuple(int(a.arg[0]) for i in ids if (a := axes[i]) is not None)
     tracer().store(self._parameter, at, plain_value(u, self.dtype), valid, order=(how, order) if order or how == "add" else None)
 
 

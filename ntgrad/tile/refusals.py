@@ -65,7 +65,7 @@ def said_of(nodes: Sequence[ast.expr], values: Sequence[Any]) -> str:
   quiet = types.ModuleType, types.FunctionType, type
   told = [(n, v) for n, v in zip(nodes, values) if not isinstance(n, (ast.Constant, ast.JoinedStr)) and not isinstance(v, quiet)]
   found = {_text(n): kind(v) for n, v in told}
-  return "".join([f"; {n} is {k}" for n, k in found.items() if n != k])
+  return "".join(f"; {n} is {k}" for n, k in found.items() if n != k)
 
 
 def instead(name: str) -> str:
@@ -115,7 +115,7 @@ def misfit(fn: Any, node: ast.Call, values: Sequence[Any]) -> str:
   try: signature.bind(*values[len(names):], **dict(zip(names, values)))
   except TypeError as e:
     unknown = [n for n in names if n not in signature.parameters]
-    takes = ", ".join([str(p.replace(annotation=p.empty)) for p in signature.parameters.values()])
+    takes = ", ".join(str(p.replace(annotation=p.empty)) for p in signature.parameters.values())
     return f"{e}; it takes ({takes}){did_you_mean(unknown[0], signature.parameters) if unknown else ''}"
   return ""
 

@@ -25,7 +25,7 @@ def position(x: Any) -> BlockValue:
 def broadcast(*xs: Any) -> tuple[BlockValue, ...]:
   """Blocks of one shape from some that broadcast; their dimensions are the same from here on, so that sums share a loop."""
   values, axes = _b.unify("broadcast", *map(block, xs))
-  return tuple([BlockValue(u, axes) for u in values])
+  return tuple(BlockValue(u, axes) for u in values)
 
 
 def reciprocal(x: Any) -> BlockValue:

@@ -184,7 +184,7 @@ class Signature:
         tiles.append(numbers[i])
         continue
       assert a is not None
-      shape, dtype, declared = tuple([evaluate_size(e, values) for e in t._source.shape]), a.dtype, self.tensors[i]
+      shape, dtype, declared = tuple(evaluate_size(e, values) for e in t._source.shape), a.dtype, self.tensors[i]
       if (want := wrong(declared, dtype)) is not None:
         line = declared._source.line
         raise DTypeError(f"{self.name}: {t.name} has elements of {want}, got a tensor of {dtype}{at_lines(line)}")
@@ -249,7 +249,7 @@ def unbounded(t: Any) -> Tensor | None:
   """A tensor without bounds of its dimensions without a name; None for one that has none."""
   if not isinstance(t, Tensor) or t.operations: return None
   s = t._source
-  options = tuple([{k: v for k, v in o.items() if not a or k not in _BOUNDS} for a, o in zip(s.automatic, s.shape_options)])
+  options = tuple({k: v for k, v in o.items() if not a or k not in _BOUNDS} for a, o in zip(s.automatic, s.shape_options))
   if options == tuple(map(dict, s.shape_options)): return None
   source = replace(s, shape_options=options).named(s.name)
   return t._of(source)

@@ -153,8 +153,7 @@ class Tensor:
 
   def _set(self, source: Declaration, ops: tuple[Operation, ...], levels: tuple[_Shape, ...], level: int = 0, begin: int = 0,
            parent: Tensor | None = None) -> Tensor:
-    """``level``: where it stands among ``levels``. ``begin``: how many operations there were when this level was taken out of
-    ``parent``."""
+    """``level``: its place among ``levels``. ``begin``: how many operations ``parent`` had when this was taken out of it."""
     self._source, self._ops, self._levels, self._level, self._begin, self._parent = source, ops, levels, level, begin, parent
     return self
 
@@ -334,8 +333,7 @@ class Tensor:
     return self._then("tile", (*args, bool(floor_mode)), outer, inner, windows=outer if floor_mode else ())
 
   def expand(self, shape: Sequence[Any]) -> Tensor:
-    """(1, n) -> (m, n): dimensions of 1 become any size, -1 leaves one alone. One whose size is not known yet is checked before
-    the launch."""
+    """(1, n) -> (m, n): dimensions of 1 become any size, -1 leaves one alone. An unknown size is checked before the launch."""
     want = self._refusing(shapes.expanded_shape, self.shape, shapes.sizes("expand", shape))
     return self._then("expand", (want,), want)
 
@@ -355,8 +353,7 @@ class Tensor:
     return self._then("permute", (order,), tuple(self.shape[d] for d in order))
 
   def flatten(self, start_dim: int | None = None, end_dim: int | None = None) -> Tensor:
-    """(a, b, c) -> (a, b*c): the dimensions from ``start_dim`` to ``end_dim``, that one not included, become one. One level
-    only."""
+    """(a, b, c) -> (a, b*c): the dimensions from ``start_dim`` to before ``end_dim`` become one. One level only."""
     first, last, out = self._refusing(shapes.flatten, self.shape, start_dim, end_dim)
     return self._then("flatten", (first, last), out)
 
@@ -380,8 +377,7 @@ class Tensor:
     return self._then("flip", (_alone(self._refusing(shapes.axes, "flip", dims, self.ndim)),), self.shape)
 
   def __getitem__(self, key: Any) -> Tensor:
-    """(m, n) -> (n): indices, slices with steps, None and ..., as numpy has them. Bounds and indices may be Symbols (of 0 or
-    more)."""
+    """(m, n) -> (n): indices, slices with steps, None and ..., as numpy has them; bounds and indices may be Symbols."""
     out = self._refusing(lambda: shapes.index(self.shape, full_key(key, self.ndim)))
     return self._then("index", (key if isinstance(key, tuple) else (key,),), out)
 
@@ -404,7 +400,7 @@ class Tensor:
     ops = tuple(o.filled(table) for o in self._ops)
     out = self._new(ops, tuple(_filled(self._levels, table)), source)
     if all(isinstance(table.get(n), int) for n in names):
-      out._levels = tuple([numbers(level) for level in out._replayed(source.shape, {}).levels])
+      out._levels = tuple(numbers(level) for level in out._replayed(source.shape, {}).levels)
     return out
 
   def sizes(self, shape: Sequence[int]) -> dict[str, int]:
@@ -450,13 +446,11 @@ class Tensor:
     return a
 
   def eval(self, subs: Mapping[Any, Any] | None = None) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The picture: each element's number in the source (row by row), -1 where masked. int64, of the shape of all levels
-    together."""
+    """Each element's number in the source (row by row), -1 where masked. int64, of the shape of all levels together."""
     return self.concrete(subs).elements()
 
   def offsets(self, dim: int | None = None, subs: Mapping[Any, Any] | None = None) -> Any:
-    """Each element's index in source dimension ``dim`` (default: a tuple with all of them), masked or not. int64, shaped as
-    ``eval``."""
+    """Each element's index in source dimension ``dim`` (default: a tuple of all), masked or not. int64, shaped as ``eval``."""
     out = self.concrete(subs).offsets()
     return out if dim is None else out[self._refusing(shapes.axes, "offsets", dim, len(out))[0]]
 
@@ -493,7 +487,7 @@ def _alone(axes: tuple[int, ...]) -> Any: return axes[0] if len(axes) == 1 else 
 def _mapped(args: Any, fn: Callable[[Symbol], Any]) -> Any:
   """Nested arguments with what ``fn`` makes of each Symbol in its place."""
   if isinstance(args, Symbol): return fn(args)
-  if isinstance(args, tuple): return tuple([_mapped(a, fn) for a in args])
+  if isinstance(args, tuple): return tuple(_mapped(a, fn) for a in args)
   return slice(*[_mapped(a, fn) for a in (args.start, args.stop, args.step)]) if isinstance(args, slice) else args
 
 
@@ -528,8 +522,7 @@ def check_takes(name: str, arrangement: Callable[..., Any], count: int) -> None:
 
 @checked
 def named(tensors: Sequence[Tensor], names: Sequence[str]) -> tuple[Tensor, ...]:
-  """The tensors under other names. Anonymous dimensions are renamed after them, also where other tensors of these use their
-  sizes."""
+  """The tensors under other names; anonymous dimensions are renamed after them, also where others of these use their sizes."""
   if len(names) != len(tensors): raise ArgumentError(f"named: {len(tensors)} tensors and {len(names)} names; one for each")
   sources = [t._source.named(n) for t, n in zip(tensors, names)]
   own = [{old.name: new for g, old, new in zip(s.given, t._source.shape, s.shape) if g is None and isinstance(old, Symbol)}

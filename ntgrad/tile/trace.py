@@ -41,7 +41,7 @@ class LocalArray:
   def block(self) -> BlockValue:
     return BlockValue(UOp(Ops.LOAD, self.uop.dtype, (self.uop, self.index)), self.axes)
   @property
-  def index(self) -> UOp: return UOp(Ops.INDEX, dtypes.index, tuple([a for a in self.axes if a is not None]))
+  def index(self) -> UOp: return UOp(Ops.INDEX, dtypes.index, tuple(a for a in self.axes if a is not None))
 
 
 class Region(NamedTuple):
@@ -231,7 +231,7 @@ class Tracer:
                any_size: bool = False) -> LocalArray:
     """Memory for a block; its sizes become numbers, unless it may be of ``any_size`` (see ``finished``)."""
     own = tuple(map(_b.axis_for, shape)) if axes is None else tuple(axes)
-    sizes = tuple([a.arg[1] for a in own if a is not None])
+    sizes = tuple(a.arg[1] for a in own if a is not None)
     if not any_size: sizes = known_sizes(sizes)
     name = f"v{self._variables}"
     self._variables += 1
@@ -372,7 +372,7 @@ def finished(kernel: Kernel) -> Kernel:
 
 def known_sizes(sizes: Sequence[Dim]) -> tuple[int, ...]:
   """Sizes that must be numbers: a run-time size is the one that it is now, which the kernel is for from there on."""
-  return tuple([operator.index(seen(n)) for n in sizes])
+  return tuple(operator.index(seen(n)) for n in sizes)
 
 
 def word(value: UOp) -> UOp:
@@ -388,8 +388,7 @@ def word(value: UOp) -> UOp:
 
 
 def values_in(*roots: Any) -> Iterator[BlockValue | Place | list[Any] | dict[Any, Any]]:
-  """The blocks, places, lists and dicts among an application's values, and in lists, dicts, tuples, closures and objects; each
-  once."""
+  """The blocks, places, lists and dicts among values, and in lists, dicts, tuples, closures and objects; each once."""
   stack, seen = list(roots)[::-1], set[int]()
   while stack:
     x = stack.pop()

@@ -75,8 +75,7 @@ def free_symbols(symbols: Sequence[Symbol], kernel: TileKernel) -> list[Symbol]:
 # ---- the first choice
 
 def first_choice(symbols: Sequence[Symbol], blocks: bool) -> _Values:
-  """Powers of two within the bounds that are good enough to run: long when there is only one, larger for chips that compute with
-  blocks."""
+  """Powers of two within the bounds that are good enough to run: long for one alone, larger for chips with blocks."""
   out: _Values = {}
   for s in symbols:
     n = 1024 if len(symbols) == 1 else 128 if blocks and len(symbols) > 2 else 64
@@ -195,11 +194,10 @@ def noting(lines: list[str], values: Mapping[str, Any]) -> Iterator[None]:
 
 def shown_values(values: Mapping[str, Any]) -> str:
   """Values as written in a call."""
-  return ", ".join([f"{n}={v}" for n, v in values.items()])
+  return ", ".join(f"{n}={v}" for n, v in values.items())
 
 def _candidates(symbols: Sequence[Symbol], more: Mapping[str, Sequence[int]], start: _Values | None = None) -> Iterator[_Values]:
-  """All values within the bounds, those near the first choice first; ``more`` has settings that are tried with each, on targets
-  with blocks."""
+  """All values within the bounds, those near the first choice first, each with the settings in ``more`` (with blocks)."""
   start = {n: vs[0] for n, vs in more.items()} | (start or first_choice(symbols, bool(more)))
   def options(s: Symbol) -> list[int]:
     low, high = max(s.lower_bound or 1, 1), s.upper_bound or 1024
@@ -248,7 +246,7 @@ def different(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Read, t
       try: read[key] = specialise(blocks)
       except NtgradError as e: read[key] = e
     if isinstance(s := read[key], NtgradError): raise s
-    told = tuple([(n, values[n]) for n in COMPILER_OPTIONS if n in values])
+    told = tuple((n, values[n]) for n in COMPILER_OPTIONS if n in values)
     return replace(s, options=told) if told and s is not None else s
 
   told = {"num_warps": (FEWEST_TRIED_WARPS, MOST_TRIED_WARPS), "num_stages": (3,)} if target.blocks else {}

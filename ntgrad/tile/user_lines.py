@@ -36,4 +36,4 @@ def here() -> Line:
 
 def at_lines(*lines: Line | None) -> str:
   """What an error says below its message: each line once."""
-  return "".join([f"\n  {line}" for line in dict.fromkeys(lines) if line is not None])
+  return "".join(f"\n  {line}" for line in dict.fromkeys(lines) if line is not None)

@@ -101,8 +101,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Cell:
-  """An element of the source, or a place outside it: where it stands in each level (flat, outermost first) of the first program
-  that has it."""
+  """An element of the source, or a place outside it: where each level of the first program that has it has it (flat)."""
   where: tuple[int, ...]
   others: int            # how many more programs have it
   masked: bool
