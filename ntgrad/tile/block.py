@@ -169,9 +169,8 @@ def broadcast_shapes(name: str, *shapes: BlockShape) -> BlockShape:
   for sizes in zip(*full):
     want = [s for s in sizes if not one(s)] or [1]
     if not all(same_size(dim(s), dim(want[0])) for s in want[1:]):
-      raise ShapeError(
-        f"{name}: blocks of shapes {' and '.join(map(str, shapes))} do not broadcast; each dimension must be equal or 1"
-      )
+      raise ShapeError(f"{name}: blocks of shapes {' and '.join(map(str, shapes))} do not broadcast; each dimension must be "
+                       "equal or 1")
     out.append(want[0])
   return tuple(out)
 

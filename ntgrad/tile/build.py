@@ -116,10 +116,8 @@ def build(
     told = ("arguments", "values", "condition")
     clash = next((e for e in entries if all(e.get(k) == entry.get(k) for k in told)), None)
     if clash is not None:
-      raise ArgumentError(
-        f"build: two configurations of {kernel.name} have the arguments {arguments_text(entry['arguments'])} "
-        f"and values {entry['values']}"
-      )
+      raise ArgumentError(f"build: two configurations of {kernel.name} have the arguments {arguments_text(entry['arguments'])} "
+                          f"and values {entry['values']}")
     stem, extension = f"{kernel.name}_{number}", "py" if target.startswith("sm_") else "cl"
     binary = _packed(specs, target, device)
     (folder / f"{stem}.bin").write_bytes(binary)

@@ -182,9 +182,8 @@ def select_value(condition: BlockValue, a: Any, b: Any) -> Any:
   """``a`` or ``b``, as a condition decides that the kernel computes."""
   def choose(a: Any, b: Any) -> Any:
     if can_be_variable(a) and can_be_variable(b): return _b.block_where(condition, a, b)
-    raise ApplicationError(
-      f"{a!r} or {b!r}, as a condition decides that is known only when the kernel runs; both must be numbers or blocks"
-    )
+    raise ApplicationError(f"{a!r} or {b!r}, as a condition decides that is known only when the kernel runs; both must be "
+                           "numbers or blocks")
 
   return each(a, b, choose)
 

@@ -241,9 +241,8 @@ class Expressions:
 
   def enter(self, code: Code, names: dict[str, Any], around: Scope | None, fn: types.FunctionType | None, name: str) -> Any:
     if self.depth >= _MOST_CALLS:
-      raise ApplicationError(
-        f"{name}: functions call each other {_MOST_CALLS} deep; recursion must end while the application is read"
-      )
+      raise ApplicationError(f"{name}: functions call each other {_MOST_CALLS} deep; recursion must end while the application is "
+                             "read")
     scope = Scope(names, around, fn, code.text, name)
     self.depth += 1
     try:
@@ -263,8 +262,8 @@ class Expressions:
     text = scope.text.line(line)
     begin = getattr(node, "col_offset", 0)
     end = getattr(node, "end_col_offset", None) if getattr(node, "end_lineno", line) == line else len(text)
-    mark = " " * begin + "^" * max((end or begin + 1) - begin, 1)
-    said = f"{scope.text.file}:{line}, in {scope.name}\n    {text.strip()}\n    {mark[len(text) - len(text.lstrip()):]}"
-    new = type(e)(f"{e}\n  {'called at ' if seen else ''}{said}")
+    mark = (" " * begin + "^" * max((end or begin + 1) - begin, 1))[len(text) - len(text.lstrip()):]
+    called = "called at " if seen else ""
+    new = type(e)(f"{e}\n  {called}{scope.text.file}:{line}, in {scope.name}\n    {text.strip()}\n    {mark}")
     new.__dict__["places"] = (*seen, place)
     return new

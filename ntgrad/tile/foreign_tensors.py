@@ -126,9 +126,8 @@ class Borrowed:
     for b, f in self.copies:
       if not b.storage.version or not b.nbytes: continue
       if f.read_only:
-        raise InterchangeError(
-          f"memory of shape {f.shape} on {f.device} is another library's and read-only; it cannot be written"
-        )
+        raise InterchangeError(f"memory of shape {f.shape} on {f.device} is another library's and read-only; it cannot be "
+                               "written")
       device = get_device(f.device)
       device.copy_from(f.address, device, b.raw, b.nbytes)
     for device, stream in self.streams: device.precede(stream)

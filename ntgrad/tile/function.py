@@ -53,10 +53,9 @@ class Call:
           x = self.inputs[p.removeprefix("grad_")]
           known[p] = found[p] = new_tensor(x.device, x.shape, x.dtype)
         if p not in known:
-          raise GradientError(
-            f"{self.function.kernel.name}: its backward kernel {kernel.name} has a parameter {p!r}; parameters are called "
-            f"as those of the forward kernel, or grad_ and one of its names: {', '.join(self.function.kernel.names)}"
-          )
+          raise GradientError(f"{self.function.kernel.name}: its backward kernel {kernel.name} has a parameter {p!r}; parameters "
+                              "are called as those of the forward kernel, or grad_ and one of its names: "
+                              f"{', '.join(self.function.kernel.names)}")
         args.append(known[p])
       kernel(*args, **{n: v for n, v in self.given.items() if n in kernel.symbols})
     return [(s, found[f"grad_{n}"].lazydata) for n, s in zip(self.differentiable, sources) if f"grad_{n}" in found]
@@ -79,9 +78,8 @@ class Function:
     device = tensors[0].device if tensors else default_device()
     needs = mode.grad and any([t._state > 0 for t in tensors])
     if needs and not self.backward:
-      raise GradientError(
-        f"{self.__name__}: an input requires a gradient; give tile.function a backward kernel, or call it under no_grad()"
-      )
+      raise GradientError(f"{self.__name__}: an input requires a gradient; give tile.function a backward kernel, or call it "
+                          "under no_grad()")
     plain = {n: x.detach() if isinstance(x, Tensor) else x for n, x in named.items()}
     made = {n: self.make(n, like, plain, device) for n, like in self.outputs.items()}
     everything = plain | made
@@ -143,8 +141,7 @@ def function(
     raise ArgumentError(f"function: {kernel.name} has no parameter {', '.join(unknown)}; it has {', '.join(names)}")
   wrong = [n for n, like in made.items() if not (isinstance(like, str) or callable(like))]
   if wrong:
-    raise ArgumentError(
-      f"function: output {wrong[0]} is like {shown(made[wrong[0]])}; it takes the name of an input, or a function"
-    )
+    raise ArgumentError(f"function: output {wrong[0]} is like {shown(made[wrong[0]])}; it takes the name of an input, or a "
+                        "function")
   kernels = () if backward is None else (backward,) if isinstance(backward, TileKernel) else tuple(backward)
   return Function(kernel, kernels, made)

@@ -21,7 +21,7 @@ from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel import AxisKind
 
 from . import control_flow as flow
-from .block import BlockValue, block, broadcast_shapes, dim, is_value, one, plain_value, to_axes, truth
+from .block import BlockValue, broadcast_shapes, dim, is_value, one, truth
 from .control_flow import Counted, Range, alike, can_be_variable, common_dtype_shape, computed, each, select_value
 from .expressions import IN_PLACE, Expressions, Returned
 from .parameters import Counter, Place, SourceTensor, Tile
@@ -102,9 +102,8 @@ class Interpreter(Expressions):
           module = __import__(s.module if isinstance(s, ast.ImportFrom) and s.module else a.name, fromlist=["_"])
           scope.names[a.asname or a.name] = getattr(module, a.name) if isinstance(s, ast.ImportFrom) else module
       case _:
-        raise ApplicationError(
-          f"an application has no {type(s).__name__.lower()} statement; it has assignments, calls, for, while, if, def, return"
-        )
+        raise ApplicationError(f"an application has no {type(s).__name__.lower()} statement; "
+                               "it has assignments, calls, for, while, if, def, return")
     return None
 
   def stores(self, name: str, scope: Scope) -> bool:
@@ -149,9 +148,8 @@ class Interpreter(Expressions):
              begin: Callable[[Scope], None]) -> Returned | None:
     """The body of an `if`, or of a loop of one round, which begins with ``begin``, where the kernel finds a condition true; else
     what stands under ``else``. ``rest``: the statements behind."""
-    what, unless = f"the `if` at line {s.lineno}", "on one side only"
-    where = "an `if` whose condition is known only when the kernel runs"
-    if isinstance(s, ast.For): what, unless, where = f"the loop at line {s.lineno}", "and may not run", "a loop of the kernel"
+    what, unless, where = ("loop", "and may not run", "a loop of the kernel") if isinstance(s, ast.For) else (
+      "`if`", "on one side only", "an `if` whose condition is known only when the kernel runs")
     bodies = ((s.body, begin), (s.orelse, lambda inner: None))
     # the statements behind belong to whichever side has not returned
     returned = any(isinstance(n, ast.Return) for b in (*s.body, *s.orelse) for n in ast.walk(b))
@@ -166,11 +164,11 @@ class Interpreter(Expressions):
     pairs: dict[str, tuple[Any, Any]] = {}
     for n in changed:
       if any(isinstance(names.get(n, Unbound("")), Unbound) for names in (names_a, names_b)):
-        scope.names[n] = Unbound(f"{what} assigns it {unless}")
+        scope.names[n] = Unbound(f"the {what} at line {s.lineno} assigns it {unless}")
       elif alike(names_a[n], names_b[n]): pairs[n] = names_a[n], names_b[n]
       else:
-        either = f"{names_a[n]!r} or {names_b[n]!r}, as the kernel decides; both must be numbers or blocks"
-        scope.names[n] = Unbound(f"{what} leaves it {either}")
+        scope.names[n] = Unbound(f"the {what} at line {s.lineno} leaves it {names_a[n]!r} or {names_b[n]!r}, as the kernel "
+                                 "decides; both must be numbers or blocks")
     scope.names.update(values(pairs))
     return None
 
@@ -195,10 +193,8 @@ class Interpreter(Expressions):
     for x, old in before:
       now, then = (list(c.values() if isinstance(c, dict) else c) for c in (x, old))
       if len(now) != len(then) or any(a is not b for a, b in zip(now, then)):
-        raise ApplicationError(
-          f"{where} changes a {type(x).__name__} that was made before it; only what the kernel computes can be changed there: "
-          "assign a name, or loop over tl.static_range"
-        )
+        raise ApplicationError(f"{where} changes a {type(x).__name__} that was made before it; only what the kernel computes can "
+                               "be changed there: assign a name, or loop over tl.static_range")
 
   def joined(self, condition: BlockValue, sides: tuple[list[UOp], list[UOp]],
              pairs: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
@@ -206,16 +202,15 @@ class Interpreter(Expressions):
     t = self.tracer
     out: dict[str, Any] = {}
     def chosen(a: Any, b: Any) -> Any:
-      dtype, shape = common_dtype_shape(a, b)
-      v = t.variable(dtype, shape)
+      v = t.variable(*common_dtype_shape(a, b))
       for statements, x in zip(sides, (a, b)):
-        with t.region() as own: t.assign(v, plain_value(to_axes("value", block(x), v.axes), dtype))
+        with t.region() as own: t.assign(v, v.value_of("value", x))
         statements.extend(own)
       return v.block
     for name, (a, b) in pairs.items():
       if not alike(a, b):
-        what = "as a condition decides that is known only when the kernel runs; both must be numbers or blocks"
-        raise ApplicationError(f"the result is {a!r} or {b!r}, {what}")
+        raise ApplicationError(f"the result is {a!r} or {b!r}, as a condition decides that is known only when the kernel runs; "
+                               "both must be numbers or blocks")
       out[name] = each(a, b, chosen)
     then, other = sides
     t.statements.append(UOp.unique(Ops.IF, dtypes.bool, (t.refer(condition.value), *then, *other), len(then)))
@@ -227,9 +222,8 @@ class Interpreter(Expressions):
     b = truth(got)
     if b.value.op is Ops.CONST: return bool(b.value.arg)
     if not all(map(one, b.shape)):
-      raise ApplicationError(
-        f"`{what}` takes one condition a program, got a block of shape {b.shape}; tl.where chooses element by element"
-      )
+      raise ApplicationError(f"`{what}` takes one condition a program, got a block of shape {b.shape}; "
+                             "tl.where chooses element by element")
     return BlockValue(b.value)
 
   # ---- loops
@@ -298,9 +292,8 @@ class Interpreter(Expressions):
     self.settle(variables, scope)
     c, stated = conditions[-1]
     if not all(map(one, c.shape)):
-      raise ApplicationError(
-        f"`while` takes one condition a program, got a block of shape {c.shape}; reduce it with tl.max or tl.sum"
-      )
+      raise ApplicationError(f"`while` takes one condition a program, got a block of shape {c.shape}; "
+                             "reduce it with tl.max or tl.sum")
     if stated:   # found before the loop, and at the end of each round
       going = t.variable(dtypes.bool, ())
       t.assign(going, truth(start).value)
@@ -318,9 +311,8 @@ class Interpreter(Expressions):
   def no_jumps(self, s: ast.For | ast.While) -> None:
     for n in ast.walk(s):
       if isinstance(n, (ast.Break, ast.Continue)):
-        raise ApplicationError(
-          f"{type(n).__name__.lower()} at line {n.lineno}: a loop of a kernel runs to its end; put the rest under an if"
-        )
+        raise ApplicationError(f"{type(n).__name__.lower()} at line {n.lineno}: a loop of a kernel runs to its end; "
+                               "put the rest under an if")
 
   def carry(
     self, s: ast.For | ast.While, scope: Scope, begin: Callable[[Scope], None], around: list[int], counters: Sequence[str]
@@ -369,9 +361,8 @@ class Interpreter(Expressions):
         if not is_value(scope.names[n]):
           new[n] = promote(old_d, d) if d is not old_d else d, broadcast_shapes(n, old_shape, shape)
         elif len(shape) != len(old_shape) or not all(same_size(dim(m), dim(n)) for m, n in zip(shape, old_shape)):
-          raise ApplicationError(
-            f"{n!r} has shape {old_shape} before the loop and {shape} after a round of it; a loop keeps shapes"
-          )
+          raise ApplicationError(f"{n!r} has shape {old_shape} before the loop and {shape} after a round of it; "
+                                 "a loop keeps shapes")
         elif d is not old_d and promote(old_d, d) is not old_d:
           raise ApplicationError(f"{n!r} is {old_d} before the loop and {d} after a round of it; convert one with .to")
       if new != kinds:
@@ -385,11 +376,9 @@ class Interpreter(Expressions):
     for n in names:
       if n not in scope.names and n not in counters:
         scope.names[n] = Unbound(f"it is assigned only inside the loop at line {s.lineno}")
-    updates = {n: plain_value(to_axes(n, block(names[n]), variables[n].axes), variables[n].uop.dtype) for n in changing}
-    return variables, statements, updates, known, written
+    return variables, statements, {n: v.value_of(n, names[n]) for n, v in variables.items()}, known, written
 
   def settle(self, variables: dict[str, LocalArray], scope: Scope) -> None:
     """Before a loop: its variables get their first values; afterwards names mean the variables."""
-    for n, v in variables.items():
-      self.tracer.assign(v, plain_value(to_axes(n, block(scope.names[n]), v.axes), v.uop.dtype))
+    for n, v in variables.items(): self.tracer.assign(v, v.value_of(n, scope.names[n]))
     for n, v in variables.items(): scope.names[n] = v.block

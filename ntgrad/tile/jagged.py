@@ -40,10 +40,8 @@ class Jagged:
     if not 1 <= self.dim <= len(self.values.shape):
       raise ShapeError(f"Jagged: dim is between 1 and {len(self.values.shape)}, got {shown(self.dim)}")
     if self.starts[0] != 0 or self.starts[-1] != self.values.shape[self.dim - 1]:
-      raise ShapeError(
-        f"Jagged: offsets go from {self.starts[0]} to {self.starts[-1]}; the values have {self.values.shape[self.dim - 1]} "
-        "along that dimension"
-      )
+      raise ShapeError(f"Jagged: offsets go from {self.starts[0]} to {self.starts[-1]}; the values have "
+                       f"{self.values.shape[self.dim - 1]} along that dimension")
 
   @property
   def starts(self) -> np.ndarray[Any, Any]:

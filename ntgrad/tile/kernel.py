@@ -72,9 +72,8 @@ def make(
   names = parameter_names(application)
   symbolic = [t for t in tensors if isinstance(t, Tensor)]
   if len(tensors) < len(names):
-    raise ArgumentError(
-      f"make: {application.__name__} has {len(names)} parameters ({', '.join(names)}) and {len(tensors)} tensors; one for each"
-    )
+    raise ArgumentError(f"make: {application.__name__} has {len(names)} parameters ({', '.join(names)}) and {len(tensors)} "
+                        "tensors; one for each")
   renamed = iter(named(symbolic, [*names[:len(symbolic)], *[t.name for t in symbolic[len(names):]]]))
   check_takes("make", arrangement, len(tensors))
   try:

@@ -299,9 +299,8 @@ def settled(kernel: str, arguments: Sequence[tuple[str, Any, bool]], device: str
     if written:
       t.realize()
       if t._alias.memory is None and base_of(t.lazydata).arg.storage.read_only:
-        raise ArgumentError(
-          f"{kernel}: {name} is written, and its memory is another library's and read-only; give it a copy (.clone())"
-        )
+        raise ArgumentError(f"{kernel}: {name} is written, and its memory is another library's and read-only; give it a copy "
+                            "(.clone())")
       u = rebased(t.lazydata)
       if (piece := u.arg if u.op is Ops.BUFFER else slice_of(u)) is not None: spans.append((name, piece))
       if not in_memory(t):   # a part of memory: the kernel writes a copy, which goes back afterwards
@@ -401,9 +400,8 @@ def as_tensor(kernel: str, name: str, a: Any, device: str, written: bool,
   else:
     from ntgrad.engine import interchange
     if not interchange.speaks(a):
-      raise ArgumentError(
-        f"{kernel}: {name} is a Tensor, a numpy array, a number or another library's tensor, got {type(a).__name__}"
-      )
+      raise ArgumentError(f"{kernel}: {name} is a Tensor, a numpy array, a number or another library's tensor, got "
+                          f"{type(a).__name__}")
     theirs = interchange.take(a)
     if theirs.kind == interchange.CUDA:
       if written: raise ArgumentError(f"{kernel}: {name} is written, as a part of another argument; give it as an ntgrad.Tensor")

@@ -169,9 +169,8 @@ class BuiltKernel(Signature):
     wrong = [c for c in ix.conjuncts(self.form.condition) if not _holds(c, values)]
     said = " and ".join(f"{a} {sign} {b}" for a, sign, b in manifest.conditions(wrong))
     known = ", ".join(f"{n} = {v}" for n, v in values.items() if n not in self.constants)
-    raise ArgumentError(
-      f"{self.name}: the library has no kernel for {known}: it was built for sizes with {said}; build it with such hints too"
-    )
+    raise ArgumentError(f"{self.name}: the library has no kernel for {known}: it was built for sizes with {said}; build it with "
+                        "such hints too")
 
   def load(self, device: str) -> Program:
     """Its program on a device. Raises StateError for a damaged file or one that the device does not take."""

@@ -43,6 +43,10 @@ class LocalArray:
   @property
   def index(self) -> UOp: return UOp(Ops.INDEX, dtypes.index, tuple(a for a in self.axes if a is not None))
 
+  def value_of(self, name: str, x: Any) -> UOp:
+    """A value, called ``name``, as a function of the array's axes."""
+    return plain_value(_b.to_axes(name, block(x), self.axes), self.uop.dtype)
+
 
 class Region(NamedTuple):
   """What is being read around a region, as far as it has been read."""
