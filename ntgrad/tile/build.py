@@ -42,9 +42,8 @@ from ntgrad.graph.symbol import Symbol, evaluate
 from . import manifest
 from .assessments import Whole, dimensions_agree
 from .kernel import TileKernel, make
-from .launch import describe_argument
 from .library import FORMAT, arguments_text
-from .open_sizes import SizedKernel, likely_size
+from .open_sizes import likely_size
 from .parameters import Parameter
 from .specialised import Specialised
 from .tensor import Tensor
@@ -112,10 +111,8 @@ def build(
     number, kernel = several[best], kernels[best]
     c = read[number][0]
     with settings(checks="entry" if settings.checks == "all" else settings.checks):   # a library has no notes
-      entry, specs = (for_shapes if is_closed(c) else for_sizes)(kernel, c, device)
-    told = ("arguments", "values", "condition")
-    clash = next((e for e in entries if all(e.get(k) == entry.get(k) for k in told)), None)
-    if clash is not None:
+      entry, specs = compiled(kernel, c, device)
+    if any(all(e.get(told) == entry.get(told) for told in ("arguments", "values", "condition")) for e in entries):
       raise ArgumentError(f"build: two configurations of {kernel.name} have the arguments {arguments_text(entry['arguments'])} "
                           f"and values {entry['values']}")
     stem, extension = f"{kernel.name}_{number}", "py" if target.startswith("sm_") else "cl"
@@ -159,33 +156,30 @@ def configuration(c: Any) -> tuple[Config, dict[str, Any]]:
   return Config(tuple(c[0]), kwargs), options
 
 
-def for_shapes(kernel: TileKernel, c: Config, device: Device) -> tuple[dict[str, Any], list[ProgramSpec]]:
-  """A kernel for the shapes of a configuration: what the manifest says of it, and its program."""
-  s = kernel.specialise(*c.arguments, **c.values)
-  taken = [describe_argument((tuple(shape), dtype)) for shape, dtype in c.arguments]
-  return _about(s, c, [[list(a.shape), a.dtype.name] for a in taken]), [s.spec(device)]
-
-
-def for_sizes(kernel: TileKernel, c: Config, device: Device) -> tuple[dict[str, Any], list[ProgramSpec]]:
-  """A kernel for all sizes that a configuration leaves open, and its programs."""
+def compiled(kernel: TileKernel, c: Config, device: Device) -> tuple[dict[str, Any], list[ProgramSpec]]:
+  """A kernel for the shapes of a configuration, or all sizes that it leaves open: what the manifest says of it, its programs."""
+  if is_closed(c):
+    s = kernel.specialise(*c.arguments, **c.values)
+    return _about(s, c), [s.spec(device)]
   hints = {n: [v] if isinstance(v, int) else list(v) for n, v in c.hints.items()}
   if unknown := [n for n in hints if n not in kernel.symbols]:
     raise ArgumentError(f"build: no size {', '.join(unknown)} in {kernel.name}; it has {', '.join(kernel.symbols)}")
   form = kernel.general(device.renderer.target.blocks, c.values, list(c.arguments) or None, {n: v[0] for n, v in hints.items()})
   s = form.specialised
   assert isinstance(s, Specialised)
-  if not s.kernel.sizes: return _about(s, c, [[list(p.arrangement.source), p.dtype.name] for p in s.parameters]), [s.spec(device)]
+  if not s.kernel.sizes: return _about(s, c), [s.spec(device)]
   program, most = variants(s, device, hints)
   of = {p.name: p.dtype for p in s.parameters}
   given = [kernel.tensors[i].shape for i in kernel.given]
-  arguments = [[[e if isinstance(e, int) else str(e) for e in shape], p.dtype.name] for shape, p in zip(given, s.parameters)]
-  entry = _about(s, c, arguments) | {
+  condition = manifest.conditions([form.condition])
+  entry = _about(s, c) | {
+    "arguments": [[[e if isinstance(e, int) else str(e) for e in shape], p.dtype.name] for shape, p in zip(given, s.parameters)],
     "takes": manifest.signature(kernel, [of.get(t.name) for t in kernel.tensors]),
     "sizes": [size.name for size in s.kernel.sizes],
-    "condition": manifest.conditions([form.condition]),
+    "condition": condition,
     "values_made_for": dict(form.values),
     "agreements": agreements(kernel, s),
-    "all_values": {n: v for n, v in form.values.items() if n in _constants(form)},
+    "all_values": {n: v for n, v in form.values.items() if [n, "==", v] in condition},
     "choice": {
       **{name: list(map(manifest.size_entry, es)) for name, es in zip(("elements", "stored"), program.measures[::2])},
       "work": [manifest.size_entry(program.measures[1])], "strided": list(program.strided), "unit": program.unit,
@@ -198,13 +192,13 @@ def for_sizes(kernel: TileKernel, c: Config, device: Device) -> tuple[dict[str, 
   return entry, list(map(small, program.variants))
 
 
-def _about(s: Specialised, c: Config, arguments: list[Any]) -> dict[str, Any]:
+def _about(s: Specialised, c: Config) -> dict[str, Any]:
   """What the manifest says of every kernel. Raises ArgumentError for one that no library can have."""
   if s.asserts:
     raise ArgumentError(f"build: {s.name} has a device_assert, which a library cannot say the line of; leave it out there")
   return {
     "kernel": s.name,
-    "arguments": arguments,
+    "arguments": [[list(p.arrangement.source), p.dtype.name] for p in s.parameters],
     "values": {n: v for n, v in s.values.items() if n in c.values},
     "all_values": dict(s.values),
     "parameters": [p.name for p in s.parameters],
@@ -214,26 +208,20 @@ def _about(s: Specialised, c: Config, arguments: list[Any]) -> dict[str, Any]:
   }
 
 
-def _constants(form: SizedKernel) -> list[str]:
-  """The names that are numbers in a form."""
-  return [n for n, v in form.values.items() if [n, "==", v] in manifest.conditions([form.condition])]
-
-
 def _declared(tensors: Sequence[Tensor], c: Config) -> list[Tensor]:
   """The tensors, their dimensions without names as a configuration has them: as if they had been declared so."""
   if not c.arguments: return list(tensors)
   count = len([t for t in tensors if not (t.constexpr and t.value is not None)])
   if count != len(c.arguments): raise ArgumentError(f"build: {len(c.arguments)} arguments for {count} tensors")
-  out, arguments = [], iter(c.arguments)
-  for t in tensors:
+  arguments = iter(c.arguments)
+  def declared(t: Tensor) -> Tensor:
     shape, dtype = ((), None) if t.constexpr and t.value is not None else next(arguments)
-    if len(shape) != t.ndim or t.operations: out.append(t)   # general says what is wrong
-    else:
-      s = t._source
-      dims = [n if g is None else g for g, n in zip(s.given, shape)]
-      element = s.dtype if s.dtype is not None or dtype is None else dtypes.of(dtype)
-      out.append(Tensor(None, dims, element, s.other, s.shape_options, s.constexpr, s.value, jagged_dim=s.jagged_dim))
-  return out
+    if len(shape) != t.ndim or t.operations: return t   # general says what is wrong
+    s = t._source
+    dims = [n if g is None else g for g, n in zip(s.given, shape)]
+    element = s.dtype if s.dtype is not None or dtype is None else dtypes.of(dtype)
+    return Tensor(None, dims, element, s.other, s.shape_options, s.constexpr, s.value, jagged_dim=s.jagged_dim)
+  return list(map(declared, tensors))
 
 
 def agreements(kernel: TileKernel, s: Specialised) -> list[list[Any]]:
@@ -259,9 +247,8 @@ def agreements(kernel: TileKernel, s: Specialised) -> list[list[Any]]:
 
 # ---- which of several configurations that differ in meta-parameters only is kept
 
-def fastest_config(
-  kernels: Sequence[TileKernel], members: Sequence[Config], said: Sequence[dict[str, Any]], device: Device, here: bool
-) -> int:
+def fastest_config(kernels: Sequence[TileKernel], members: Sequence[Config], said: Sequence[dict[str, Any]], device: Device,
+                   here: bool) -> int:
   """The number of the configuration, of ``members`` with their kernels, that is kept: the fastest one, measured where the
   device is ``here`` and else as the cost model has it. With ``TUNE=0`` it is the first. ``said`` are the values that each is
   called by."""
@@ -308,10 +295,9 @@ def memory(s: Specialised, device: Device, held: ExitStack) -> list[CandidateMem
   rng, out = np.random.default_rng(SEED), []
   for p in s.parameters:
     n = math.prod([ix.count(m) for m in p.shape])
-    numbers = rng.random(n, np.float32) if p.dtype.kind == "f" else np.zeros(n)
-    array = numbers.astype(p.dtype.np)
-    raw = device.alloc(max(array.nbytes, 1))
-    held.callback(device.free, raw, max(array.nbytes, 1))
+    array = (rng.random(n, np.float32) if p.dtype.kind == "f" else np.zeros(n)).astype(p.dtype.np)
+    raw = device.alloc(size := max(array.nbytes, 1))
+    held.callback(device.free, raw, size)
     if n: device.copyin(raw, array.view(np.uint8))
     out.append(CandidateMemory(array.nbytes, p.dtype, raw, p.written))
   return out
@@ -336,12 +322,11 @@ def variants(s: Specialised, device: Device, hints: Mapping[str, Sequence[int]])
   def distance(at: Sequence[int]) -> float: return sum(abs(math.log2(n / b)) for n, b in zip(at, base))
   blocks = device.renderer.target.blocks
   for _ in range(_MOST):
-    if complete(program): break
     probes = itertools.product(*[_steps(size, b, blocks) if _needed(program, size) else [b] for size, b in zip(sizes, base)])
-    new = [at for at in probes if at not in refused and not served(program, at)]
-    if not new: break
-    try: _add(program, min(new, key=distance))
-    except NtgradError: refused.add(min(new, key=distance))
+    near = min((at for at in probes if at not in refused and not served(program, at)), key=distance, default=None)
+    if near is None or complete(program): break
+    try: _add(program, near)
+    except NtgradError: refused.add(near)
   if complete(program): return program, {}
   if not blocks: _add(program, base, _LAST)
   return program, {

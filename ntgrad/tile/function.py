@@ -47,10 +47,8 @@ class Call:
     found: dict[str, Tensor] = {}
     for kernel in self.function.backward:
       args = []
-      for i in kernel.given:
-        p = kernel.names[i]
-        if p not in known and p.removeprefix("grad_") in self.inputs:
-          x = self.inputs[p.removeprefix("grad_")]
+      for p in [kernel.names[i] for i in kernel.given]:
+        if p not in known and (x := self.inputs.get(p.removeprefix("grad_"))) is not None:
           known[p] = found[p] = new_tensor(x.device, x.shape, x.dtype)
         if p not in known:
           raise GradientError(f"{self.function.kernel.name}: its backward kernel {kernel.name} has a parameter {p!r}; parameters "
@@ -76,7 +74,7 @@ class Function:
     named = dict(zip(self.inputs, inputs))
     tensors = [x for x in inputs if isinstance(x, Tensor)]
     device = tensors[0].device if tensors else default_device()
-    needs = mode.grad and any([t._state > 0 for t in tensors])
+    needs = mode.grad and any(t._state > 0 for t in tensors)
     if needs and not self.backward:
       raise GradientError(f"{self.__name__}: an input requires a gradient; give tile.function a backward kernel, or call it "
                           "under no_grad()")
@@ -84,11 +82,12 @@ class Function:
     made = {n: self.make(n, like, plain, device) for n, like in self.outputs.items()}
     everything = plain | made
     self.kernel(*[everything[self.kernel.names[i]] for i in self.kernel.given], **given)
+    results = list(made.values())
     if mode.grad and self.backward:   # gradient(x) may ask at tensors that require none too
       sources = [n for n, x in named.items() if isinstance(x, Tensor) and x.dtype.kind == "f"]
       call = Call(self, plain, made, given, sources, tuple(named[n].lazydata for n in sources))
-      return _one_or_all([attached(t, call, i, needs) if t.dtype.kind == "f" else t for i, t in enumerate(made.values())])
-    return _one_or_all(list(made.values()))
+      results = [attached(t, call, i, needs) if t.dtype.kind == "f" else t for i, t in enumerate(results)]
+    return results[0] if len(results) == 1 else tuple(results)
 
   def make(self, name: str, like: Like, inputs: Mapping[str, Any], device: str) -> Tensor:
     """An output, not filled yet."""
@@ -98,10 +97,8 @@ class Function:
       return new_tensor(device, inputs[like].shape, inputs[like].dtype)
     got = like(*inputs.values())
     shape, dtype = got if len(got) == 2 and isinstance(got[0], (tuple, list)) else (got, None)
-    first = next((x for x in inputs.values() if isinstance(x, Tensor)), None)
-    return new_tensor(
-      device, tuple(shape), dtypes.of(dtype) if dtype is not None else first.dtype if first is not None else dtypes.default_float
-    )
+    if dtype is None: dtype = next((x.dtype for x in inputs.values() if isinstance(x, Tensor)), dtypes.default_float)
+    return new_tensor(device, tuple(shape), dtypes.of(dtype))
 
 
 wrappers[Function] = lambda f: (f.kernel, *f.backward)
@@ -114,18 +111,14 @@ def attached(t: Tensor, call: Call, number: int, needs: bool) -> Tensor:
   return out
 
 
-def _one_or_all(results: list[Tensor]) -> Any: return results[0] if len(results) == 1 else tuple(results)
-
-
 def new_tensor(device: str, shape: tuple[int, ...], dtype: DType) -> Tensor:
   """Memory with nothing in it yet."""
   return Tensor._from_node(Buffer(device, tuple(shape), dtype).node)
 
 
 @checked
-def function(
-  kernel: TileKernel, backward: TileKernel | Sequence[TileKernel] | None = None, outputs: Mapping[str, Like] | None = None
-) -> Function:
+def function(kernel: TileKernel, backward: TileKernel | Sequence[TileKernel] | None = None,
+             outputs: Mapping[str, Like] | None = None) -> Function:
   """A function of tensors from a kernel that writes its last parameters.
 
   ``outputs`` says what the written parameters are like: a parameter's name to an input's name (its shape and dtype), or to a
@@ -136,11 +129,9 @@ def function(
   """
   names = [kernel.names[i] for i in kernel.given]
   made = dict(outputs) if outputs is not None else {names[-1]: names[0]}
-  unknown = [n for n in made if n not in names]
-  if unknown:
+  if unknown := [n for n in made if n not in names]:
     raise ArgumentError(f"function: {kernel.name} has no parameter {', '.join(unknown)}; it has {', '.join(names)}")
-  wrong = [n for n, like in made.items() if not (isinstance(like, str) or callable(like))]
-  if wrong:
+  if wrong := [n for n, like in made.items() if not (isinstance(like, str) or callable(like))]:
     raise ArgumentError(f"function: output {wrong[0]} is like {shown(made[wrong[0]])}; it takes the name of an input, or a "
                         "function")
   kernels = () if backward is None else (backward,) if isinstance(backward, TileKernel) else tuple(backward)

@@ -33,26 +33,20 @@ def call_later(s: Specialised, sizes: tuple[int, ...], given: Mapping[str, Any],
   nothing is done, where the call has to be made at once: for arrays, which get their results when it returns; for arguments that
   share memory, need a gradient or have sizes of Variables; for kernels that check what they compute."""
   if traces or any(p.notes or p.of for p in s.parameters): return False   # what is traced says which sizes a launch takes
-  arguments = [given[p.name] for p in s.parameters]
-  tensors = [(p, a) for p, a in zip(s.parameters, arguments) if isinstance(a, Tensor)]
-  if any(t._state > 0 or any([type(n) is BoundInt for n in t.shape]) for _, t in tensors): return False
-  others = [(p, a) for p, a in zip(s.parameters, arguments) if not isinstance(a, Tensor)]
-  if any(p.written or getattr(a, "shape", ()) != () for p, a in others): return False   # arrays
-  written = [t for p, t in tensors if p.written]
-  if not written or any(repeats(t._view) or t._alias.packed is not None or not _plain(t) for t in written): return False
+  arguments = [(p, given[p.name]) for p in s.parameters]
+  tensors = [(p, a) for p, a in arguments if isinstance(a, Tensor)]
+  if any(t._state > 0 or any(type(n) is BoundInt for n in t.shape) for _, t in tensors): return False
+  if any(not isinstance(a, Tensor) and (p.written or getattr(a, "shape", ()) != ()) for p, a in arguments): return False  # arrays
+  written = [(p.slot, t) for p, t in tensors if p.written]
+  if not written or any(repeats(t._view) or t._alias.packed is not None or not _plain(t) for _, t in written): return False
   if _share(tensors): return False
-  nodes = [rebased(a.lazydata) if isinstance(a, Tensor) else number_buffer(device, p.dtype, a).node
-           for p, a in zip(s.parameters, arguments)]
+  nodes = [rebased(a.lazydata) if isinstance(a, Tensor) else number_buffer(device, p.dtype, a).node for p, a in arguments]
   launcher = s.launcher(device, (), sizes)
-  made = [(p.slot, a) for p, a in tensors if p.written]
-  values = [_result(launcher, i, nodes, device) for i, _ in made]
-  for (_, t), value in zip(made, values): t._write("a kernel called", value)
+  def result(slot: int) -> UOp:
+    u = nodes[slot]
+    return origins.note_origin(graph.make(Ops.CALL, u.dtype, (u, *nodes), (launcher, slot), u.shape, device))
+  for t, value in [(t, result(slot)) for slot, t in written]: t._write("a kernel called", value)
   return True
-
-
-def _result(launcher: Any, position: int, nodes: Sequence[UOp], device: str) -> UOp:
-  u = nodes[position]
-  return origins.note_origin(graph.make(Ops.CALL, u.dtype, (u, *nodes), (launcher, position), u.shape, device))
 
 
 def _plain(t: Tensor) -> bool:

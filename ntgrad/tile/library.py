@@ -66,20 +66,19 @@ class BuiltProgram(Variants):
     """The variant for sizes that comes nearest to what is best for them. Raises ArgumentError where there is none."""
     fits, size = self.fits(sizes), math.log(work)
     for group in self.groups.get((units, wide)) or self.grouped(units, wide):
-      near = [(abs(size - log), i) for i, log in group if fits[i]]
-      if near: return self.variants[min(near)[1]]
-    said = [f"{s.name} is {n}, and it has programs up to {self.most[s.name]}"
-            for s, n in zip(self.sizes, sizes) if n > self.most.get(s.name, n)]
-    what = "; ".join(said) or f"{', '.join(f'{s.name} = {n}' for s, n in zip(self.sizes, sizes))} is none that it was built for"
+      if near := [(abs(size - log), i) for i, log in group if fits[i]]: return self.variants[min(near)[1]]
+    far = [(s.name, n) for s, n in zip(self.sizes, sizes) if n > self.most.get(s.name, n)]
+    what = "; ".join(f"{s} is {n}, and it has programs up to {self.most[s]}" for s, n in far) or \
+      f"{', '.join(f'{s.name} = {n}' for s, n in zip(self.sizes, sizes))} is none that it was built for"
     raise ArgumentError(f"{self.kernel}: the library has no program for these sizes: {what}; build it with such hints")
 
   def grouped(self, units: tuple[int, ...], wide: bool) -> list[list[tuple[int, float]]]:
     """The variants for sizes of which ``wanted`` says this, the best first: by number, with the logarithm of their work."""
-    ones = (1,) * len(units)
     groups: dict[tuple[int, ...], list[tuple[int, float]]] = {}
     for i, v in enumerate(self.variants):
       # where alignment always pays, the greatest multiples are the best
-      key = v.units not in (units, ones) if self.stream else -math.prod(v.units), v.units != units, v.wide and not wide
+      worst = v.units not in (units, (1,) * len(units)) if self.stream else -math.prod(v.units)
+      key = worst, v.units != units, v.wide and not wide
       if v.wide or not wide: groups.setdefault(key, []).append((i, math.log(v.work)))
     out = self.groups[units, wide] = [groups[k] for k in sorted(groups)]
     return out
@@ -211,8 +210,8 @@ class Library:
       self.target: str = found["target"]
       self.kernels: list[dict[str, Any]] = found["kernels"]
       made = [BuiltKernel(self, k) for k in self.kernels]
-    self._only = made[0] if len(made) == 1 and made[0].form is not None else None   # it says itself what does not fit
     self._static, self._free = [k for k in made if k.form is None], [k for k in made if k.form is not None]
+    self._only = self._free[0] if self._free == made and len(made) == 1 else None   # it says itself what does not fit
 
   @contextmanager
   def understood(self) -> Iterator[None]:
