@@ -19,6 +19,7 @@ from .parameters import Tile
 from .python_source import Closure, Code, Scope, code_of, of_language, returns
 from .refusals import as_foreign, is_library, no_attribute, no_expression, python_said
 from .trace import Tracer
+from .user_lines import pointed
 
 _MOST_CALLS = 64   # functions within each other
 _P = inspect.Parameter
@@ -262,8 +263,7 @@ class Expressions:
     text = scope.text.line(line)
     begin = getattr(node, "col_offset", 0)
     end = getattr(node, "end_col_offset", None) if getattr(node, "end_lineno", line) == line else len(text)
-    mark = (" " * begin + "^" * max((end or begin + 1) - begin, 1))[len(text) - len(text.lstrip()):]
-    called = "called at " if seen else ""
-    new = type(e)(f"{e}\n  {called}{scope.text.file}:{line}, in {scope.name}\n    {text.strip()}\n    {mark}")
+    said = pointed(scope.text.file, line, scope.name, text, begin, end or begin + 1)
+    new = type(e)(f"{e}\n  {'called at ' if seen else ''}{said}")
     new.__dict__["places"] = (*seen, place)
     return new

@@ -34,7 +34,6 @@ class Borrowed:
   They are the same memory, or where it lies badly copies that are copied back if they were written. What the call launches comes
   after what their libraries have launched, and before what they launch next. Raises as ``take`` and ``adopt`` do.
   """
-  __slots__ = ("args", "asked", "streams", "copies", "picked", "taken")
 
   def __init__(self, args: Sequence[Any], plain: tuple[type, ...], kernel: Signature | None = None):
     self.asked: set[tuple[int, int]] = set()   # functions (by identity) and devices for which the stream is known

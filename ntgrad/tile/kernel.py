@@ -43,6 +43,7 @@ from .specialised import Specialised
 from .tensor import Tensor, check_takes, named
 from .trace import Tracer
 from .tune import first_choice, fitting, free_symbols, remember_choice, remembered, search_values, tuning_key
+from .user_lines import pointed
 
 
 @checked
@@ -139,17 +140,15 @@ def parameter_names(fn: Any) -> list[str]:
 
 def at_line(e: NtgradError, fn: Any) -> NtgradError:
   """An error with the line of ``fn`` that it passed through, and a caret."""
-  code, tb, found = getattr(fn, "__code__", None), e.__traceback__, None
+  code: Any = getattr(fn, "__code__", None)
+  tb, found = e.__traceback__, None
   while tb is not None:
     if tb.tb_frame.f_code is code: found = tb
     tb = tb.tb_next
   if found is None: return e
-  file, line = found.tb_frame.f_code.co_filename, found.tb_lineno
-  text = line_of(found.tb_frame.f_code, line)
-  _, _, begin, end = list(found.tb_frame.f_code.co_positions())[found.tb_lasti // 2]
-  lead = len(text) - len(text.lstrip())
-  mark = " " * max((begin or 0) - lead, 0) + "^" * max((end or 0) - (begin or 0), 1)
-  return type(e)(f"{e}\n  {file}:{line}, in {fn.__name__}\n    {text.strip()}\n    {mark}")
+  line = found.tb_lineno
+  _, _, begin, end = list(code.co_positions())[found.tb_lasti // 2]
+  return type(e)(f"{e}\n  {pointed(code.co_filename, line, fn.__name__, line_of(code, line), begin or 0, end or 0)}")
 
 
 class TileKernel(Signature):

@@ -424,9 +424,9 @@ def beside(kernel: str, name: str, array: np.ndarray, written: bool, arrays: Seq
     try: shared = np.shares_memory(array, known, max_work=10_000)  # type: ignore[arg-type]  # any number
     except np.exceptions.TooHardError: shared = True
     if not shared: continue
-    first, second = array.__array_interface__["data"][0], known.__array_interface__["data"][0]
-    whole = array.flags.c_contiguous and known.flags.c_contiguous and array.nbytes == known.nbytes and array.dtype == known.dtype
-    if first != second or not whole and (array.shape, array.strides, array.dtype) != (known.shape, known.strides, known.dtype):
+    whole = array.flags.c_contiguous and known.flags.c_contiguous and (array.nbytes, array.dtype) == (known.nbytes, known.dtype)
+    if array.ctypes.data != known.ctypes.data or not whole and \
+        (array.shape, array.strides, array.dtype) != (known.shape, known.strides, known.dtype):
       a, b = (name, other) if written else (other, name)
       raise ArgumentError(f"{kernel}: {a} and {b} overlap in memory: what one program writes others read; "
                           f"give {a} memory of its own")

@@ -29,6 +29,7 @@ from ntgrad.graph.checks import checked
 from ntgrad.graph.lock import lock
 
 from . import manifest
+from .assessments import shown_shape
 from .launch import Argument, Launcher, describe_argument, launch
 from .open_sizes import SizedKernel, form_for
 from .parameters import Parameter
@@ -260,5 +261,4 @@ def load(folder: str | os.PathLike[str], device: str | None = None) -> Library:
 
 def arguments_text(arguments: Sequence[Any]) -> str:
   """Shapes and dtypes as messages have them."""
-  def each(shape: Sequence[Any]) -> str: return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
-  return ", ".join(f"{d}{each(shape)}" for shape, d in arguments)
+  return ", ".join(f"{d}{shown_shape(shape)}" for shape, d in arguments)

@@ -12,7 +12,7 @@ from ntgrad.codegen.ir.uop import BinaryOps, Ops, UnaryOps
 from ntgrad.graph.symbol import Symbol, cdiv as _cdiv
 
 from . import block as _b
-from .block import BlockValue, block, dtype_of, floating, one, plain_value, tracer
+from .block import BlockValue, axis_number, block, block_binary, block_cast, dtype_of, floating, one, plain_value, tracer
 from .parameters import Counter, Reference, Tile
 from .scheduler_functions import _along, reciprocal as reciprocal, threefry
 
@@ -42,7 +42,7 @@ def _shape(name: str, shape: Any) -> _b.BlockShape:
 def _full(name: str, shape: Shape | int, value: Any, dtype: Any) -> BlockValue:
   """A block of one value, for the function ``name``. Raises ShapeError under that name."""
   if block(value).ndim: raise ShapeError(f"{name}: one value for all elements, got a block of shape {block(value).shape}")
-  return BlockValue(_b.block_cast(value, dtype_of(dtype)).value, [_b.axis_for(n) for n in _shape(name, shape)])
+  return BlockValue(block_cast(value, dtype_of(dtype)).value, [_b.axis_for(n) for n in _shape(name, shape)])
 
 
 def full(shape: Shape | int, value: Any, dtype: Any = float32) -> BlockValue:
@@ -120,7 +120,7 @@ def ravel(x: Any, can_reorder: Any = False) -> BlockValue:
 def expand_dims(input: Any, axis: int) -> BlockValue:
   """A dimension of 1 before ``axis``: (n) -> (1, n)."""
   b = block(input)
-  at = _b.axis_number("expand_dims", axis, b.ndim + 1)
+  at = axis_number("expand_dims", axis, b.ndim + 1)
   return BlockValue(b.value, (*b.axes[:at], None, *b.axes[at:]))
 
 
@@ -137,7 +137,7 @@ def broadcast_to(input: Any, *shape: Any) -> BlockValue:
 def flip(x: Any, dim: int = -1) -> BlockValue:
   """The last element along a dimension first."""
   b = block(x)
-  a = b.axes[_b.axis_number("flip", dim, b.ndim)]
+  a = b.axes[axis_number("flip", dim, b.ndim)]
   return b if a is None else BlockValue(_b.rename_axes(b.value, {a: ix.sub(ix.node(ix.minus(a.arg[1], 1)), a)}), b.axes)
 
 
@@ -150,12 +150,12 @@ def where(condition: Any, x: Any, y: Any) -> BlockValue:
 
 def maximum(x: Any, y: Any, propagate_nan: Any = None) -> BlockValue:
   """The greater, element by element; NaN where either is NaN, whatever ``propagate_nan`` is."""
-  return _b.block_binary(BinaryOps.MAX, x, y)
+  return block_binary(BinaryOps.MAX, x, y)
 
 
 def minimum(x: Any, y: Any, propagate_nan: Any = None) -> BlockValue:
   """The less, element by element; NaN where either is NaN, whatever ``propagate_nan`` is."""
-  return _b.block_binary(BinaryOps.MIN, x, y)
+  return block_binary(BinaryOps.MIN, x, y)
 
 
 def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = None) -> BlockValue:
@@ -211,17 +211,17 @@ def abs(x: Any) -> BlockValue:  # noqa: A001
 def pow(x: Any, y: Any) -> BlockValue:  # noqa: A001
   """x to the y, of floats."""
   d = _b.common_dtype(x, y)
-  return _b.block_binary(BinaryOps.POW, x, y, d if d.kind == "f" else dtypes.default_float)
+  return block_binary(BinaryOps.POW, x, y, d if d.kind == "f" else dtypes.default_float)
 
 
 def fdiv(x: Any, y: Any, ieee_rounding: Any = False, approx: Any = False) -> BlockValue:
   """x / y, rounded as the target divides."""
-  return _b.block_binary(BinaryOps.DIV, x, y)
+  return block_binary(BinaryOps.DIV, x, y)
 
 
 def fma(x: Any, y: Any, z: Any) -> BlockValue:
   """x * y + z."""
-  return _b.block_binary(BinaryOps.ADD, _b.block_binary(BinaryOps.MUL, x, y), z)
+  return block_binary(BinaryOps.ADD, block_binary(BinaryOps.MUL, x, y), z)
 
 
 def cdiv(x: Any, div: Any) -> Any:
@@ -237,8 +237,8 @@ def sum(input: Any, axis: int | None = None, keep_dims: Any = False, dtype: Any 
   """The sum along an axis, or of all elements (None): float16 and less are added up in float32, small ints in int32."""
   b = block(input)
   d = dtype_of(dtype) if dtype is not None else acc_dtype(b.dtype)
-  out = _b.block_reduce(BinaryOps.ADD, _b.block_cast(b, d), axis, keep_dims, "sum")
-  return out if dtype is not None or b.dtype.kind != "f" else _b.block_cast(out, b.dtype)
+  out = _b.block_reduce(BinaryOps.ADD, block_cast(b, d), axis, keep_dims, "sum")
+  return out if dtype is not None or b.dtype.kind != "f" else block_cast(out, b.dtype)
 
 
 def max(  # noqa: A001
@@ -268,12 +268,12 @@ def _arg(name: str, x: Any, axis: int | None, keep_dims: Any, best: BinaryOps) -
   b = block(x)
   ndim = b.ndim
   if axis is None: b, axis = ravel(b), 0
-  at = _b.axis_number(name, axis, b.ndim)
+  at = axis_number(name, axis, b.ndim)
   n = b.shape[at]
   where_ = expand_to(arange(0, n), at, b.ndim)
   top = _b.block_reduce(best, b, at, True)
   found = (b == top) | isnan(b) if b.dtype.kind == "f" else b == top
-  out = _b.block_cast(_b.block_reduce(BinaryOps.MIN, _b.block_where(found, where_, n), at, keep_dims, name), int32)
+  out = block_cast(_b.block_reduce(BinaryOps.MIN, _b.block_where(found, where_, n), at, keep_dims, name), int32)
   return BlockValue(out.value, [None] * ndim) if keep_dims and out.ndim < ndim else out
 
 
@@ -300,7 +300,7 @@ def sort(x: Any, dim: int = -1, descending: Any = False) -> BlockValue:
 def gather(src: Any, index: Any, axis: int) -> BlockValue:
   """Elements of ``src`` at the positions that ``index`` has for an axis; other dimensions of the two are equal."""
   b, i = block(src), block(index)
-  at = _b.axis_number("gather", axis, b.ndim)
+  at = axis_number("gather", axis, b.ndim)
   if i.ndim != b.ndim or not all(same_size(m, n) for d, (m, n) in enumerate(zip(b.dims, i.dims)) if d != at):
     raise ShapeError(f"gather: blocks of shapes {b.shape} and {i.shape}; all dimensions but axis {at} must be equal")
   if i.dtype.kind not in "iu": raise DTypeError(f"gather: indices are ints, got {i.dtype}")
@@ -383,12 +383,12 @@ def _atomic(name: str, op: str, where_: Any, value: Any, mask: Any) -> None:
 def rand(seed: Any, offset: Any, n_rounds: Any = None) -> BlockValue:
   """Uniform float32 numbers in [0, 1), one an element of ``offset``: threefry2x32 of (seed, offset) on every backend."""
   bits = randbits(seed, offset)
-  return _b.block_cast(_b.block_binary(BinaryOps.SHR, bits, 8), float32) * (1.0 / (1 << 24))
+  return block_cast(block_binary(BinaryOps.SHR, bits, 8), float32) * (1.0 / (1 << 24))
 
 
 def randbits(seed: Any, offset: Any) -> BlockValue:
   """Random uint32 numbers, one an element of ``offset``."""
-  return _b.block_cast(_b.block_binary(BinaryOps.AND, threefry(offset, seed), 0xFFFFFFFF), uint32)
+  return block_cast(block_binary(BinaryOps.AND, threefry(offset, seed), 0xFFFFFFFF), uint32)
 
 
 # ---- while reading
@@ -425,14 +425,14 @@ def static_range(*args: int) -> list[int]:
 def program_id(axis: int) -> BlockValue:
   """The number of the program along a dimension of the grid: the outermost level's shape."""
   grid = tracer().grid
-  at = _b.axis_number("program_id", axis, len(grid))
+  at = axis_number("program_id", axis, len(grid))
   return BlockValue(grid[at])
 
 
 def num_programs(axis: int) -> _b.DimSize:
   """How many programs there are along a dimension of the grid."""
   shape = tracer().grid_shape
-  return _b.seen(shape[_b.axis_number("num_programs", axis, len(shape))])
+  return _b.seen(shape[axis_number("num_programs", axis, len(shape))])
 
 
 range = range  # noqa: A001

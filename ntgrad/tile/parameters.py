@@ -150,15 +150,15 @@ class Tile(Place):
   def __iter__(self) -> Iterator[Any]: return (self[i] for i in range(len(self)))
 
   def __getitem__(self, index: Any) -> Any:
-    if self._parameter.whole: return self.source[index]
+    p = self._parameter
+    if p.whole: return self.source[index]
     if self.innermost:
       at, axes, inside = self.part(index)
       if inside is ix.TRUE: return block(self)[index]
       indices, valid = self.accessed(at)
-      return BlockValue(tracer().load(self._parameter, indices, ix.both(valid, inside)), axes)
-    got = listed(self, index, f"level of shape {self.shape}")
+      return BlockValue(tracer().load(p, indices, ix.both(valid, inside)), axes)
     at, once = [], list(self._once)
-    for d, (i, n) in enumerate(zip(got, self.shape)):
+    for d, (i, n) in enumerate(zip(listed(self, index, f"level of shape {self.shape}"), self.shape)):
       u, here = as_index(block(i).value), (len(self._indices) + 1, d)
       lo, hi = ix.bounds(u)
       if lo == hi:
@@ -166,10 +166,10 @@ class Tile(Place):
         if lo < 0: u = as_index(block(n + lo).value)
         if isinstance(i, Counter):
           if i.once: once.append((i, dim(n), here))
-        elif not one(n): self._parameter.picked.add(here)
-      if u.op not in (Ops.CONST, Ops.RANGE): self._parameter.computed = True
+        elif not one(n): p.picked.add(here)
+      if u.op not in (Ops.CONST, Ops.RANGE): p.computed = True
       at.append(u)
-    return Tile(self._parameter, (*self._indices, tuple(at)), len(tracer().outer), tuple(once))
+    return Tile(p, (*self._indices, tuple(at)), len(tracer().outer), tuple(once))
 
   def place(self, axes: _b.AnyAxes) -> Pulled:
     """The index in memory of the innermost level's element at ``axes``, and whether there is one."""
@@ -230,8 +230,8 @@ class Tile(Place):
     try: b = block(value)
     except ArgumentError as e: raise ArgumentError(f"storing into {self!r}: {e}") from None
     shape = p.levels[-1] if self.innermost else ()
-    own = (None,) * (len(shape) - b.ndim) + b.axes
-    axes = t.settled([a if a is not None else axis_for(n) for a, n in zip(own[-len(shape):] if shape else (), shape)])
+    own = ((None,) * (len(shape) - b.ndim) + b.axes)[-len(shape):]
+    axes = t.settled([a if a is not None else axis_for(n) for a, n in zip(own, shape)])
     if _b.dims_of(axes) != shape: axes = tuple(map(axis_for, shape))
     u = _b.to_axes(f"storing into {self!r}", b, axes)
     indices, valid = self.accessed(axes)

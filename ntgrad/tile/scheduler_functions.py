@@ -12,7 +12,7 @@ from ntgrad.codegen.kernel.renaming import renamed
 from ntgrad.codegen.passes.sorts import Sorted
 
 from . import block as _b
-from .block import BlockValue, block, floating, plain_value, tracer
+from .block import BlockValue, block, block_cast, floating, plain_value, tracer
 from .parameters import Reference
 
 
@@ -66,14 +66,14 @@ def cumsum(input: Any, axis: int = 0, reverse: Any = False, dtype: Any = None, e
   """Running sums along an axis; with ``reverse`` from its end, with ``every`` anew after so many elements; in ``dtype``."""
   b = block(input)
   d = acc_dtype(b.dtype) if dtype is None else _b.dtype_of(dtype)
-  out = _scan("cumsum", BinaryOps.ADD, _b.block_cast(b, d), axis, reverse, every)
-  return _b.block_cast(out, b.dtype) if dtype is None and b.dtype.kind == "f" else out
+  out = _scan("cumsum", BinaryOps.ADD, block_cast(b, d), axis, reverse, every)
+  return block_cast(out, b.dtype) if dtype is None and b.dtype.kind == "f" else out
 
 
 def cumprod(input: Any, axis: int = 0, reverse: Any = False, dtype: Any = None, every: Any = 0) -> BlockValue:
   """Running products along an axis; with ``reverse`` from its end, with ``every`` anew after so many elements; in ``dtype``."""
   b = block(input)
-  return _scan("cumprod", BinaryOps.MUL, b if dtype is None else _b.block_cast(b, _b.dtype_of(dtype)), axis, reverse, every)
+  return _scan("cumprod", BinaryOps.MUL, b if dtype is None else block_cast(b, _b.dtype_of(dtype)), axis, reverse, every)
 
 
 def cummax(x: Any, axis: int = 0, reverse: Any = False, every: Any = 0) -> BlockValue:
@@ -124,5 +124,5 @@ def put(where: Any, value: Any, mask: Any = None, axis: Any = None, add: Any = F
 
 def threefry(counter: Any, key: Any) -> BlockValue:
   """The 64 bits of threefry2x32 for a counter and a key, both uint64."""
-  counter, key = _b.block_cast(counter, dtypes.uint64), _b.block_cast(key, dtypes.uint64)
+  counter, key = block_cast(counter, dtypes.uint64), block_cast(key, dtypes.uint64)
   return _b.block_binary(BinaryOps.THREEFRY, counter, key, dtypes.uint64)

@@ -9,7 +9,7 @@ from ntgrad.codegen.ir.errors import ShapeError
 from ntgrad.codegen.ir.uop import BinaryOps
 
 from . import block as _b, operations as _o
-from .block import BlockValue, block, one
+from .block import BlockValue, axis_number, block, block_binary, block_cast, one
 from .operations import arange, expand_dims, int32, maximum, minimum, randbits, reshape, sqrt, sum, uint32, uint64
 from .scheduler_functions import broadcast
 
@@ -17,17 +17,17 @@ from .scheduler_functions import broadcast
 
 def add(x: Any, y: Any, sanitize_overflow: Any = True) -> BlockValue:
   """x + y."""
-  return _b.block_binary(BinaryOps.ADD, x, y)
+  return block_binary(BinaryOps.ADD, x, y)
 
 
 def sub(x: Any, y: Any, sanitize_overflow: Any = True) -> BlockValue:
   """x - y."""
-  return _b.block_binary(BinaryOps.SUB, x, y)
+  return block_binary(BinaryOps.SUB, x, y)
 
 
 def mul(x: Any, y: Any, sanitize_overflow: Any = True) -> BlockValue:
   """x * y."""
-  return _b.block_binary(BinaryOps.MUL, x, y)
+  return block_binary(BinaryOps.MUL, x, y)
 
 
 def div_rn(x: Any, y: Any) -> BlockValue:
@@ -53,7 +53,7 @@ def unsqueeze(x: Any, dim: int) -> BlockValue:
 def squeeze(x: Any, dim: int) -> BlockValue:
   """Without a dimension of 1: (1, n) -> (n). Raises ShapeError for another size."""
   b = block(x)
-  at = _b.axis_number("squeeze", dim, b.ndim)
+  at = axis_number("squeeze", dim, b.ndim)
   if not one(b.shape[at]):
     raise ShapeError(f"squeeze: dimension {dim} of a block {b.shape} is {b.shape[at]}; only a dimension of 1 can go")
   return BlockValue(b.value, [a for d, a in enumerate(b.axes) if d != at])
@@ -85,7 +85,7 @@ def histogram(input: Any, num_bins: int, mask: Any = None) -> BlockValue:
 def topk(x: Any, k: int, dim: int | None = None, descending: Any = True) -> BlockValue:
   """The ``k`` greatest along the last dimension, the greatest first; the least where not ``descending``: (…, n) -> (…, k)."""
   b = block(x)
-  if dim is not None and _b.axis_number("topk", dim, b.ndim) != b.ndim - 1:
+  if dim is not None and axis_number("topk", dim, b.ndim) != b.ndim - 1:
     raise ShapeError(f"topk: dimension {dim} of a block {b.shape}; it goes along the last one")
   return _o.sort(b, -1, descending)[..., :k]
 
@@ -113,14 +113,14 @@ def interleave(a: Any, b: Any) -> BlockValue:
 def cat(input: Any, other: Any, can_reorder: Any = False, dim: int = 0) -> BlockValue:
   """Two blocks of one shape one behind the other along a dimension: (n, …) and (n, …) -> (2 n, …). They stay in order."""
   x = join(input, other)
-  at = _b.axis_number("cat", dim, x.ndim - 1)
+  at = axis_number("cat", dim, x.ndim - 1)
   x = _b.block_permute(x, (*range(at), x.ndim - 1, *range(at, x.ndim - 1)))
   return reshape(x, (*x.shape[:at], -1, *x.shape[at + 2:]))
 
 
 def umulhi(x: Any, y: Any) -> BlockValue:
   """The upper half of the product of two uint32."""
-  return _b.block_cast(_b.block_cast(x, uint64) * _b.block_cast(y, uint64) >> 32, uint32)
+  return block_cast(block_cast(x, uint64) * block_cast(y, uint64) >> 32, uint32)
 
 
 def xor_sum(input: Any, axis: int | None = None, keep_dims: Any = False) -> BlockValue:
@@ -140,7 +140,7 @@ def randint(seed: Any, offset: Any, n_rounds: Any = None) -> BlockValue:
 
 def randn(seed: Any, offset: Any, n_rounds: Any = None) -> BlockValue:
   """Normally distributed float32 numbers, one an element of ``offset``."""
-  at = _b.block_cast(offset, uint64) * 2
+  at = block_cast(offset, uint64) * 2
   u, v = _o.rand(seed, at), _o.rand(seed, at + 1)
   return sqrt(-2.0 * _o.log(maximum(u, 2.0 ** -25))) * _o.cos(2.0 * math.pi * v)
 
