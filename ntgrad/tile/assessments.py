@@ -256,8 +256,7 @@ def last_of(index: UOp, n: Dim, partly: bool) -> Dim | None:
   if not partly: return None
   terms, c = ix.linear(index)
   if any(t.op is not Ops.RANGE or k < 0 for t, k in terms): return None
-  most = ix.total([ix.times(k, ix.minus(t.arg[1], 1)) for t, k in terms])
-  return lesser(n, ix.plus(most, c + 1))
+  return lesser(n, ix.plus(ix.total([ix.times(k, ix.minus(t.arg[1], 1)) for t, k in terms]), c + 1))
 
 
 def dimensions_agree(kernel: str, body: Kernel, parameters: Sequence[Parameter], tensors: Mapping[str, Tensor],

@@ -31,13 +31,11 @@ class Range:
   def steps(self) -> tuple[Any, Callable[[UOp], Any]]:
     """How many rounds (an int, or an index expression), and what the counter is in round ``k``."""
     if _known(self.start, self.stop, self.step):
-      n = len(range(self.start, self.stop, self.step))
-      return n, lambda k: _simple(ix.add(ix.mul(k, self.step), self.start))
+      return len(range(self.start, self.stop, self.step)), lambda k: _simple(ix.add(ix.mul(k, self.step), self.start))
     if not _known(self.step) or self.step == 0:
       raise ApplicationError("range: the step is a number other than 0 that is known while reading")
     first, last = (as_index(_scalar(x).value) for x in (self.start, self.stop))
-    span = ix.sub(last, first) if self.step > 0 else ix.sub(first, last)
-    end = ix.fdiv(ix.add(span, abs(self.step) - 1), abs(self.step))
+    end = ix.fdiv(ix.add(ix.sub(last, first) if self.step > 0 else ix.sub(first, last), abs(self.step) - 1), abs(self.step))
     if ix.of_sizes(end): end = ix.greatest(end, 0)
     return int(end.arg) if end.op is Ops.CONST else end, lambda k: BlockValue(ix.add(ix.mul(k, self.step), first))
 

@@ -134,5 +134,4 @@ def function(kernel: TileKernel, backward: TileKernel | Sequence[TileKernel] | N
   if wrong := [n for n, like in made.items() if not (isinstance(like, str) or callable(like))]:
     raise ArgumentError(f"function: output {wrong[0]} is like {shown(made[wrong[0]])}; it takes the name of an input, or a "
                         "function")
-  kernels = () if backward is None else (backward,) if isinstance(backward, TileKernel) else tuple(backward)
-  return Function(kernel, kernels, made)
+  return Function(kernel, () if backward is None else (backward,) if isinstance(backward, TileKernel) else tuple(backward), made)

@@ -44,8 +44,7 @@ class Interpreter(Expressions):
     code = code_of(fn)
     assert isinstance(code.tree, ast.FunctionDef)
     names = [a.arg for a in (*code.tree.args.posonlyargs, *code.tree.args.args, *code.tree.args.kwonlyargs)]
-    scope = Scope(dict(zip(names, tiles)), None, fn, code.text, fn.__name__)
-    out = self.body(code.tree.body, scope)
+    out = self.body(code.tree.body, Scope(dict(zip(names, tiles)), None, fn, code.text, fn.__name__))
     if out is not None and out.value is not None:
       raise ApplicationError(f"{fn.__name__} returns a value; an application stores: assign to one of its parameters "
                              f"{', '.join(names)}")
@@ -285,8 +284,7 @@ class Interpreter(Expressions):
       raise ApplicationError("a while loop whose condition never changes does not end")
     def begin(inner: Scope) -> None:
       before = len(t.statements)
-      got = self.value(s.test, inner)
-      conditions.append((truth(got), len(t.statements) > before))
+      conditions.append((truth(self.value(s.test, inner)), len(t.statements) > before))
 
     variables, statements, updates, _, written = self.carry(s, scope, begin, [], [])
     self.settle(variables, scope)

@@ -25,8 +25,7 @@ class Jagged:
   dim: int = 1
 
   def __post_init__(self) -> None:
-    shape = getattr(self.values, "shape", None)
-    if not isinstance(shape, Iterable) or not hasattr(self.values, "dtype"):
+    if not isinstance(getattr(self.values, "shape", None), Iterable) or not hasattr(self.values, "dtype"):
       raise ArgumentError(f"Jagged: values are {shown(self.values)}; they are a tensor or an array")
     if not isinstance(self.dim, int) or isinstance(self.dim, bool):
       raise ArgumentError(f"Jagged: dim is {shown(self.dim)}; it is a whole number")

@@ -247,8 +247,7 @@ class TileKernel(Signature):
       found = tuple(n if isinstance(n, int) else evaluate(e, hints) for e, n in zip(t.shape, shape))
       full[i] = Argument(found, dtypes.of(t.element or dtype or dtypes.float32))
     values = self.bind(full, given)
-    left = [s for n, s in self.symbols.items() if n not in values]
-    free = free_symbols(left, self)
+    free = free_symbols([s for n, s in self.symbols.items() if n not in values], self)
     if blocks:
       settings = {"num_warps": (4,), **self.settings}   # what a library has no value for is its compiler's
       values |= fitting(free, lambda v: self.build(full, numbers, values | v), renderer("triton").target, settings)

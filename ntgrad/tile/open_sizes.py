@@ -70,8 +70,7 @@ class SizedKernel:
       if to is not d: conditions.append(compares(BinaryOps.CMPEQ, d, to))
     known = {n: first.get(n) or ix.const(v) for n, v in self.values.items()}
     conditions += rewrite((self.condition,), {Ops.SIZE: lambda old, new: known[old.arg.name]})
-    given = [known[s.name] for s in self.specialised.sizes]
-    return evaluator((ix.both(*conditions), *given), tuple([d.arg for d in dims]))
+    return evaluator((ix.both(*conditions), *[known[s.name] for s in self.specialised.sizes]), tuple([d.arg for d in dims]))
 
 
 @dataclass

@@ -382,8 +382,7 @@ def _atomic(name: str, op: str, where_: Any, value: Any, mask: Any) -> None:
 
 def rand(seed: Any, offset: Any, n_rounds: Any = None) -> BlockValue:
   """Uniform float32 numbers in [0, 1), one an element of ``offset``: threefry2x32 of (seed, offset) on every backend."""
-  bits = randbits(seed, offset)
-  return block_cast(block_binary(BinaryOps.SHR, bits, 8), float32) * (1.0 / (1 << 24))
+  return block_cast(block_binary(BinaryOps.SHR, randbits(seed, offset), 8), float32) * (1.0 / (1 << 24))
 
 
 def randbits(seed: Any, offset: Any) -> BlockValue:
@@ -425,8 +424,7 @@ def static_range(*args: int) -> list[int]:
 def program_id(axis: int) -> BlockValue:
   """The number of the program along a dimension of the grid: the outermost level's shape."""
   grid = tracer().grid
-  at = axis_number("program_id", axis, len(grid))
-  return BlockValue(grid[at])
+  return BlockValue(grid[axis_number("program_id", axis, len(grid))])
 
 
 def num_programs(axis: int) -> _b.DimSize:

@@ -110,8 +110,7 @@ def typed(code: types.CodeType) -> Iterator[str]:
   n = readline.get_current_history_length()
   lines = [readline.get_history_item(i) or "" for i in range(max(n - _LINES, 0) + 1, n + 1)]
   name = _made(code.co_name)
-  places = (i for i in reversed(range(len(lines))) if re.search(name, lines[i]))
-  for at in itertools.islice(places, _PLACES):
+  for at in itertools.islice((i for i in reversed(range(len(lines))) if re.search(name, lines[i])), _PLACES):
     for first in range(at, max(at - _STATEMENT, -1), -1):
       if lines[first][:1] in ("", " ", "\t", ")", "]", "}"): continue   # within a statement
       yield from statements(lines[first:first + _STATEMENT], at - first)

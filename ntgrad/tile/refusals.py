@@ -64,8 +64,7 @@ def said_of(nodes: Sequence[ast.expr], values: Sequence[Any]) -> str:
   """What the operands of an expression are: those that do not say so themselves."""
   quiet = types.ModuleType, types.FunctionType, type
   told = [(n, v) for n, v in zip(nodes, values) if not isinstance(n, (ast.Constant, ast.JoinedStr)) and not isinstance(v, quiet)]
-  found = {_text(n): kind(v) for n, v in told}
-  return "".join(f"; {n} is {k}" for n, k in found.items() if n != k)
+  return "".join(f"; {n} is {k}" for n, k in {_text(n): kind(v) for n, v in told}.items() if n != k)
 
 
 def instead(name: str) -> str:

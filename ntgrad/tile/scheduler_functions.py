@@ -46,8 +46,7 @@ def any(x: Any, axis: int | None = None, keep_dims: Any = False) -> BlockValue: 
 def _along(op: Ops, x: Any, arg: Any, axis: int, name: str, any_size: bool = False) -> BlockValue:
   """A variable with what ``op`` makes of all elements along an axis."""
   b = block(x)
-  at = _b.axis_number(name, axis, b.ndim)
-  a = b.axes[at]
+  a = b.axes[_b.axis_number(name, axis, b.ndim)]
   value = plain_value(b.value)
   if a is None: return BlockValue(value, b.axes)
   t = tracer()
@@ -58,8 +57,7 @@ def _along(op: Ops, x: Any, arg: Any, axis: int, name: str, any_size: bool = Fal
 
 def _scan(name: str, fn: BinaryOps, x: Any, axis: int, reverse: Any, every: Any) -> BlockValue:
   if not isinstance(every, int) or every < 0: raise ArgumentError(f"{name}: every is a number of elements, got {every!r}")
-  more = (every,) if every else ()
-  return _along(Ops.SCAN, x, lambda a: (fn, a, True if reverse else False, *more), axis, name, True)
+  return _along(Ops.SCAN, x, lambda a: (fn, a, True if reverse else False, *((every,) if every else ())), axis, name, True)
 
 
 def cumsum(input: Any, axis: int = 0, reverse: Any = False, dtype: Any = None, every: Any = 0) -> BlockValue:

@@ -55,8 +55,7 @@ def tiled_shape(shape: _Shape, tile_shape: _Shape, strides: _Shape | None, dilat
       hi = bounds_of(v)[1]
       if hi is not None and hi < 1 and (v != -1 or what == "dilation"):
         raise ArgumentError(f"tile: a {what} of {v}; it is 1 or more" + ("" if what == "dilation" else ", or -1"))
-  outer = tuple(_windows(at, *args, floor_mode) for at, args in enumerate(zip(shape, inner, steps, gaps)))
-  return outer, inner
+  return tuple(_windows(at, *args, floor_mode) for at, args in enumerate(zip(shape, inner, steps, gaps))), inner
 
 
 def _windows(at: int, d: Expr, size: Expr, stride: Expr, gap: Expr, floor_mode: bool) -> Expr:

@@ -397,8 +397,7 @@ class Tensor:
     shape = tuple(_filled(old.shape, table))
     given = tuple(None if g is None and n is s else n for g, s, n in zip(old.given, old.shape, shape))
     source = replace(old, shape=shape, given=given)
-    ops = tuple(o.filled(table) for o in self._ops)
-    out = self._new(ops, tuple(_filled(self._levels, table)), source)
+    out = self._new(tuple(o.filled(table) for o in self._ops), tuple(_filled(self._levels, table)), source)
     if all(isinstance(table.get(n), int) for n in names):
       out._levels = tuple(numbers(level) for level in out._replayed(source.shape, {}).levels)
     return out

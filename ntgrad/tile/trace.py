@@ -200,8 +200,7 @@ class Tracer:
     if self.checks != "all" or outside is ix.TRUE: return
     said = f"index {{value}} is outside dimension {dim} of {name}, which has {text_of(size)} elements ({self.place})"
     shape = known_sizes((*self.grid_shape, *_b.dims_of(axes)))
-    failed = ix.both(where, UOp.alu(UnaryOps.NOT, outside))
-    self.note(Check(said, shape, "i", IndexOutOfRangeError), failed, axes, index)
+    self.note(Check(said, shape, "i", IndexOutOfRangeError), ix.both(where, UOp.alu(UnaryOps.NOT, outside)), axes, index)
 
   @property
   def place(self) -> str:
@@ -370,8 +369,7 @@ def finished(kernel: Kernel) -> Kernel:
     raise ApplicationError("sort_bits, and a running sum that begins anew (every=), stand in an application that apart from that "
                            "computes element by element and stores: one of a kind, in no loop or condition, beside no sum")
   numbers = {v: v.replace((), arg=(v.arg[0], known_sizes(v.arg[1]), *v.arg[2:])) for v in kernel.variables}
-  made = {Ops.DEFINE_LOCAL: lambda old, new: numbers.get(old, new)}
-  return kernel.with_(body=rewrite(kernel.body, made))
+  return kernel.with_(body=rewrite(kernel.body, {Ops.DEFINE_LOCAL: lambda old, new: numbers.get(old, new)}))
 
 
 def known_sizes(sizes: Sequence[Dim]) -> tuple[int, ...]:

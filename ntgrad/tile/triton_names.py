@@ -93,8 +93,7 @@ def topk(x: Any, k: int, dim: int | None = None, descending: Any = True) -> Bloc
 def join(a: Any, b: Any) -> BlockValue:
   """Two blocks side by side in a new last dimension: (…) and (…) -> (…, 2)."""
   x, y = broadcast(a, b)
-  first = _o.expand_to(arange(0, 2), x.ndim, x.ndim + 1) == 0
-  return _b.block_where(first, expand_dims(x, x.ndim), expand_dims(y, y.ndim))
+  return _b.block_where(_o.expand_to(arange(0, 2), x.ndim, x.ndim + 1) == 0, expand_dims(x, x.ndim), expand_dims(y, y.ndim))
 
 
 def split(a: Any) -> tuple[BlockValue, BlockValue]:

@@ -120,8 +120,7 @@ def fitting(symbols: Sequence[Symbol], read: Read, target: Target, settings: Map
   best = of(small, lambda s: best_of(s.kernel, target))
   least = cost(start) or least
   while least[0] > 1 or least[1] >= 1:
-    found = [(c, v) for v in steps(values) if (c := cost(v)) is not None]
-    now, better = min(found, key=lambda t: t[0], default=(least, values))
+    now, better = min([(c, v) for v in steps(values) if (c := cost(v)) is not None], key=lambda t: t[0], default=(least, values))
     if now >= least: break
     values, least = better, now
   return values
@@ -151,11 +150,10 @@ def tuning_key(
   """What a choice is remembered under: the kernel's code, dtypes, shapes rounded up, the hardware with its driver."""
   shapes = [None if a is None else (tuple(map(bucket, a.shape)), str(a.dtype), a.jagged is not None) for a in arguments]
   rounded = sorted((n, bucket(v)) for n, v in values.items())
-  arranged = [repr(t) for t in kernel.arranged]
   return cache.key(
     "tune",
     kernel.identity,
-    arranged,
+    [repr(t) for t in kernel.arranged],
     shapes,
     sorted(numbers.items()),
     rounded,
@@ -276,8 +274,7 @@ def likely(found: Sequence[Candidate], target: Target, lines: list[str]) -> list
   most = HOPELESS * min(seconds.values())
   hopeless = [(v, s) for v, s in rest if target.blocks and seconds[id(s.kernel)] > most]
   lines += [f"{shown_values(v)}: {seconds[id(s.kernel)] * 1e6:.1f} µs by the model" for v, s in hopeless]
-  left = [c for c in rest if not any(c is h for h in hopeless)]
-  return [first, *sorted(left, key=lambda c: seconds[id(c[1].kernel)])]
+  return [first, *sorted([c for c in rest if not any(c is h for h in hopeless)], key=lambda c: seconds[id(c[1].kernel)])]
 
 
 def compiled_candidates(ranked: Sequence[Candidate], device: Device, lines: list[str], clock: Clock | None = None,

@@ -140,8 +140,7 @@ def cells(a: Arrangement) -> dict[tuple[int, ...], Cell]:
 
 def _color(where: Sequence[int], masked: bool = False) -> str:
   """A program's colour; what its inner levels divide alternates in lightness."""
-  lightness = 0.80 - 0.07 * (sum(where[1:-1]) % 2)
-  red, green, blue = colorsys.hls_to_rgb(where[0] * 0.381966 % 1.0, lightness, 0.62)
+  red, green, blue = colorsys.hls_to_rgb(where[0] * 0.381966 % 1.0, 0.80 - 0.07 * (sum(where[1:-1]) % 2), 0.62)
   if masked: red, green, blue = (0.25 * c + 0.68 for c in (red, green, blue))
   return "#" + "".join(f"{round(255 * min(c, 1.0)):02x}" for c in (red, green, blue))
 
