@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import time
 from contextlib import contextmanager
 from dataclasses import replace
@@ -69,7 +70,7 @@ def free_symbols(symbols: Sequence[Symbol], kernel: TileKernel) -> list[Symbol]:
   """Those that are the tuner's to choose. Raises ArgumentError for one that is neither a size, nor given, nor the tuner's."""
   left = [str(s) for s in symbols if not s.meta]
   if left: raise ArgumentError(f"{kernel.name}: no value for {', '.join(left)}; give {left[0]}=… with the call")
-  return [s for s in symbols if s.meta]
+  return list(symbols)
 
 
 # ---- the first choice
@@ -144,24 +145,13 @@ def model_seconds(s: Specialised, target: Target) -> float:
 
 # ---- what is remembered
 
-def tuning_key(
-  kernel: TileKernel, arguments: Sequence[Any], numbers: Mapping[int, Any], values: Mapping[str, int], device: Device
-) -> str:
+def tuning_key(kernel: TileKernel, arguments: Sequence[Any], numbers: Mapping[int, Any], values: Mapping[str, int],
+               device: Device) -> str:
   """What a choice is remembered under: the kernel's code, dtypes, shapes rounded up, the hardware with its driver."""
   shapes = [None if a is None else (tuple(map(bucket, a.shape)), str(a.dtype), a.jagged is not None) for a in arguments]
   rounded = sorted((n, bucket(v)) for n, v in values.items())
-  return cache.key(
-    "tune",
-    kernel.identity,
-    [repr(t) for t in kernel.arranged],
-    shapes,
-    sorted(numbers.items()),
-    rounded,
-    getattr(device, "identity", ""),
-    str(device.renderer.target),
-    sorted(kernel.settings.items()),
-    config.key(),
-  )
+  return cache.key("tune", kernel.identity, list(map(repr, kernel.arranged)), shapes, sorted(numbers.items()), rounded,
+                   getattr(device, "identity", ""), str(device.renderer.target), sorted(kernel.settings.items()), config.key())
 
 
 def remembered(key: str, symbols: Sequence[Symbol], table: str = "tile-tune") -> _Values | None:
@@ -194,9 +184,10 @@ def shown_values(values: Mapping[str, Any]) -> str:
   """Values as written in a call."""
   return ", ".join(f"{n}={v}" for n, v in values.items())
 
-def _candidates(symbols: Sequence[Symbol], more: Mapping[str, Sequence[int]], start: _Values | None = None) -> Iterator[_Values]:
+
+def _candidates(symbols: Sequence[Symbol], more: Mapping[str, Sequence[int]], start: _Values) -> Iterator[_Values]:
   """All values within the bounds, those near the first choice first, each with the settings in ``more`` (with blocks)."""
-  start = {n: vs[0] for n, vs in more.items()} | (start or first_choice(symbols, bool(more)))
+  start = {n: vs[0] for n, vs in more.items()} | start
   def options(s: Symbol) -> list[int]:
     low, high = max(s.lower_bound or 1, 1), s.upper_bound or 1024
     return [n for e in range(11) if low <= (n := 1 << e) <= high] or [start[str(s)]]
@@ -270,11 +261,10 @@ def likely(found: Sequence[Candidate], target: Target, lines: list[str]) -> list
   """The first candidate, and the others in order of the model's times; of kernels of blocks without those that cannot win."""
   seconds: dict[int, float] = {}
   for _, s in found: seconds[id(s.kernel)] = seconds.get(id(s.kernel)) or model_seconds(s, target)
-  first, *rest = found
-  most = HOPELESS * min(seconds.values())
-  hopeless = [(v, s) for v, s in rest if target.blocks and seconds[id(s.kernel)] > most]
-  lines += [f"{shown_values(v)}: {seconds[id(s.kernel)] * 1e6:.1f} µs by the model" for v, s in hopeless]
-  return [first, *sorted([c for c in rest if not any(c is h for h in hopeless)], key=lambda c: seconds[id(c[1].kernel)])]
+  most = HOPELESS * min(seconds.values()) if target.blocks else math.inf
+  rest = [(seconds[id(s.kernel)], (v, s)) for v, s in found[1:]]
+  lines += [f"{shown_values(v)}: {n * 1e6:.1f} µs by the model" for n, (v, _) in rest if n > most]
+  return [found[0], *[c for n, c in sorted(rest, key=lambda t: t[0]) if n <= most]]
 
 
 def compiled_candidates(ranked: Sequence[Candidate], device: Device, lines: list[str], clock: Clock | None = None,
