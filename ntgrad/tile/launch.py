@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 _Args = Sequence[Any]      # of a call: by position
-Given = Mapping[str, Any]   # and by name
+_Given = Mapping[str, Any]   # and by name
 SlotPair = tuple[int, int]   # slots: of a parameter that is written, and of another that may be the same memory
 
 
@@ -120,7 +120,7 @@ def converted_arguments(kernel: Signature, args: _Args) -> list[Any]:
   return [_declared(kernel.name, *w, a) for w, a in zip(want, args)] + list(args[len(want):])
 
 
-def launch(kernel: Signature, args: _Args, given: Given) -> None:
+def launch(kernel: Signature, args: _Args, given: _Given) -> None:
   """Run a kernel on its arguments. To be called with the lock held."""
   if kernel.last is not None and kernel.reads is not None and not kernel.reads.hold(): kernel.read_otherwise()
   if given or len(args) != len(kernel.given): args, given = kernel.called(args, given)
@@ -140,7 +140,7 @@ def launch(kernel: Signature, args: _Args, given: Given) -> None:
   else: launch_borrowed(kernel, args, given)
 
 
-def _call_key(nodes: Sequence[UOp], given: Given) -> tuple[Any, ...]:
+def _call_key(nodes: Sequence[UOp], given: _Given) -> tuple[Any, ...]:
   """What a call's launcher is known by, as ``launch`` writes it out."""
   return (*[n.arg.signature for n in nodes], config.noopt, config.allow_tf32, config.dynamic, config.checks, *given.items())
 
@@ -167,7 +167,7 @@ def _alike(kernel: Signature, key: tuple[Any, ...], count: int) -> tuple[list[in
 others: set[type] = set()   # types of other libraries' tensors that calls have had
 
 
-def launch_borrowed(kernel: Signature, args: _Args, given: Given) -> None:
+def launch_borrowed(kernel: Signature, args: _Args, given: _Given) -> None:
   """Run a kernel on arguments some of which are other libraries': what they have on a GPU is worked on where it is."""
   known, of = borrowed()
   if (found := known(args, _PLAIN)) is not None:
@@ -212,7 +212,7 @@ _PLAIN = (Tensor, np.ndarray, np.generic, bool, int, float, Jagged)   # what no 
 _NUMBERS = {bool: dtypes.bool, int: dtypes.int32, float: dtypes.float32}
 
 
-def _prepare(kernel: Signature, args: _Args, given: Given) -> None:
+def _prepare(kernel: Signature, args: _Args, given: _Given) -> None:
   """Everything that a first call, or one with other things than tensors in memory, needs."""
   asked, args = args, converted_arguments(kernel, args)
   devices: dict[str, str] = {}
