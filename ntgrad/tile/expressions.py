@@ -6,6 +6,7 @@ import inspect
 import operator
 import types
 from dataclasses import replace
+from functools import partial
 from typing import Any, Callable, Hashable, Iterable, Sequence
 
 from ntgrad.codegen.index.sizes import Dim
@@ -75,65 +76,63 @@ class Expressions:
     return got
 
   def evaluate(self, e: ast.expr, scope: Scope) -> Any:
+    of = partial(self.value, scope=scope)
     match e:
       case ast.Constant(): return e.value
       case ast.Name():
         x = scope.find(e.id)
         return x.now() if isinstance(x, Tile) and x.level is None else self.with_number(x)
       case ast.BinOp():
-        left, right = self.value(e.left, scope), self.value(e.right, scope)
+        left, right = of(e.left), of(e.right)
         if isinstance(left, Symbol) or isinstance(right, Symbol):
-          exact = isinstance(e.op, _OF_SIZES) and isinstance(left, int | Symbol) and isinstance(right, int | Symbol)
+          exact = isinstance(e.op, _OF_SIZES) and all(isinstance(x, int | Symbol) for x in (left, right))
           if not exact: left, right = (block(x) if isinstance(x, Symbol) else x for x in (left, right))
         return _BINARY[type(e.op)](left, right)
       case ast.UnaryOp():
-        x = self.value(e.operand, scope)
+        x = of(e.operand)
         if isinstance(e.op, ast.Not): return block_unary(UnaryOps.NOT, truth(x)) if computed(x) else not x
         return _UNARY[type(e.op)](x)
       case ast.Compare():
-        left = self.value(e.left, scope)
+        left = of(e.left)
         out: Any = None
         for op, node in zip(e.ops, e.comparators):
-          right = self.value(node, scope)
+          right = of(node)
           got = _COMPARE[type(op)](left, right)
           out, left = got if out is None else boolean(BinaryOps.AND, out, got), right
         return out
       case ast.BoolOp():
         out = None
         for node in e.values:
-          x = self.value(node, scope)
-          if out is None: out = x
-          else: out = boolean(BinaryOps.AND if isinstance(e.op, ast.And) else BinaryOps.OR, out, x)
+          x = of(node)
+          out = x if out is None else boolean(BinaryOps.AND if isinstance(e.op, ast.And) else BinaryOps.OR, out, x)
           if not computed(out) and bool(out) is isinstance(e.op, ast.Or): return out
         return out
       case ast.IfExp():
-        c = self.value(e.test, scope)
-        if not computed(c): return self.value(e.body if c else e.orelse, scope)
-        return select_value(truth(c), self.value(e.body, scope), self.value(e.orelse, scope))
+        c = of(e.test)
+        if not computed(c): return of(e.body if c else e.orelse)
+        return select_value(truth(c), of(e.body), of(e.orelse))
       case ast.Attribute():
-        x = self.value(e.value, scope)
+        x = of(e.value)
         try: return self.with_number(getattr(x, e.attr))
         except AttributeError as missing: raise no_attribute(e, x) from missing
-      case ast.Subscript(): return self.value(e.value, scope)[self.value(e.slice, scope)]
-      case ast.Slice(): return slice(*(None if x is None else self.value(x, scope) for x in (e.lower, e.upper, e.step)))
+      case ast.Subscript(): return of(e.value)[of(e.slice)]
+      case ast.Slice(): return slice(*(None if x is None else of(x) for x in (e.lower, e.upper, e.step)))
       case ast.Tuple(): return tuple(self.items(e.elts, scope))
       case ast.List(): return self.items(e.elts, scope)
-      case ast.Dict(): return {self.value(k, scope): self.value(v, scope) for k, v in zip(e.keys, e.values) if k is not None}
+      case ast.Dict(): return {of(k): of(v) for k, v in zip(e.keys, e.values) if k is not None}
       case ast.Call():
-        fn = self.value(e.func, scope)
+        fn = of(e.func)
         kwargs: dict[str, Any] = {}
-        for k in e.keywords:
-          if k.arg is None: kwargs.update(self.value(k.value, scope))
-          else: kwargs[k.arg] = self.value(k.value, scope)
+        for k in e.keywords: kwargs.update(of(k.value) if k.arg is None else {k.arg: of(k.value)})
         args = self.items(e.args, scope)
         procedure = self.is_procedure(fn)
         return self.with_number(self.procedure(fn, e, args, kwargs, scope) if procedure else self.call(fn, args, kwargs))
       case ast.Lambda(): return self.closure(e, scope)
-      case ast.JoinedStr(): return "".join(str(self.value(v, scope)) for v in e.values)
+      case ast.JoinedStr(): return "".join(str(of(v)) for v in e.values)
       case ast.FormattedValue():
-        x = self.value(e.value, scope)
+        x = of(e.value)
         if e.conversion > 0: x = _CONVERSIONS[e.conversion](x)
-        return format(x, "" if e.format_spec is None else self.value(e.format_spec, scope))
+        return format(x, "" if e.format_spec is None else of(e.format_spec))
       case ast.ListComp() | ast.GeneratorExp(): return list(self.comprehend(e.generators, e.elt, scope))
     raise no_expression(e)
 
@@ -146,9 +145,7 @@ class Expressions:
 
   def items(self, nodes: Sequence[ast.expr], scope: Scope) -> list[Any]:
     out: list[Any] = []
-    for n in nodes:
-      if isinstance(n, ast.Starred): out.extend(self.value(n.value, scope))
-      else: out.append(self.value(n, scope))
+    for n in nodes: out += self.value(n.value, scope) if isinstance(n, ast.Starred) else [self.value(n, scope)]
     return out
 
   def comprehend(self, generators: Sequence[ast.comprehension], element: ast.expr, scope: Scope) -> Iterable[Any]:

@@ -9,6 +9,7 @@ import ast
 import types
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
@@ -70,31 +71,32 @@ class Interpreter(Expressions):
       del held[mark:]
 
   def statement(self, s: ast.stmt, scope: Scope, rest: Sequence[ast.stmt]) -> Returned | None:
+    of = partial(self.value, scope=scope)
     match s:
-      case ast.Expr(): self.value(s.value, scope)
+      case ast.Expr(): of(s.value)
       case ast.Assign() | ast.AnnAssign():
         if s.value is not None:
-          value, targets = self.value(s.value, scope), s.targets if isinstance(s, ast.Assign) else [s.target]
+          value, targets = of(s.value), s.targets if isinstance(s, ast.Assign) else [s.target]
           for t in targets[:-1]: self.assign(t, value, scope)
           self.tracer.held.pop()   # the last target takes it: a store needs no copy of what it stores
           self.assign(targets[-1], value, scope)
       case ast.AugAssign():
         mark = len(self.tracer.held)
         old = self.value(read_of(s.target), scope)
-        value = IN_PLACE[type(s.op)](old, self.value(s.value, scope))
+        value = IN_PLACE[type(s.op)](old, of(s.value))
         del self.tracer.held[mark:]
         self.assign(s.target, value, scope)
-      case ast.Return(): return Returned(None if s.value is None else self.value(s.value, scope))
+      case ast.Return(): return Returned(None if s.value is None else of(s.value))
       case ast.If(): return self.branch(s, scope, rest)
       case ast.For(): return self.loop(s, scope, rest)
       case ast.While(): return self.repeat(s, scope)
       case ast.FunctionDef(): scope.names[s.name] = self.closure(s, scope)
       case ast.Assert():
-        held = self.value(s.test, scope)
+        held = of(s.test)
         if computed(held):
           raise ApplicationError("assert: the condition is known only when the kernel runs; assert takes what is known before")
         if not held:
-          raise ApplicationError(f"assertion failed{': ' + str(self.value(s.msg, scope)) if s.msg is not None else ''}")
+          raise ApplicationError(f"assertion failed{': ' + str(of(s.msg)) if s.msg is not None else ''}")
       case ast.Pass(): pass
       case ast.Import() | ast.ImportFrom():
         for a in s.names:
