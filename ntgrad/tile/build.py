@@ -170,10 +170,9 @@ def compiled(kernel: TileKernel, c: Config, device: Device) -> tuple[dict[str, A
   if not s.kernel.sizes: return _about(s, c), [s.spec(device)]
   program, most = variants(s, device, hints)
   of = {p.name: p.dtype for p in s.parameters}
-  given = [kernel.tensors[i].shape for i in kernel.given]
   condition = manifest.conditions([form.condition])
   entry = _about(s, c) | {
-    "arguments": [[[e if isinstance(e, int) else str(e) for e in shape], p.dtype.name] for shape, p in zip(given, s.parameters)],
+    "arguments": [[list(map(manifest.sized, t.shape)), p.dtype.name] for t, p in zip(kernel.takes, s.parameters)],
     "takes": manifest.signature(kernel, [of.get(t.name) for t in kernel.tensors]),
     "sizes": [size.name for size in s.kernel.sizes],
     "condition": condition,
@@ -284,7 +283,7 @@ def sizes_for(kernel: TileKernel, c: Config) -> list[tuple[tuple[int, ...], Any]
     s = n if isinstance(n, Symbol) else Symbol(n) if isinstance(n, str) and n != "?" else declared
     if isinstance(s, int): return s
     return int(evaluate(s, {m.name: likely.get(m.name, likely_size(m)) for m in s.names()}))
-  given = [kernel.tensors[i] for i in kernel.given]
+  given = kernel.takes
   if not c.arguments: return [(tuple(number(None, e) for e in t.shape), t.element or "float32") for t in given]
   if len(c.arguments) != len(given): raise ArgumentError(f"{kernel.name}: takes {len(given)} arguments, got {len(c.arguments)}")
   return [(tuple(number(n, e) for n, e in zip(shape, t.shape)), dtype) for t, (shape, dtype) in zip(given, c.arguments)]

@@ -48,7 +48,7 @@ class Borrowed:
     try: return self._tensor(a)
     except NtgradError as e:
       if kernel is None or i >= len(kernel.given): raise
-      raise type(e)(f"{kernel.name}: {kernel.names[kernel.given[i]]}: {e}") from e.__cause__
+      raise type(e)(f"{kernel.name}: {kernel.takes[i].name}: {e}") from e.__cause__
 
   def _tensor(self, a: Any) -> Any:
     """A tensor on a GPU as a Tensor; other things as they are."""

@@ -47,7 +47,7 @@ class Call:
     found: dict[str, Tensor] = {}
     for kernel in self.function.backward:
       args = []
-      for p in [kernel.names[i] for i in kernel.given]:
+      for p in [t.name for t in kernel.takes]:
         if p not in known and (x := self.inputs.get(p.removeprefix("grad_"))) is not None:
           known[p] = found[p] = new_tensor(x.device, x.shape, x.dtype)
         if p not in known:
@@ -64,7 +64,7 @@ class Function:
 
   def __init__(self, kernel: TileKernel, backward: tuple[TileKernel, ...], outputs: Mapping[str, Like]):
     self.kernel, self.backward, self.outputs = kernel, backward, outputs
-    self.inputs = [kernel.names[i] for i in kernel.given if kernel.names[i] not in outputs]
+    self.inputs = [t.name for t in kernel.takes if t.name not in outputs]
     self.__name__, self.__doc__ = kernel.name, kernel.__doc__
 
   def __call__(self, *inputs: Any, **given: Any) -> Any:
@@ -81,7 +81,7 @@ class Function:
     plain = {n: x.detach() if isinstance(x, Tensor) else x for n, x in named.items()}
     made = {n: self.make(n, like, plain, device) for n, like in self.outputs.items()}
     everything = plain | made
-    self.kernel(*[everything[self.kernel.names[i]] for i in self.kernel.given], **given)
+    self.kernel(*[everything[t.name] for t in self.kernel.takes], **given)
     results = list(made.values())
     if mode.grad and self.backward:   # gradient(x) may ask at tensors that require none too
       sources = [n for n, x in named.items() if isinstance(x, Tensor) and x.dtype.kind == "f"]
@@ -127,7 +127,7 @@ def function(kernel: TileKernel, backward: TileKernel | Sequence[TileKernel] | N
   (inputs and outputs, as they were), ``grad_`` and an output's name (read), ``grad_`` and an input's name (written). Raises
   ArgumentError for names that the kernel has not.
   """
-  names = [kernel.names[i] for i in kernel.given]
+  names = [t.name for t in kernel.takes]
   made = dict(outputs) if outputs is not None else {names[-1]: names[0]}
   if unknown := [n for n in made if n not in names]:
     raise ArgumentError(f"function: {kernel.name} has no parameter {', '.join(unknown)}; it has {', '.join(names)}")

@@ -230,19 +230,17 @@ class TileKernel(Signature):
     is a number, anything else for one that is not; None: as the tensors are declared, of float32 where they do not say.
     ``likely``: values that names may well have. ``blocks``: for a target that computes with blocks. Raises ShapeError where
     arrangement or application must know a number."""
-    wanted = arguments if arguments is not None else [((None,) * len(self.tensors[i].shape), None) for i in self.given]
+    wanted = arguments if arguments is not None else [((None,) * len(t.shape), None) for t in self.takes]
     if len(wanted) != len(self.given): raise ArgumentError(f"{self.name}: takes {len(self.given)} arguments, got {len(wanted)}")
     hints = {n: likely_size(s) for n, s in self.symbols.items()} | {**(likely or {}), **given}
     numbers, given = self.again(given)
     fixed: dict[str, Any] = dict(given)
     full: list[Argument | None] = [None] * len(self.names)
-    for i, (shape, _) in zip(self.given, wanted):
-      t = self.tensors[i]
+    for t, (shape, _) in zip(self.takes, wanted):
       if len(shape) != len(t.shape): raise ShapeError(f"{self.name}: {t.name} has {len(t.shape)} dimensions, got {shape}")
       fixed |= {e.name: n for e, n in zip(t.shape, shape) if isinstance(n, int) and isinstance(e, Symbol) and e.is_name}
     hints |= fixed
-    for i, (shape, dtype) in zip(self.given, wanted):
-      t = self.tensors[i]
+    for i, t, (shape, dtype) in zip(self.given, self.takes, wanted):
       if t.constexpr or t.jagged_dim is not None: raise ArgumentError(f"{self.name}: {t.name} must be given, it is compiled in")
       found = tuple(n if isinstance(n, int) else evaluate(e, hints) for e, n in zip(t.shape, shape))
       full[i] = Argument(found, dtypes.of(t.element or dtype or dtypes.float32))

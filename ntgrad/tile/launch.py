@@ -96,9 +96,9 @@ def describe_argument(a: Any) -> Argument:
 def describe_arguments(kernel: Signature, args: _Args) -> list[Argument]:
   """The arguments of a call. Raises ArgumentError or DTypeError with the parameter's name for what is no tensor."""
   out = []
-  for i, a in zip(kernel.given, args):
+  for t, a in zip(kernel.takes, args):
     try: out.append(describe_argument(a))
-    except NtgradError as e: raise type(e)(f"{kernel.name}: {kernel.names[i]}: {e}") from None
+    except NtgradError as e: raise type(e)(f"{kernel.name}: {t.name}: {e}") from None
   return out + [describe_argument(a) for a in args[len(kernel.given):]]
 
 
@@ -116,7 +116,7 @@ def _declared(kernel: str, name: str, dtype: DType | None, a: Any) -> Any:
 
 def converted_arguments(kernel: Signature, args: _Args) -> list[Any]:
   """The arguments of a call, numbers of the dtypes that are declared."""
-  want = [(kernel.names[i], kernel.tensors[i].element) for i in kernel.given]
+  want = [(t.name, t.element) for t in kernel.takes]
   return [_declared(kernel.name, *w, a) for w, a in zip(want, args)] + list(args[len(want):])
 
 
@@ -193,14 +193,14 @@ def _with_numbers(kernel: Signature, args: _Args) -> list[UOp]:
   """The nodes of arguments some of which are Python numbers. Raises AttributeError for anything else."""
   device: str = next((a.lazydata.arg.device for a in args if isinstance(a, Tensor)), None) or default_device()
   out = []
-  for i, a in zip(kernel.given, args):
+  for t, a in zip(kernel.takes, args):
     dtype = _NUMBERS.get(type(a))
     if dtype is None:
       if a._state > 0: raise AttributeError
       out.append(a.lazydata)
       continue
-    want = kernel.tensors[i].element or dtype
-    if want is not dtype: a = _declared(kernel.name, kernel.names[i], want, a).item()
+    want = t.element or dtype
+    if want is not dtype: a = _declared(kernel.name, t.name, want, a).item()
     elif dtype is dtypes.int32 and not -(1 << 31) <= a < 1 << 31:
       if not -(1 << 63) <= a < 1 << 63: raise AttributeError
       want = dtypes.int64
@@ -216,14 +216,14 @@ def _prepare(kernel: Signature, args: _Args, given: _Given) -> None:
   """Everything that a first call, or one with other things than tensors in memory, needs."""
   asked, args = args, converted_arguments(kernel, args)
   devices: dict[str, str] = {}
-  for i, a in zip(kernel.given, args):
+  for p, a in zip(kernel.takes, args):
     for t in (a.values, a.offsets) if isinstance(a, Jagged) else (a,):
-      if isinstance(t, Tensor): devices.setdefault(t.device, kernel.names[i])
+      if isinstance(t, Tensor): devices.setdefault(t.device, p.name)
   if len(devices) > 1:
     where = " and ".join([f"{n} is on {d}" for d, n in sorted(devices.items())])
     raise DeviceError(f"{kernel.name}: {where}; move them to one device with .to()")
   device = devices.popitem()[0] if devices else kernel.device or default_device()
-  by_name = {kernel.names[g]: a for g, a in zip(kernel.given, args)}
+  by_name = {t.name: a for t, a in zip(kernel.takes, args)}
   back: list[Callable[[], None]] = []
   tensors: list[Tensor] = []
   def settle(s: Specialised | Built) -> None:

@@ -19,6 +19,9 @@ class Values:
   def __init__(self, x: Any): self.block = block(x)
   @property
   def dtype(self) -> DType: return self.block.dtype
+  def where(self, yes: Any, no: Any) -> Values: return Values(block_where(self.block, _raw(yes), _raw(no)))
+  def cast(self, dtype: DType) -> Values: return Values(block_cast(self.block, dtype))
+  def bitcast(self, dtype: DType) -> Values: return Values(reinterpreted(self.block, dtype))
 
 
 def _raw(x: Any) -> Any: return x.block if isinstance(x, Values) else x
@@ -30,8 +33,7 @@ def _method(fn: Callable[..., Any]) -> Callable[..., Values]: return lambda *xs:
 for _name in ("abs", "ceil", "cos", "erf", "exp", "exp2", "floor", "isnan", "log", "maximum", "minimum", "reciprocal", "round",
               "rsqrt", "sin", "sqrt", "tan", "trunc"):
   setattr(Values, _name, _method(getattr(_o, _name)))
-_fn: Any
-for _name, _fn in [*_b.operators(), ("where", block_where), ("cast", block_cast), ("bitcast", reinterpreted)]:
+for _name, _fn in _b.operators():
   setattr(Values, _name, _method(_fn))
   if _name in ("__eq__", "__ne__", "__neg__"): setattr(Values, _name.strip("_"), _method(_fn))
 

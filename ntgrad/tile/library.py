@@ -130,8 +130,8 @@ class BuiltKernel(Signature):
     super().__init__(found["kernel"], tensors, arranged, assessed, found["checks"])
     writes = tuple(found["writes"])
     parameters = tuple(
-      Parameter(self.names[g], i, Arrangement.of(()), d, written=i in writes)
-      for i, (g, (_, d)) in enumerate(zip(self.given, self.arguments, strict=True))
+      Parameter(t.name, i, Arrangement.of(()), d, written=i in writes)
+      for i, (t, (_, d)) in enumerate(zip(self.takes, self.arguments, strict=True))
     )
     self.built = Built(self.name, parameters, writes, tuple(map(ix.Size, found.get("sizes", ()))), self.load)
     if "takes" in found:

@@ -59,7 +59,7 @@ class SizedKernel:
     """``serves`` and ``sizes`` as one function of the dimensions of all arguments, one after another: whether it may be launched,
     and the sizes. Names that are in no shape have the values that they had first. None where a dimension is an expression of
     names."""
-    declared = [kernel.tensors[i]._source.shape for i in kernel.given if not kernel.tensors[i].constexpr]
+    declared = [t._source.shape for t in kernel.takes if not t.constexpr]
     if [len(s) for s in declared] != [len(s) for s in shapes]: return None
     dims = [ix.Size(f"d{i}").node for i in range(sum(map(len, shapes)))]
     first: dict[str, UOp] = {}

@@ -51,6 +51,7 @@ class Signature:
     self.names = [t.name for t in tensors]
     # the positional arguments of a call
     self.given = [i for i, t in enumerate(tensors) if not (t.constexpr and t.value is not None)]
+    self.takes = [tensors[i] for i in self.given]
     self.symbols: dict[str, Symbol] = {s.name: s for t in arranged for s in t.symbols()}
     self.reads: Reads | None = None               # what its application reads from outside
     self._states: list[tuple[Reads, dict[str, Any]]] = []   # what was known while it read otherwise
@@ -87,7 +88,7 @@ class Signature:
       again = {self.names[i]: a for i, a in enumerate(args) if i not in self.given}
       if twice := [n for n in again if n in given]: raise ArgumentError(f"{self.name}: {', '.join(twice)} is given twice")
       args, given = [args[i] for i in self.given], {**again, **given}
-    mine = [self.names[i] for i in self.given]
+    mine = [t.name for t in self.takes]
     if not any(n in given for n in mine): return args, given
     twice, rest = [n for n in mine[:len(args)] if n in given], mine[len(args):]
     if twice: raise ArgumentError(f"{self.name}: {', '.join(twice)} is given twice")
@@ -106,7 +107,7 @@ class Signature:
   def placed(self, taken: Sequence[Argument]) -> list[Argument | None]:
     """The arguments of a call by parameter. Raises ArgumentError where there are more or fewer than it takes."""
     if len(taken) != len(self.given):
-      names = [self.names[i] for i in self.given]
+      names = [t.name for t in self.takes]
       raise ArgumentError(f"{self.name}: takes {len(names)} arguments ({', '.join(names)}), got {len(taken)}")
     full: list[Argument | None] = [None] * len(self.names)
     for i, a in zip(self.given, taken): full[i] = a
