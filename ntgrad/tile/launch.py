@@ -22,12 +22,16 @@ from ntgrad.engine.plan import Step
 from ntgrad.engine.planner import number_buffer, slice_of
 from ntgrad.engine.realize import base_of, before_writing, captures, realize, rebased, run_step
 from ntgrad.engine.report import timing
-from ntgrad.graph.alias import caller, write_watchers
+from ntgrad.engine.traced_sizes import traces
+from ntgrad.graph import nodes as graph, origins
+from ntgrad.graph.alias import caller, repeats, write_watchers
 from ntgrad.graph.modes import mode
+from ntgrad.graph.variable import BoundInt
 
 from .block import dtype_of
 from .jagged import Jagged, is_meta
 from .open_sizes import Sizes
+from .parameters import Parameter
 
 if TYPE_CHECKING:
   from .library import Built
@@ -226,27 +230,16 @@ def _prepare(kernel: Signature, args: _Args, given: _Given) -> None:
   by_name = {t.name: a for t, a in zip(kernel.takes, args)}
   back: list[Callable[[], None]] = []
   tensors: list[Tensor] = []
-  def settle(s: Specialised | Built) -> None:
-    if tensors: return
-    parts = []
-    for p in s.parameters:
-      a = assert_flags(s, device) if p.notes else by_name[p.of or p.name]
-      if isinstance(a, Jagged): a = a.offsets if p.of else a.values
-      if is_meta(a) and p.slot not in s.touched: a = np.zeros((), p.dtype.np)   # what is not read needs no memory
-      parts.append((p.name, a, p.written))
-    tensors.extend(settled(kernel.name, parts, device, back, kernel.pieces))
   def memory(s: Specialised | Built) -> list[Buffer]:
-    settle(s)
+    if not tensors: tensors.extend(settled(kernel, s, by_name, device, back))
     return [_memory_of(t) for t in tensors]
   found = kernel._specialise(describe_arguments(kernel, args), args, given, device, memory)
   if found is None: return   # no programs: some argument is empty
   specialised, sizes, form = found
   kernel.last = specialised
-  if not tensors and any([isinstance(a, Tensor) and not is_computed(a) for a in args]):
-    from .lazy_calls import call_later
-    if call_later(specialised, sizes, by_name, device): return
-  settle(specialised)
-  nodes = [_memory_of(t).node for t in tensors]
+  computed = all(base_of(a.lazydata).op is Ops.BUFFER and not a._alias.pending for a in args if isinstance(a, Tensor))
+  if not tensors and not computed and call_later(specialised, sizes, by_name, device): return
+  nodes = [b.node for b in memory(specialised)]
   launcher = specialised.launcher(device, tuple([n.arg.align for n in nodes]), sizes)
   same = [type(a) in _NUMBERS or (isinstance(a, Tensor) and a.lazydata is n) for a, n in zip(asked, nodes)]
   if len(nodes) == len(args) and all(same):
@@ -284,14 +277,17 @@ def piece_of(t: Tensor) -> Buffer | None:
   return None if in_memory(t) or t._alias.pending else slice_of(rebased(t.lazydata))
 
 
-def settled(kernel: str, arguments: Sequence[tuple[str, Any, bool]], device: str, back: list[Callable[[], None]],
-            pieces: bool = False) -> list[Tensor]:
-  """Arguments (name, what is given, whether it is written) as tensors in memory; ``back`` gets how results go back to where they
-  came from. ``pieces``: what is read may be a piece of a memory that nothing here writes."""
+def settled(of: Signature, s: Specialised | Built, given: _Given, device: str, back: list[Callable[[], None]]) -> list[Tensor]:
+  """A kernel's arguments, given by name, as tensors in memory; ``back`` gets how results go back to where they came from."""
   out: list[Tensor] = []
   spans: list[tuple[str, Buffer]] = []   # what is written
   arrays: list[_Array] = []   # the arrays so far
-  for name, a, written in arguments:
+  kernel = of.name
+  for p in s.parameters:
+    a = assert_flags(s, device) if p.notes else given[p.of or p.name]
+    if isinstance(a, Jagged): a = a.offsets if p.of else a.values
+    if is_meta(a) and p.slot not in s.touched: a = np.zeros((), p.dtype.np)   # what is not read needs no memory
+    name, written = p.name, p.written
     t, write_back = as_tensor(kernel, name, a, device, written, arrays)
     if t._state > 0 and mode.grad:
       raise GradientError(f"{kernel}: {name} requires a gradient, which a kernel by itself has not; "
@@ -307,14 +303,14 @@ def settled(kernel: str, arguments: Sequence[tuple[str, Any, bool]], device: str
         shown, t = t, t.detach().contiguous()
         back.append(lambda shown=shown, t=t: shown.detach().assign(t).realize())   # type: ignore[misc]
       elif t._alias.memory is None: t._alias.renew()   # memory of its own
-    elif not in_memory(t) and not (pieces and piece_of(t) is not None): t = t.contiguous()
+    elif not in_memory(t) and not (of.pieces and piece_of(t) is not None): t = t.contiguous()   # it may be a piece
     out.append(t)
     if write_back is not None: back.append(lambda write_back=write_back, t=t: write_back(t.numpy()))   # type: ignore[misc]
   for (first, x), (second, y) in combinations(spans, 2):   # which of the two would stay?
     if x.storage is y.storage and x.offset < y.offset + y.nbytes and y.offset < x.offset + x.nbytes:
       raise ArgumentError(f"{kernel}: {first} and {second} overlap in memory, and both are written; "
                           f"give {second} memory of its own")
-  bases = [base_of(t.lazydata) for t, (_, _, w) in zip(out, arguments) if w]   # some are copies that have not been made yet
+  bases = [base_of(t.lazydata) for t, p in zip(out, s.parameters) if p.written]   # some are copies that have not been made yet
   theirs = {u.arg.storage for u in bases if u.op is Ops.BUFFER}
   out = [t.contiguous() if (piece := piece_of(t)) is not None and piece.storage in theirs else t for t in out]
   realize([t for t in out if not in_memory(t) and piece_of(t) is None])
@@ -377,11 +373,6 @@ def in_memory(t: Tensor) -> bool:
   u = rebased(t.lazydata)
   while u.op is Ops.RESHAPE: u = u.src[0]
   return u.op is Ops.BUFFER and not t._alias.pending
-
-
-def is_computed(t: Tensor) -> bool:
-  """Whether a tensor is memory, or a view of it."""
-  return base_of(t.lazydata).op is Ops.BUFFER and not t._alias.pending
 
 
 _Array = tuple[str, np.ndarray, bool, Tensor]   # an argument's name, the array, whether it is written, and the tensor of it
@@ -457,3 +448,47 @@ def _together(launcher: Launcher, storages: Sequence[Storage]) -> Launcher:
       raise ArgumentError(f"{launcher.kernel}: {a} and {b} {what}: what one program writes others read; "
                           f"give {a} memory of its own")
   return launcher.together(shared=tuple(shared)) if shared and launcher.together is not None else launcher
+
+
+# ---- arguments that are not computed yet
+#     x = a + b                 # not computed
+#     kernel(x, out)            # out is CALL(out, x, out): what it holds after the kernel has run
+#     out.sum().item()          # one schedule: x, the kernel, the sum
+# What a kernel writes is the next version of its argument, as with every other write. So whoever needs the old one has it, other
+# results of the kernel are computed with the one that is asked for, and a call whose results nobody asks for does not run.
+
+def call_later(s: Specialised, sizes: Sizes, given: _Given, device: str) -> bool:
+  """Make what a kernel writes the next version of these arguments (by name), to be computed when it is asked for. False, and
+  nothing is done, where the call has to be made at once: for arrays, which get their results when it returns; for arguments that
+  share memory, need a gradient or have sizes of Variables; for kernels that check what they compute."""
+  if traces or any(p.notes or p.of for p in s.parameters): return False   # what is traced says which sizes a launch takes
+  arguments = [(p, given[p.name]) for p in s.parameters]
+  tensors = [(p, a) for p, a in arguments if isinstance(a, Tensor)]
+  if any(t._state > 0 or any(type(n) is BoundInt for n in t.shape) for _, t in tensors): return False
+  if any(not isinstance(a, Tensor) and (p.written or getattr(a, "shape", ()) != ()) for p, a in arguments): return False  # arrays
+  written = [(p.slot, t) for p, t in tensors if p.written]
+  if not written or any(repeats(t._view) or t._alias.packed is not None or not _plain(t) for _, t in written): return False
+  if _share(tensors): return False
+  nodes = [rebased(a.lazydata) if isinstance(a, Tensor) else number_buffer(device, p.dtype, a).node for p, a in arguments]
+  launcher = s.launcher(device, (), sizes)
+  def result(slot: int) -> UOp:
+    u = nodes[slot]
+    return origins.note_origin(graph.make(Ops.CALL, u.dtype, (u, *nodes), (launcher, slot), u.shape, device))
+  for t, value in [(t, result(slot)) for slot, t in written]: t._write("a kernel called", value)
+  return True
+
+
+def _plain(t: Tensor) -> bool:
+  """Whether a tensor is not the memory of another library, which is written when a kernel returns."""
+  base = base_of(t.lazydata)
+  memory = t._alias.memory
+  return (base.op is not Ops.BUFFER or not base.arg.storage.foreign) and (memory is None or not memory.storage.foreign)
+
+
+def _share(tensors: Sequence[tuple[Parameter, Tensor]]) -> bool:
+  """Whether some memory that is written is another argument's too."""
+  def places(t: Tensor) -> set[int]:
+    base = base_of(t.lazydata)
+    return {id(t._alias), *([id(base.arg.storage)] if base.op is Ops.BUFFER else [])}
+  found = [(p.written, places(t)) for p, t in tensors]
+  return any(i != j and w & t for i, (writes, w) in enumerate(found) if writes for j, (_, t) in enumerate(found))
