@@ -115,10 +115,11 @@ def _unsized(x: Any, symbols: Mapping[str, Symbol]) -> Expr:
 
 def _packed(a: Any) -> Any:
   """A meta-operation's arguments as JSON: a size is an int or {"size": its text}."""
-  if isinstance(a, Symbol): return {"size": str(a)}
-  if isinstance(a, slice): return {"slice": [_packed(x) for x in (a.start, a.stop, a.step)]}
+  match a:
+    case Symbol(): return {"size": str(a)}
+    case slice(): return {"slice": list(map(_packed, (a.start, a.stop, a.step)))}
+    case tuple() | list(): return list(map(_packed, a))
   if a is Ellipsis: return "..."
-  if isinstance(a, (tuple, list)): return [_packed(x) for x in a]
   return a if a is None or isinstance(a, bool) else int(a)
 
 

@@ -48,7 +48,7 @@ def _text_of(fn: types.FunctionType) -> _Text:
   lines = linecache.getlines(file)   # of a file, or a cell of a notebook
   if lines and stands(code, lines): return _Text(file, lines)
   for candidate in _candidates(fn):
-    if any(_same(code, c) for c in _compiled(candidate, code)): return _Text(file, candidate.splitlines(True))
+    if _said(code) in map(_said, _compiled(candidate, code)): return _Text(file, candidate.splitlines(True))
   what = "a lambda" if code.co_name == "<lambda>" else fn.__qualname__
   if os.path.exists(file):
     raise ApplicationError(f"{what}: it does not stand in line {code.co_firstlineno} of {file}; was the file changed after it "
@@ -136,19 +136,9 @@ def _compiled(text: str, code: types.CodeType) -> Iterator[types.CodeType]:
     stack += [x for x in c.co_consts if isinstance(x, types.CodeType)]
 
 
-def _same(a: types.CodeType, b: types.CodeType) -> bool:
-  """Whether two functions have the same instructions, at the same places."""
-  pairs = [(a, b)]
-  while pairs:
-    a, b = pairs.pop()
-    if _said(a) != _said(b): return False
-    pairs += [(x, y) for x, y in zip(a.co_consts, b.co_consts) if isinstance(x, types.CodeType)]
-  return True
-
-
 def _said(c: types.CodeType) -> tuple[Any, ...]:
-  """What two codes that are the same have in common, without the functions in them."""
-  consts = [isinstance(x, types.CodeType) or repr(x) for x in c.co_consts]
+  """What two codes have in common that have the same instructions, at the same places."""
+  consts = [_said(x) if isinstance(x, types.CodeType) else repr(x) for x in c.co_consts]
   return (c.co_qualname, c.co_firstlineno, c.co_code, consts, c.co_names, c.co_varnames, c.co_freevars, c.co_cellvars,
           list(c.co_positions()))
 
@@ -178,9 +168,8 @@ def _lambda(fn: types.FunctionType, text: _Text) -> ast.Lambda:
   """A lambda from the places that its instructions have: it may stand anywhere in a statement."""
   code = fn.__code__
   quiet = {"RESUME", "COPY_FREE_VARS", "MAKE_CELL", "RETURN_VALUE"}
-  places = [
-    p for i in dis.get_instructions(code) if i.opname not in quiet and (p := i.positions) is not None and p.col_offset is not None
-  ]
+  found = [i.positions for i in dis.get_instructions(code) if i.opname not in quiet]
+  places = [p for p in found if p is not None and p.col_offset is not None]
   begin = min((p.lineno or 0, p.col_offset or 0) for p in places)
   end = max((p.end_lineno or 0, p.end_col_offset or 0) for p in places)
   lines = [line.encode() for line in text.lines[begin[0] - 1:end[0]]]
@@ -190,8 +179,7 @@ def _lambda(fn: types.FunctionType, text: _Text) -> ast.Lambda:
   for n in ast.walk(body):
     if getattr(n, "lineno", 0) == 1: _shift(n, begin[1] - 1)
   ast.increment_lineno(body, begin[0] - 1)
-  names = ", ".join(inspect.signature(fn).parameters)
-  tree = ast.parse(f"lambda {names}: 0", mode="eval").body
+  tree = ast.parse(f"lambda {', '.join(inspect.signature(fn).parameters)}: 0", mode="eval").body
   assert isinstance(tree, ast.Lambda)
   tree.body = body
   return tree
@@ -239,9 +227,9 @@ class Scope:
       return found
     if self.around is not None: return self.around.find(name)
     if self.fn is not None:
-      free = self.fn.__code__.co_freevars
-      if name in free and self.fn.__closure__ is not None:
-        try: return self.fn.__closure__[free.index(name)].cell_contents
+      cells = dict(zip(self.fn.__code__.co_freevars, self.fn.__closure__ or ()))
+      if name in cells:
+        try: return cells[name].cell_contents
         except ValueError: pass
       if name in self.fn.__globals__: return self.fn.__globals__[name]
     if hasattr(builtins, name): return getattr(builtins, name)
