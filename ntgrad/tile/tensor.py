@@ -485,9 +485,11 @@ def _alone(axes: tuple[int, ...]) -> Any: return axes[0] if len(axes) == 1 else 
 
 def _mapped(args: Any, fn: Callable[[Symbol], Any]) -> Any:
   """Nested arguments with what ``fn`` makes of each Symbol in its place."""
-  if isinstance(args, Symbol): return fn(args)
-  if isinstance(args, tuple): return tuple(_mapped(a, fn) for a in args)
-  return slice(*[_mapped(a, fn) for a in (args.start, args.stop, args.step)]) if isinstance(args, slice) else args
+  match args:
+    case Symbol(): return fn(args)
+    case tuple(): return tuple(_mapped(a, fn) for a in args)
+    case slice(): return slice(*[_mapped(a, fn) for a in (args.start, args.stop, args.step)])
+  return args
 
 
 def _filled(args: Any, table: Mapping[str, Any]) -> Any:

@@ -338,19 +338,14 @@ class Tracer:
   def kernel(self) -> Kernel:
     """What has been read, as a kernel in index form."""
     statements = _needed(self.statements)
-    used: dict[UOp, None] = {}
-    for u in toposort(statements):
-      if u.op in (Ops.RANGE, Ops.DEFINE_GLOBAL): used[u] = None
-      elif u.op is Ops.REDUCE: used.update({self.axes[i].rng: None for i in u.arg[1]})
-      elif u.op is Ops.FOR: used[self.axes[u.arg].rng] = None
-    axes = tuple(a for a in self.axes if a.kind is AxisKind.GRID or a.rng in used)
     own = [p for p in self.parameters if p.one is None]
     table = {p.uop: UOp(Ops.DEFINE_GLOBAL, p.dtype, (), (p.slot, f"data{p.slot}", p.written)) for p in own}
     new: dict[UOp, UOp] = {}
+    used: set[int] = set()   # axes
     for u in toposort(statements):
-      src = tuple(new[s] for s in u.src)
-      new[u] = table[u] if u in table else u if src == u.src else \
-        (UOp.unique if u.op in (Ops.STORE, Ops.ATOMIC, Ops.FOR, Ops.WHILE, Ops.IF) else UOp)(u.op, u.dtype, src, u.arg)
+      new[u] = table[u] if u in table else u.replace(tuple(new[s] for s in u.src))
+      used.update(u.arg[:1] if u.op is Ops.RANGE else u.arg[1] if u.op is Ops.REDUCE else [u.arg] if u.op is Ops.FOR else ())
+    axes = tuple(a for a in self.axes if a.kind is AxisKind.GRID or a.id in used)
     params = tuple(Param(p.slot, p.shape, p.dtype, p.written) for p in self.parameters)
     kernel = Kernel(params, axes, tuple(new[s] for s in statements))
     if kept := kept_sizes(kernel): known_sizes(kept)
@@ -417,18 +412,15 @@ def _needed(statements: Sequence[UOp]) -> list[UOp]:
     elif u.op in (Ops.STORE, Ops.ATOMIC):
       if u.src[0].op is Ops.DEFINE_LOCAL: fills.setdefault(u.src[0], []).append(u)
       else: stack.extend(u.src)
-  read: set[UOp] = set()
   seen: set[UOp] = set()
   while stack:
     u = stack.pop()
     if u in seen: continue
     seen.add(u)
     stack.extend(u.src)
-    if u.op is Ops.LOAD and u.src[0] in fills and u.src[0] not in read:
-      read.add(u.src[0])
-      for s in fills[u.src[0]]: stack.extend(s.src[1:])
-  if len(read) == len(fills): return list(statements)
-  dead = {s for v, stores in fills.items() if v not in read for s in stores}
+    if u.op is Ops.LOAD: stack.extend(x for s in fills.get(u.src[0], ()) for x in s.src[1:])
+  dead = {s for v, stores in fills.items() if v not in seen for s in stores}
+  if not dead: return list(statements)
   new: dict[UOp, UOp] = {}
   for u in order:
     if u.op not in (Ops.FOR, Ops.WHILE, Ops.IF): continue
