@@ -30,8 +30,7 @@ from .user_lines import Line, at_lines
 
 @dataclass(frozen=True)
 class Assessment:
-  """A condition on sizes (a bool where it is decided), what to say where it does not hold, the line that asks for it, and the
-  parameter that it is about: it must hold where that one's tiles are read or written."""
+  """A condition on sizes (a bool where decided), what to say where it fails, the line that asks, the parameter it is about."""
   condition: bool | Condition
   message: str
   where: str = ""
@@ -49,8 +48,7 @@ class Assessment:
     return f"if not ({said}): raise ShapeError"
 
   def check(self, kernel: str, values: Mapping[str, int], open_: Mapping[str, Dim]) -> None:
-    """Raises ShapeError where it does not hold for these values of symbols. Where some are run-time sizes in a kernel (``open_``)
-    it is assumed that it holds for those of a launch."""
+    """Raises ShapeError where it does not hold for ``values``; of run-time sizes (``open_``) it is assumed that it holds."""
     if not isinstance(self.condition, Condition): return
     if evaluate(self.condition, values):
       a, b = (ix.node(evaluate_size(e, open_)) for e in (self.condition.a, self.condition.b))

@@ -224,8 +224,7 @@ def _declared(tensors: Sequence[Tensor], c: Config) -> list[Tensor]:
 
 
 def agreements(kernel: TileKernel, s: Specialised) -> list[list[Any]]:
-  """The dimensions that must agree because the application goes through both by one index, as a comparison of ``dim0_1``
-  (dimension 1 of argument 0) and so on, each with its message, in which these stand for numbers."""
+  """Comparisons of ``dim0_1`` (dimension 1 of argument 0) and so on that must hold, as one index goes through both; messages."""
   def whole_of(p: Parameter, t: Tensor) -> Whole:
     w = Whole.new(p, t)
     def dim(d: int) -> UOp: return ix.Size(f"dim{p.slot}_{d}", hint=1009 + 64 * p.slot + d).node
@@ -248,9 +247,7 @@ def agreements(kernel: TileKernel, s: Specialised) -> list[list[Any]]:
 
 def fastest_config(kernels: Sequence[TileKernel], members: Sequence[Config], said: Sequence[dict[str, Any]], device: Device,
                    here: bool) -> int:
-  """The number of the configuration, of ``members`` with their kernels, that is kept: the fastest one, measured where the
-  device is ``here`` and else as the cost model has it. With ``TUNE=0`` it is the first. ``said`` are the values that each is
-  called by."""
+  """The number of the fastest configuration: measured if the device is ``here``, else by the model. 0 with ``TUNE=0``."""
   if len(members) == 1 or not settings.tune or settings.noopt: return 0
   made: dict[int, Specialised] = {}
   lines: list[str] = []
@@ -362,8 +359,7 @@ def served(program: SizedProgram, at: Sequence[int]) -> bool:
 
 
 def _add(program: SizedProgram, at: tuple[int, ...], work: int | None = None) -> None:
-  """Render the variants for about these sizes: whether strides are multiples or not, for indices of 32 and 64 bits where these
-  differ; and whether all blocks are whole. With ``work`` one for any sizes, said to be for so much."""
+  """Render the variants for about these sizes: aligned or not, of 32 and 64 bits, of whole blocks; with ``work`` for any."""
   many = tuple(program.unit if i in program.strided else 1 for i in range(len(at)))
   pays = not program.stream or max(program.stored(at), default=0) >= program.stream
   far = max(ix.vmax(ix.node(e)) for e in (*program.measures[0], *[s.node for s in program.sizes])) >= WIDE

@@ -23,8 +23,7 @@ Like = Union[str, Callable[..., Any]]
 
 @dataclass(eq=False)
 class Call:
-  """One call of a function: what its gradients need (see ``ntgrad/tensor/custom.py``). It holds the values of its results, not
-  the nodes that have their gradients, so that a result does not keep itself alive."""
+  """What the gradients of one call need. It holds its results' values, not the nodes, so that no result keeps itself."""
   function: Function
   inputs: dict[str, Any]                      # tensors are cut off from their graphs
   results: dict[str, Tensor]                  # likewise

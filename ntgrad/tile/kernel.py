@@ -202,8 +202,7 @@ class TileKernel(Signature):
   @synchronized
   def _specialise(self, taken: Sequence[Argument], arguments: Sequence[Any], given: Mapping[str, Any], device: str | None = None,
                   buffers: Callable[[Specialised], Sequence[Any]] | None = None, numbers_only: bool = False) -> Found:
-    """The kernel for arguments, and what a launch gives for its run-time sizes; None where there are no programs. ``device``
-    (default: the default one) is where it is to run, ``buffers`` gives the tuner the arguments' memory."""
+    """See :meth:`Signature._specialise`. ``numbers_only``: all sizes are numbers."""
     if self.reads is not None and (self._specialised or self._families) and not self.reads.hold(): self.read_otherwise()
     full = self.placed(taken)
     numbers, given = self.again(given)
@@ -377,8 +376,7 @@ class TileKernel(Signature):
       raise type(e)(f"{what}: {e}") from None
 
   def source(self, target: str = "opencl", *args: Any, **given: Any) -> str:
-    """The generated source for a target: for these arguments, those of the last call, or without any for all sizes. It is what
-    runs here where the machine has the target."""
+    """The source for a target: for these arguments, those of the last call, or all sizes; what runs here if it has the target."""
     device = device_for(target)
     return self._seen(args, given, device.renderer.target.blocks).spec(device).source.text
 

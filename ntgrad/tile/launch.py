@@ -53,8 +53,7 @@ class Argument(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Launcher:
-  """A compiled kernel on a device, its parameters' names, which of them it writes, and which pairs may be the same memory;
-  ``together`` gives the kernel for pairs that are."""
+  """A compiled kernel on a device; ``sharing`` pairs may be the same memory, ``together`` gives the kernel for those that are."""
   kernel: str
   step: Step
   writes: Sizes
@@ -107,8 +106,7 @@ def describe_arguments(kernel: Signature, args: _Args) -> list[Argument]:
 
 
 def _declared(kernel: str, name: str, dtype: DType | None, a: Any) -> Any:
-  """An argument; a number (Python's or numpy's) as one of the dtype that its parameter is declared with. Raises DTypeError for a
-  float where ints are wanted, ArgumentError for an int that is too large."""
+  """An argument, a number in the declared dtype. Raises DTypeError (a float for ints) and ArgumentError (an int too large)."""
   if dtype is None or not isinstance(a, (bool, int, float, np.number, np.bool_)): return a
   kind = (dtypes.of(a.dtype) if isinstance(a, np.generic) else dtypes.of(type(a))).kind
   if "buif".index(kind) > "buif".index(dtype.kind.replace("u", "i")):
@@ -380,8 +378,7 @@ _Array = tuple[str, np.ndarray, bool, Tensor]   # an argument's name, the array,
 
 def as_tensor(kernel: str, name: str, a: Any, device: str, written: bool,
               arrays: list[_Array]) -> tuple[Tensor, Callable[[np.ndarray], None] | None]:
-  """An argument as a tensor in memory, and how to bring what the kernel wrote back to where it came from. ``arrays`` are those of
-  the arguments before it, and gets this one."""
+  """An argument as a tensor in memory, and how to bring back what is written. ``arrays`` before it; it is added to them."""
   if isinstance(a, Tensor): return a, None
   if isinstance(a, (bool, int, float)):
     if written: raise ArgumentError(f"{kernel}: {name} is written, and got the number {a!r}; give it a tensor or an array")

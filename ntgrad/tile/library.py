@@ -225,8 +225,7 @@ class Library:
   def __repr__(self) -> str: return f"<{len(self.kernels)} built kernels for {self.target} in {self.folder}>"
 
   def __call__(self, *args: Any, **values: int) -> None:
-    """Run the kernel that was built for these shapes and dtypes. Raises ArgumentError where there is none, and what the kernel
-    itself would raise for arguments that do not go together."""
+    """Run the kernel that was built for such arguments. Raises ArgumentError where there is none, and what the kernel raises."""
     with lock:
       kernel = self._only
       if kernel is None or values:
@@ -237,8 +236,7 @@ class Library:
       launch(kernel, args, {n: v for n, v in values.items() if n not in kernel.constants} if values else {})
 
   def kernel_for(self, taken: Sequence[Argument], values: Mapping[str, int]) -> BuiltKernel:
-    """The kernel for arguments: one for these very shapes, else one for all sizes. Raises ArgumentError where there is none, or
-    where several differ in values that the call does not give."""
+    """The kernel for arguments: for these very shapes, else for all. Raises ArgumentError for none, or several that differ."""
     want = [(a.shape, a.dtype) for a in taken]
     fits = [k for k in self._static if k.arguments == want and all(k.constants.get(n) == v for n, v in values.items())]
     if not fits:

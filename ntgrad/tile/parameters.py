@@ -246,8 +246,7 @@ class Tile(Place):
     return at, axes, inside
 
   def store_at(self, index: Any, value: Any) -> None:
-    """Write a part of an innermost tile: the elements that an index picks, as numpy has it, of a block that broadcasts to these.
-    What lies outside of the tile is not written."""
+    """Write the elements of an innermost tile that an index picks, as numpy has it; those outside of the tile are not written."""
     if self._parameter.whole: return self.source[index].store(value)
     at, axes, inside = self.part(index)
     u = _b.to_axes(f"storing into a part of {self!r}", block(value), axes)
@@ -317,8 +316,7 @@ class SourceTensor:
   def __getitem__(self, index: Any) -> Reference:
     return Reference(self._parameter, tuple(map(block, listed(self, index, f"tensor of {self.ndim} dimensions"))))
   def at(self, *indices: Any, inside: bool = False) -> Reference:
-    """The elements at computed indices, one a dimension: ``x.source.at(i, j)`` is ``x.source[i, j]``. ``inside`` promises that
-    all of them are in the tensor wherever the mask holds: whether they are is not looked at then."""
+    """``x.source.at(i, j)`` is ``x.source[i, j]``; ``inside`` promises that all are in the tensor where the mask holds."""
     place = self[indices]
     place.inside = bool(inside)
     return place

@@ -82,8 +82,7 @@ class Signature:
     raise NotImplementedError
 
   def called(self, args: Sequence[Any], given: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """The positional arguments of a call and what it gives by name. Tensors may be given by name too; a compile-time number
-    that has a value may be given once more, by name or all parameters by position. Raises ArgumentError."""
+    """What a call gives by position and by name; tensors may be given by name, numbers that have a value once more."""
     if len(args) == len(self.names) > len(self.given):
       again = {self.names[i]: a for i, a in enumerate(args) if i not in self.given}
       if twice := [n for n in again if n in given]: raise ArgumentError(f"{self.name}: {', '.join(twice)} is given twice")

@@ -135,8 +135,7 @@ class Specialised:
     return found
 
   def spec(self, device: Device, aligns: Sequence[int] = (), shared: Sequence[SlotPair] = ()) -> ProgramSpec:
-    """Rendered for a device, params that are pieces of a memory with their ``aligns``, for ``shared`` pairs that are the same
-    memory. With DEBUG=3 and more this is shown."""
+    """Rendered for a device. With DEBUG=3 and more this is shown."""
     return self.rendered(self.kernel, device, aligns, shared)[0]
 
   def rendered(self, kernel: Kernel, device: Device, aligns: Sequence[int] = (),
@@ -219,8 +218,7 @@ def by_parameter(kernel: Kernel) -> dict[int, list[Event]]:
 
 
 def _in_order(loads: Sequence[Event], touched: Sequence[Event]) -> bool:
-  """Whether loads of one parameter get the same where it is the memory that others of ``touched`` write: each load comes before
-  the stores, or is at the element that its store writes."""
+  """Whether loads get the same where others of ``touched`` write that memory: each comes before, or is at the same element."""
   for s in touched:
     if s.access.op is Ops.ATOMIC: return False
     if s.access.op is not Ops.STORE: continue
@@ -235,8 +233,7 @@ def _in_order(loads: Sequence[Event], touched: Sequence[Event]) -> bool:
 
 
 def staged(kernel: Kernel) -> Kernel:
-  """The kernel with reductions that are the same in every round of a loop computed before it, as each would be at its first
-  round: the greatest and the sum of a softmax whose last loop writes."""
+  """The kernel with reductions that are the same in every round of a loop computed before it, as in a softmax's last loop."""
   kinds = {a.id: a.kind for a in kernel.axes}
   body: list[UOp] = []
   count = 0

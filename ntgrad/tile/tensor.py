@@ -34,8 +34,7 @@ _count = itertools.count()
 
 @dataclass(frozen=True)
 class Operation:
-  """A meta-operation of Arrangement, by its name, on a level, with arguments in which Symbols may stand; the line that did it,
-  and of each dimension how many whole windows there must be some of (``floor_mode``)."""
+  """A meta-operation of Arrangement on a level; the line that did it, and how many whole windows there must be some of."""
   level: int
   name: str
   args: tuple[Any, ...]

@@ -224,8 +224,7 @@ def search_values(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Rea
 
 def different(kernel: TileKernel, symbols: Sequence[Symbol], specialise: Read, target: Target, clock: Clock,
               lines: list[str]) -> list[Candidate]:
-  """The candidates that make different kernels, the first choice in front, as far as the time for reading goes. Each is read once
-  for all numbers of warps and stages; what a core has no room for is left out."""
+  """The candidates that make different kernels, the first choice in front, within the time; each is read once for all warps."""
   read: dict[tuple[tuple[str, int], ...], Any] = {}
   def reading(values: _Values) -> Any:
     """Raises NtgradError again for what has raised one."""
@@ -269,8 +268,7 @@ def likely(found: Sequence[Candidate], target: Target, lines: list[str]) -> list
 
 def compiled_candidates(ranked: Sequence[Candidate], device: Device, lines: list[str], clock: Clock | None = None,
                         bench: Bench | None = None) -> list[tuple[_Values, Program]]:
-  """The candidates' programs that are ready in time, and in ``bench`` what they are compared with. ``lines`` is told of those
-  that cannot be rendered, of those whose source another one has, and of those that take too long to compile."""
+  """The programs that are ready in time; ``bench`` gets what they are compared with, ``lines`` why the others are not there."""
   clock = clock or Clock(device.renderer.target)
   out: list[tuple[_Values, Program]] = []
   known: dict[Any, _Values] = {}
