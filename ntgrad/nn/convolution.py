@@ -84,13 +84,11 @@ class Conv2d(_Convolution):
     return x.conv2d(self.weight, self.bias, groups=self.groups, stride=self.stride, dilation=self.dilation, padding=padding)
 
 
-@checked
 class Conv1d(Conv2d):
   """1-d convolution: ``(n, in_channels, w) -> (n, out_channels, w')``. See :class:`Conv2d`."""
   _rank = 1
 
 
-@checked
 class Conv3d(Conv2d):
   """3-d convolution: ``(n, in_channels, d, h, w) -> (n, out_channels, d', h', w')``. See :class:`Conv2d`."""
   _rank = 3
@@ -141,13 +139,11 @@ class ConvTranspose2d(_Convolution):
                               padding=self.padding, output_padding=extra)
 
 
-@checked
 class ConvTranspose1d(ConvTranspose2d):
   """The adjoint of a 1-d convolution: ``(n, in_channels, w) -> (n, out_channels, w')``. See :class:`ConvTranspose2d`."""
   _rank = 1
 
 
-@checked
 class ConvTranspose3d(ConvTranspose2d):
   """The adjoint of a 3-d convolution: ``(n, in_channels, d, h, w) -> (n, out_channels, d', h', w')``. See
   :class:`ConvTranspose2d`."""

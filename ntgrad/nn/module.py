@@ -287,6 +287,7 @@ def forward_of(cls: type) -> Callable[..., Any]:
 def placed(cls: C) -> C:
   """A layer that also takes ``device`` and ``dtype``, by name: where its tensors are, and what its floats are."""
   kind: Any = cls
+  if "__call__" not in vars(kind): kind.__call__, kind.forward = kind.__call__, forward_of(kind)   # refuses under its own name
   made = kind.__init__
   at = inspect.signature(made)
 

@@ -8,16 +8,15 @@ from typing import Any
 from ntgrad.graph.checks import checked
 from ntgrad.tensor import Tensor
 
-from .base import AT_LEAST_0, BELOW_1, Numbers, Optimizer, ParamGroup, betas_of, pair, truth
-from .descent import New, States, decayed
+from .base import Numbers, Optimizer, ParamGroup
+from .descent import New, decayed
 from .flat import Flat
 
 
 class AdamLike(Optimizer):
   """Running means of the gradient (m) and of its square (v), and how far both still are from their limits."""
-  _checks = {"lr": AT_LEAST_0, "betas": pair(BELOW_1), "eps": AT_LEAST_0, "weight_decay": AT_LEAST_0, "maximize": truth,
-             "amsgrad": truth}
   _states: Sequence[str] = ("exp_avg", "exp_avg_sq")
+  _states_with = {"amsgrad": "max_exp_avg_sq"}
   _scalars_of: Sequence[str] = ("step", "bias1", "bias2")   # t, 1 - b1ᵗ, 1 - b2ᵗ
   _kept: Sequence[str] = ("bias1", "bias2")
   _recurrent = True
@@ -34,18 +33,17 @@ class AdamLike(Optimizer):
   def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
     return [t, -(t * n.log1).expm1(), -(t * n.log2).expm1()]
 
-  def _means(self, states: States, g: Tensor, n: Numbers) -> dict[str, Tensor]:
-    return {"exp_avg": n.b1 * states["exp_avg"] + n.c1 * g, "exp_avg_sq": n.b2 * states["exp_avg_sq"] + n.c2 * (g * g)}
-
   def _up(self, flat: Flat, new: dict[str, Tensor], g: Tensor, n: Numbers, c: Numbers) -> Tensor:
     """The direction from the new means (which may take more state with them)."""
-    return (new["exp_avg"] / c.bias1) / ((new["exp_avg_sq"] / c.bias2).sqrt() + n.eps)
+    v = new["exp_avg_sq"]
+    if "max_exp_avg_sq" in flat.states: v = new["max_exp_avg_sq"] = flat.states["max_exp_avg_sq"].maximum(v)
+    return (new["exp_avg"] / c.bias1) / ((v / c.bias2).sqrt() + n.eps)
 
   def _direction(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
     """The direction, with the weight decay, and the new state."""
     decoupled = group.get("decoupled_weight_decay", self.decoupled)
     if not decoupled: g = decayed(group, p, g, n)
-    new = self._means(flat.states, g, n)
+    new = {"exp_avg": n.b1 * flat.states["exp_avg"] + n.c1 * g, "exp_avg_sq": n.b2 * flat.states["exp_avg_sq"] + n.c2 * (g * g)}
     up = self._up(flat, new, g, n, c)
     return decayed(group, p, up, n) if decoupled else up, new
 
@@ -54,26 +52,8 @@ class AdamLike(Optimizer):
     return p - n.lr * up, new
 
 
-class _Adam(AdamLike):
-  def __init__(self, params: Iterable[Any], lr: float, betas: Any, eps: float, weight_decay: float, amsgrad: bool,
-               decoupled: bool, maximize: bool, options: dict[str, Any]):
-    self.decoupled = decoupled
-    super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
-                                  "maximize": maximize}, options)
-
-  @classmethod
-  def _state_names(cls, group: ParamGroup) -> Sequence[str]:
-    return (*cls._states, "max_exp_avg_sq") if group["amsgrad"] else cls._states
-
-  def _up(self, flat: Flat, new: dict[str, Tensor], g: Tensor, n: Numbers, c: Numbers) -> Tensor:
-    most = flat.states.get("max_exp_avg_sq")
-    if most is None: return super()._up(flat, new, g, n, c)
-    v = new["max_exp_avg_sq"] = most.maximum(new["exp_avg_sq"])
-    return super()._up(flat, {**new, "exp_avg_sq": v}, g, n, c)
-
-
 @checked
-class Adam(_Adam):
+class Adam(AdamLike):
   """Adam (https://arxiv.org/abs/1412.6980) with bias correction. ``weight_decay`` is added to the gradient, as in PyTorch.
 
   ``m = b1·m + (1-b1)·g``; ``v = b2·v + (1-b2)·g²``; ``p -= lr · m/(1-b1ᵗ) / (√(v/(1-b2ᵗ)) + eps)``.
@@ -85,18 +65,19 @@ class Adam(_Adam):
   def __init__(self, params: Iterable[Any], lr: float = 0.001, b1: Any = 0.9, b2: float = 0.999, eps: float = 1e-8,
                weight_decay: float = 0.0, amsgrad: bool = False, *, betas: tuple[float, float] | None = None,
                maximize: bool = False, decoupled_weight_decay: bool = False, **options: Any):
-    betas = betas_of("Adam", b1, b2, 0.999, betas)
-    super().__init__(params, lr, betas, eps, weight_decay, amsgrad, decoupled_weight_decay, maximize, options)
+    self.decoupled = decoupled_weight_decay
+    del decoupled_weight_decay   # no option of a group
+    self._start(locals())
 
 
 @checked
-class AdamW(_Adam):
+class AdamW(AdamLike):
   """Adam with decoupled weight decay (https://arxiv.org/abs/1711.05101): as :class:`Adam`, and ``p -= lr · weight_decay · p``."""
+  decoupled = True
 
   def __init__(self, params: Iterable[Any], lr: float = 0.001, b1: Any = 0.9, b2: float = 0.999, eps: float = 1e-8,
                weight_decay: float = 0.01, amsgrad: bool = False, *, betas: tuple[float, float] | None = None,
-               maximize: bool = False, **options: Any):
-    super().__init__(params, lr, betas_of("AdamW", b1, b2, 0.999, betas), eps, weight_decay, amsgrad, True, maximize, options)
+               maximize: bool = False, **options: Any): self._start(locals())
 
 
 @checked
@@ -108,8 +89,7 @@ class Adamax(AdamLike):
   _states = ("exp_avg", "exp_inf")
 
   def __init__(self, params: Iterable[Any], lr: float = 0.002, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-               weight_decay: float = 0.0, *, maximize: bool = False, **options: Any):
-    super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}, options)
+               weight_decay: float = 0.0, *, maximize: bool = False, **options: Any): self._start(locals())
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
     g = decayed(group, p, g, n)
@@ -124,15 +104,12 @@ class NAdam(AdamLike):
   ``muₜ = b1·(1 - 0.96^(t·momentum_decay)/2)``; ``p -= lr · (g·(1-muₜ)/(1-Πmu) + m·muₜ₊₁/(1-Πmu·muₜ₊₁)) / (√(v/(1-b2ᵗ)) + eps)``.
   Raises as :class:`Adam`.
   """
-  _checks = {**AdamLike._checks, "momentum_decay": AT_LEAST_0, "decoupled_weight_decay": truth}
   _scalars_of = ("bias2", "mu_product", "of_g", "of_m")
   _kept, _recurrent = ("mu_product",), False
 
   def __init__(self, params: Iterable[Any], lr: float = 0.002, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                weight_decay: float = 0.0, momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *,
-               maximize: bool = False, **options: Any):
-    super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay, "momentum_decay": momentum_decay,
-                                  "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize}, options)
+               maximize: bool = False, **options: Any): self._start(locals())
 
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
@@ -154,13 +131,11 @@ class RAdam(AdamLike):
 
   Raises as :class:`Adam`.
   """
-  _checks = {**AdamLike._checks, "decoupled_weight_decay": truth}
   _scalars_of, _kept, _recurrent = ("bias1", "bias2", "rectified"), (), False
 
   def __init__(self, params: Iterable[Any], lr: float = 0.001, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                weight_decay: float = 0.0, decoupled_weight_decay: bool = False, *, maximize: bool = False, **options: Any):
-    super().__init__(params, lr, {"betas": betas, "eps": eps, "weight_decay": weight_decay,
-                                  "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize}, options)
+    self._start(locals())
 
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:

@@ -106,6 +106,7 @@ class ParamGroup(MutableMapping[str, Any]):
     if option not in self.kind._checks:
       self.options[option] = value
       return
+    value = self.kind._checks[option](self.kind.__name__, option, value)
     before, lr = self.options.get(option), self["lr"]
     self.options["lr"], self.options[option] = lr, value
     try: self.check()
@@ -169,15 +170,13 @@ def truth(name: str, what: str, value: Any) -> bool:
   return bool(value)
 
 
-POSITIVE, AT_LEAST_0, BELOW_1 = number(beyond=True), number(), number(below=1.0)
-
-
-def betas_of(name: str, b1: Any, b2: Any, default: float, betas: Any) -> Any:
-  """Betas given as PyTorch does (one tuple) or as tinygrad does (two numbers)."""
-  if betas is not None: return betas
-  if not isinstance(b1, (tuple, list)): return b1, b2
-  if b2 != default: raise ArgumentError(f"{name}: betas {b1} and then {shown(b2)}; give what comes after betas by name (eps=..)")
-  return b1
+AT_LEAST_0, BELOW_1 = number(), number(below=1.0)
+_CHECKS: dict[str, Check] = {   # by option
+  **dict.fromkeys(("lr", "momentum", "weight_decay", "eps", "lr_decay", "initial_accumulator_value", "momentum_decay", "tcoef",
+                   "lambd", "t0"), AT_LEAST_0),
+  **dict.fromkeys(("maximize", "nesterov", "classic", "centered", "amsgrad", "decoupled_weight_decay", "adam"), truth),
+  "alpha": BELOW_1, "rho": BELOW_1, "betas": pair(BELOW_1), "etas": pair(number(beyond=True)), "step_sizes": pair(AT_LEAST_0),
+  "dampening": number(-1e38)}
 
 
 @checked
@@ -195,8 +194,12 @@ class Optimizer:
   Raises ArgumentError for no parameter to train, one given twice, or an option that is not what it takes, and DTypeError for a
   parameter that is not a float.
   """
-  _checks: Mapping[str, Check] = {"lr": AT_LEAST_0}
-  _states: Sequence[str] = ()       # state of parameters by PyTorch's names
+  _checks: Mapping[str, Check] = _CHECKS
+  _states: Sequence[str] = ()             # state of parameters by PyTorch's names
+  _states_with: Mapping[str, str] = {}    # more of it, each with an option
+  _begin_at: Mapping[str, str] = {}       # options that state begins with, else with 0
+  _reads: Sequence[str] = ()              # options that kernels read as they are, beside the learning rate
+  _rest = ""                              # the option of which they read 1 - it, as ``rest``, before these
   _scalars_of: Sequence[str] = ()   # numbers that depend on how many steps were made
   _kept: Sequence[str] = ()         # those of them that are state
   _recurrent = False                # they are (step, ..), and the next ones a·s + b; ``_numbers`` begin with all a and all b
@@ -218,6 +221,19 @@ class Optimizer:
     if not self.params:
       raise ArgumentError(f"{name}: none of the {len(self.buffers)} params has requires_grad; set it on those to train")
     self._begin(self.param_groups)
+
+  def _start(self, given: Mapping[str, Any]) -> None:
+    """Begin with the locals of a subclass's ``__init__``: its arguments. Betas come as in PyTorch (one tuple) or as in tinygrad
+    (two numbers)."""
+    options = {k: v for k, v in given.items() if k not in ("self", "__class__", "params", "lr", "options", "b1", "b2")}
+    if "b1" in given:
+      b1, b2, options = given["b1"], given["b2"], {"betas": None, **options}
+      if options["betas"] is None:
+        options["betas"] = b1 if isinstance(b1, (tuple, list)) else (b1, b2)
+        if options["betas"] is b1 and b2 != 0.999:
+          raise ArgumentError(f"{type(self).__name__}: betas {b1} and then {shown(b2)}; "
+                              "give what comes after betas by name (eps=..)")
+    Optimizer.__init__(self, given["params"], given["lr"], options, given["options"])
 
   def add_param_group(self, param_group: Mapping[str, Any]) -> None:
     """Another group: ``{"params": [..], "lr": ..}``; options that are not given are the optimizer's. Raises as the class."""
@@ -256,7 +272,8 @@ class Optimizer:
   def _begin(self, groups: Sequence[ParamGroup]) -> None:
     """Make the state of new groups, and their parameters views of the flat buffers."""
     for g in groups:
-      for f in g.flats: f.states.update({s: f.full(self._initial(g, s)) for s in self._state_names(g)})
+      names = (*self._states, *[s for option, s in self._states_with.items() if g.get(option)])
+      for f in g.flats: f.states.update({s: f.full(self._initial(g, s)) for s in names})
     Tensor.realize(*[t for g in groups for t in g.tensors()], *self.buffers)
     for g in groups:
       if isinstance(lr := g.options["lr"], Tensor): g["lr"] = lr
@@ -274,14 +291,11 @@ class Optimizer:
     """Raise ShapeError for a parameter that is none for this optimizer."""
 
   @classmethod
-  def _state_names(cls, group: ParamGroup) -> Sequence[str]: return cls._states
-  @classmethod
-  def _initial(cls, group: ParamGroup, state: str) -> float: return 0.0
-
+  def _initial(cls, group: ParamGroup, state: str) -> float: return group[cls._begin_at[state]] if state in cls._begin_at else 0.0
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
     """What kernels read beside the learning rate. Differences such as 1 - beta are made here, in float64."""
-    return {}
+    return {**({"rest": 1 - group[cls._rest]} if cls._rest else {}), **{k: group[k] for k in cls._reads}}
 
   @classmethod
   def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:

@@ -6,24 +6,24 @@ from typing import Any
 
 from ntgrad.codegen.ir.errors import ArgumentError
 from ntgrad.graph.checks import checked
-from ntgrad.nn.common import number
 from ntgrad.tensor import Tensor
 
-from .base import AT_LEAST_0, BELOW_1, POSITIVE, Numbers, Optimizer, ParamGroup, pair, truth
+from .base import AT_LEAST_0, Numbers, Optimizer, ParamGroup
 from .flat import Flat
 
-States = Mapping[str, Tensor]
 New = tuple[Tensor, dict[str, Tensor]]
-
-
-def numbers(group: ParamGroup, *options: str) -> dict[str, float]:
-  """Options that kernels read as they are."""
-  return {k: group[k] for k in options}
 
 
 def decayed(group: ParamGroup, p: Tensor, g: Tensor, n: Numbers) -> Tensor:
   """The gradient (or the direction of a step) with that of ``weight_decay / 2 · p²``."""
   return g + n.weight_decay * p if group["weight_decay"] else g
+
+
+def with_momentum(group: ParamGroup, states: Mapping[str, Tensor], g: Tensor, n: Numbers, taken: Tensor | None = None) -> New:
+  """The direction of a step, and what was gathered; ``taken`` is the part of a gradient that is added to it."""
+  if "momentum_buffer" not in states: return g, {}
+  b = n.momentum * states["momentum_buffer"] + (g if taken is None else g * taken)
+  return g + n.momentum * b if group["nesterov"] else b, {"momentum_buffer": b}
 
 
 @checked
@@ -35,8 +35,8 @@ class SGD(Optimizer):
   ``classic`` multiplies by the learning rate before the momentum: ``b = momentum·b + lr·g``; ``p -= b``.
   Raises as :class:`Optimizer`, and ArgumentError for ``nesterov`` without momentum or with dampening.
   """
-  _checks = {"lr": AT_LEAST_0, "momentum": AT_LEAST_0, "weight_decay": AT_LEAST_0, "nesterov": truth, "dampening": number(-1e38),
-             "maximize": truth, "classic": truth}
+  _states_with = {"momentum": "momentum_buffer"}
+  _rest, _reads = "dampening", ("momentum", "weight_decay")
   _scalars_of: Sequence[str] = ("taken",)   # 1, then 1 - dampening
 
   def __init__(self, params: Iterable[Any], lr: float = 0.001, momentum: float = 0.0, weight_decay: float = 0.0,
@@ -50,22 +50,13 @@ class SGD(Optimizer):
   def _check(cls, group: ParamGroup) -> None:
     if group["nesterov"] and (not group["momentum"] or group["dampening"]):
       raise ArgumentError("SGD: nesterov needs a momentum above 0, and no dampening")
-
-  @classmethod
-  def _state_names(cls, group: ParamGroup) -> Sequence[str]: return ("momentum_buffer",) if group["momentum"] else ()
-  @classmethod
-  def _numbers(cls, group: ParamGroup) -> dict[str, float]:
-    return {"rest": 1 - group["dampening"], **numbers(group, "momentum", "weight_decay")}
   @classmethod
   def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]: return [(t > 1).where(n.rest, 1.0)]
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
     g = decayed(group, p, g, n)
     if group["classic"]: g = g * n.lr
-    b: dict[str, Tensor] = {}
-    if "momentum_buffer" in flat.states:
-      b["momentum_buffer"] = n.momentum * flat.states["momentum_buffer"] + (g * c.taken if group["dampening"] else g)
-      g = g + n.momentum * b["momentum_buffer"] if group["nesterov"] else b["momentum_buffer"]
+    g, b = with_momentum(group, flat.states, g, n, c.taken if group["dampening"] else None)
     return p - (g if group["classic"] else n.lr * g), b
 
 
@@ -76,31 +67,21 @@ class RMSprop(Optimizer):
   ``v = alpha·v + (1-alpha)·g²``; ``p -= lr · g / (√v + eps)``. ``centered`` subtracts the square of the mean gradient from v
   (https://arxiv.org/abs/1308.0850); ``momentum`` gathers what is subtracted. Raises as :class:`Optimizer`.
   """
-  _checks = {"lr": AT_LEAST_0, "alpha": BELOW_1, "eps": AT_LEAST_0, "weight_decay": AT_LEAST_0, "momentum": AT_LEAST_0,
-             "centered": truth, "maximize": truth}
+  _states, _states_with = ("square_avg",), {"momentum": "momentum_buffer", "centered": "grad_avg"}
+  _rest, _reads = "alpha", ("alpha", "eps", "weight_decay", "momentum")
 
   def __init__(self, params: Iterable[Any], lr: float = 0.01, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0,
-               momentum: float = 0.0, centered: bool = False, *, maximize: bool = False, **options: Any):
-    super().__init__(params, lr, {"alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum,
-                                  "centered": centered, "maximize": maximize}, options)
-
-  @classmethod
-  def _state_names(cls, group: ParamGroup) -> Sequence[str]:
-    more = ("momentum_buffer",) if group["momentum"] else ()
-    return ("square_avg", *more, *(("grad_avg",) if group["centered"] else ()))
-  @classmethod
-  def _numbers(cls, group: ParamGroup) -> dict[str, float]:
-    return {"rest": 1 - group["alpha"], **numbers(group, "alpha", "eps", "weight_decay", "momentum")}
+               momentum: float = 0.0, centered: bool = False, *, maximize: bool = False, **options: Any): self._start(locals())
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    g = decayed(group, p, g, n)
-    new = {"square_avg": n.alpha * flat.states["square_avg"] + n.rest * (g * g)}
-    v = new["square_avg"]
-    if "grad_avg" in flat.states:
-      new["grad_avg"] = flat.states["grad_avg"] + n.rest * (g - flat.states["grad_avg"])
-      v = v - new["grad_avg"] * new["grad_avg"]
+    g, states = decayed(group, p, g, n), flat.states
+    v = n.alpha * states["square_avg"] + n.rest * (g * g)
+    new = {"square_avg": v}
+    if "grad_avg" in states:
+      mean = new["grad_avg"] = states["grad_avg"] + n.rest * (g - states["grad_avg"])
+      v = v - mean * mean
     up = g / (v.sqrt() + n.eps)
-    if "momentum_buffer" in flat.states: up = new["momentum_buffer"] = n.momentum * flat.states["momentum_buffer"] + up
+    if "momentum_buffer" in states: up = new["momentum_buffer"] = n.momentum * states["momentum_buffer"] + up
     return p - n.lr * up, new
 
 
@@ -110,20 +91,14 @@ class Adagrad(Optimizer):
 
   ``sum += g²``; ``p -= lr/(1 + (t-1)·lr_decay) · g / (√sum + eps)``. Raises as :class:`Optimizer`.
   """
-  _checks = {"lr": AT_LEAST_0, "lr_decay": AT_LEAST_0, "weight_decay": AT_LEAST_0, "initial_accumulator_value": AT_LEAST_0,
-             "eps": AT_LEAST_0, "maximize": truth}
-  _states, _scalars_of = ("sum",), ("decay",)
+  _states, _begin_at, _scalars_of = ("sum",), {"sum": "initial_accumulator_value"}, ("decay",)
+  _reads = ("lr_decay", "eps", "weight_decay")
 
   def __init__(self, params: Iterable[Any], lr: float = 0.01, lr_decay: float = 0.0, weight_decay: float = 0.0,
                initial_accumulator_value: float = 0.0, eps: float = 1e-10, *, maximize: bool = False, **options: Any):
     super().__init__(params, lr, {"lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps, "maximize": maximize,
                                   "initial_accumulator_value": initial_accumulator_value}, options)
 
-  @classmethod
-  def _initial(cls, group: ParamGroup, state: str) -> float: return group["initial_accumulator_value"] if state == "sum" else 0.0
-  @classmethod
-  def _numbers(cls, group: ParamGroup) -> dict[str, float]:
-    return numbers(group, "lr_decay", "eps", "weight_decay")
   @classmethod
   def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]: return [1 / (1 + (t - 1) * n.lr_decay)]
 
@@ -140,16 +115,10 @@ class Adadelta(Optimizer):
   ``v = rho·v + (1-rho)·g²``; ``d = √(u + eps) / √(v + eps) · g``; ``u = rho·u + (1-rho)·d²``; ``p -= lr·d``.
   Raises as :class:`Optimizer`.
   """
-  _checks = {"lr": AT_LEAST_0, "rho": BELOW_1, "eps": AT_LEAST_0, "weight_decay": AT_LEAST_0, "maximize": truth}
-  _states = ("square_avg", "acc_delta")
+  _states, _rest, _reads = ("square_avg", "acc_delta"), "rho", ("rho", "eps", "weight_decay")
 
   def __init__(self, params: Iterable[Any], lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0.0, *,
-               maximize: bool = False, **options: Any):
-    super().__init__(params, lr, {"rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}, options)
-
-  @classmethod
-  def _numbers(cls, group: ParamGroup) -> dict[str, float]:
-    return {"rest": 1 - group["rho"], **numbers(group, "rho", "eps", "weight_decay")}
+               maximize: bool = False, **options: Any): self._start(locals())
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
     g = decayed(group, p, g, n)
@@ -165,23 +134,18 @@ class Rprop(Optimizer):
   An element's step grows by ``etas[1]`` while the sign stays, and shrinks by ``etas[0]`` where it changed (and then no step is
   made), between the two ``step_sizes``; the first is ``lr``. Raises as :class:`Optimizer`.
   """
-  _checks = {"lr": AT_LEAST_0, "etas": pair(POSITIVE), "step_sizes": pair(AT_LEAST_0), "maximize": truth}
-  _states = ("prev", "step_size")
+  _states, _begin_at = ("prev", "step_size"), {"step_size": "lr"}
 
   def __init__(self, params: Iterable[Any], lr: float = 0.01, etas: tuple[float, float] = (0.5, 1.2),
-               step_sizes: tuple[float, float] = (1e-6, 50.0), *, maximize: bool = False, **options: Any):
-    super().__init__(params, lr, {"etas": etas, "step_sizes": step_sizes, "maximize": maximize}, options)
+               step_sizes: tuple[float, float] = (1e-6, 50.0), *, maximize: bool = False, **options: Any): self._start(locals())
 
   @classmethod
   def _check(cls, group: ParamGroup) -> None:
     if not group["etas"][0] < 1 < group["etas"][1]:
       raise ArgumentError(f"Rprop: etas {group['etas']}; the first is below 1, the second above")
   @classmethod
-  def _initial(cls, group: ParamGroup, state: str) -> float: return group["lr"] if state == "step_size" else 0.0
-  @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
-    (shrink, grow), (least, most) = group["etas"], group["step_sizes"]
-    return {"shrink": shrink, "grow": grow, "least": least, "most": most}
+    return dict(zip(("shrink", "grow", "least", "most"), (*group["etas"], *group["step_sizes"])))
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
     same = g * flat.states["prev"]
@@ -198,18 +162,12 @@ class ASGD(Optimizer):
   ``eta = lr / (1 + lambd·lr·(t-1))^alpha``; ``p = (1 - lambd·eta)·p - eta·g``; from step ``t0`` on ``ax`` is the mean of p.
   Raises as :class:`Optimizer`.
   """
-  _checks = {"lr": AT_LEAST_0, "lambd": AT_LEAST_0, "alpha": AT_LEAST_0, "t0": AT_LEAST_0, "weight_decay": AT_LEAST_0,
-             "maximize": truth}
-  _states, _scalars_of = ("ax",), ("eta", "mu")
+  _checks = {**Optimizer._checks, "alpha": AT_LEAST_0}
+  _states, _reads, _scalars_of = ("ax",), ("lambd", "alpha", "t0", "weight_decay"), ("eta", "mu")
 
   def __init__(self, params: Iterable[Any], lr: float = 0.01, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6,
-               weight_decay: float = 0.0, *, maximize: bool = False, **options: Any):
-    super().__init__(params, lr, {"lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay, "maximize": maximize},
-                     options)
+               weight_decay: float = 0.0, *, maximize: bool = False, **options: Any): self._start(locals())
 
-  @classmethod
-  def _numbers(cls, group: ParamGroup) -> dict[str, float]:
-    return numbers(group, "lambd", "alpha", "t0", "weight_decay")
   @classmethod
   def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
     return [n.lr / (1 + n.lambd * n.lr * (t - 1)) ** n.alpha, 1 / (t - 1 - n.t0).maximum(1.0)]
@@ -225,12 +183,10 @@ class Lion(Optimizer):
 
   Learning rates are 3 to 10 times smaller than Adam's, weight decay as much larger. Raises as :class:`Optimizer`.
   """
-  _checks = {"lr": AT_LEAST_0, "betas": pair(BELOW_1), "weight_decay": AT_LEAST_0, "maximize": truth}
   _states = ("exp_avg",)
 
   def __init__(self, params: Iterable[Any], lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0,
-               *, maximize: bool = False, **options: Any):
-    super().__init__(params, lr, {"betas": betas, "weight_decay": weight_decay, "maximize": maximize}, options)
+               *, maximize: bool = False, **options: Any): self._start(locals())
 
   @classmethod
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:

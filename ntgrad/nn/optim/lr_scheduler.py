@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +19,9 @@ from ntgrad.nn.common import number
 from .base import Optimizer
 from .group import OptimizerGroup
 
-Function = Callable[[int], float]
+_PLAIN = (int, float, str, type(None))   # what lists and dicts of a schedule's state hold
+_THEIRS = {"verbose", "_step_count", "_get_lr_called_within_step", "_is_initial"}   # of PyTorch's schedules
+_FUNCTIONS = {"optimizer", "_fns", "_scale"}   # no state
 
 
 def _optimizer(name: str, optimizer: Any) -> Any:
@@ -40,6 +41,11 @@ def _whole(name: str, what: str, value: Any, least: int = 1) -> int:
   if not isinstance(value, int) or isinstance(value, bool) or value < least:
     raise ArgumentError(f"{name}: {what} is {shown(value)}, expected a whole number of at least {least}")
   return value
+
+
+def _one_of(name: str, what: str, value: Any, *choices: str) -> str:
+  if value in choices: return str(value)
+  raise ArgumentError(f"{name}: {what} is {shown(value)}, expected {', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}")
 
 
 def _float(name: str, what: str, value: Any, least: float = -math.inf) -> float: return number(least)(name, what, value)
@@ -111,7 +117,6 @@ class LRScheduler:
     vars(self).update({k: v for k, v in state_dict.items() if k in mine})
 
 
-
 def _alike(given: Any, mine: Any) -> bool:
   """Whether a loaded value may stand where a schedule has another: a whole number, a number, text, numbers in a list or dict."""
   if isinstance(mine, (list, tuple, Mapping)):
@@ -126,18 +131,14 @@ def _alike(given: Any, mine: Any) -> bool:
 def _inside(x: Any) -> Any: return x.values() if isinstance(x, Mapping) else x
 
 
-_PLAIN = (int, float, str, type(None))
-
-
-_THEIRS = {"verbose", "_step_count", "_get_lr_called_within_step", "_is_initial"}   # of PyTorch's schedules
-_FUNCTIONS = {"optimizer", "_fns", "_scale"}   # no state
 _LRScheduler = LRScheduler
 
 
 class _ByFunction(LRScheduler):
   def __init__(self, optimizer: Any, lr_lambda: Any, last_epoch: int = -1):
     name = type(self).__name__
-    self._fns: Sequence[Function] = _each(name, "lr_lambda", lr_lambda, len(_optimizer(name, optimizer).param_groups))
+    n = len(_optimizer(name, optimizer).param_groups)
+    self._fns: Sequence[Callable[[int], float]] = _each(name, "lr_lambda", lr_lambda, n)
     if not all(map(callable, self._fns)):
       raise ArgumentError(f"{name}: lr_lambda is {shown(lr_lambda)}, expected a function of the step")
     super().__init__(optimizer, last_epoch)
@@ -158,48 +159,53 @@ class MultiplicativeLR(_ByFunction):
     return [lr * fn(self.last_epoch) for lr, fn in zip(self._rates(), self._fns)]
 
 
+class _ByFactor(LRScheduler):
+  """The rate times a factor of the step."""
+  def get_lr(self) -> list[float]: return [lr * self._factor(self.last_epoch) for lr in self._rates()]
+  def _at(self, epoch: int) -> list[float]: return [base * self._total(epoch) for base in self.base_lrs]
+
+  def _factor(self, n: int) -> float:
+    """What the rate before step n is multiplied with."""
+    raise NotImplementedError
+  def _total(self, n: int) -> float:
+    """What the first rate is multiplied with at step n, all in all."""
+    raise NotImplementedError
+
+
 @checked
-class StepLR(LRScheduler):
+class StepLR(_ByFactor):
   """The rate times ``gamma`` every ``step_size`` steps."""
   def __init__(self, optimizer: Any, step_size: int, gamma: float = 0.1, last_epoch: int = -1):
     self.step_size, self.gamma = _whole("StepLR", "step_size", step_size), _float("StepLR", "gamma", gamma)
     super().__init__(optimizer, last_epoch)
-  def get_lr(self) -> list[float]:
-    falls = self.last_epoch > 0 and self.last_epoch % self.step_size == 0
-    return [lr * self.gamma for lr in self._rates()] if falls else self._rates()
-  def _at(self, epoch: int) -> list[float]: return [base * self.gamma ** (epoch // self.step_size) for base in self.base_lrs]
+  def _factor(self, n: int) -> float: return self.gamma if n > 0 and n % self.step_size == 0 else 1.0
+  def _total(self, n: int) -> float: return float(self.gamma ** (n // self.step_size))
 
 
 @checked
-class MultiStepLR(LRScheduler):
+class MultiStepLR(_ByFactor):
   """The rate times ``gamma`` at each of the ``milestones``."""
   def __init__(self, optimizer: Any, milestones: Sequence[int], gamma: float = 0.1, last_epoch: int = -1):
     self.milestones = sorted([_whole("MultiStepLR", "a milestone", m, 0) for m in milestones])
     self.gamma = _float("MultiStepLR", "gamma", gamma)
     super().__init__(optimizer, last_epoch)
-  def get_lr(self) -> list[float]:
-    times = Counter(self.milestones)[self.last_epoch]
-    return [lr * self.gamma ** times for lr in self._rates()]
-  def _at(self, epoch: int) -> list[float]:
-    return [base * self.gamma ** bisect_right(self.milestones, epoch) for base in self.base_lrs]
+  def _factor(self, n: int) -> float: return float(self.gamma ** self.milestones.count(n))
+  def _total(self, n: int) -> float: return float(self.gamma ** bisect_right(self.milestones, n))
 
 
 @checked
-class ConstantLR(LRScheduler):
+class ConstantLR(_ByFactor):
   """The rate times ``factor`` until step ``total_iters``."""
   def __init__(self, optimizer: Any, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1):
     self.factor, self.total_iters = _float("ConstantLR", "factor", factor, 0), _whole("ConstantLR", "total_iters", total_iters, 0)
     if not 0 < factor <= 1: raise ArgumentError(f"ConstantLR: factor is {factor!r}, expected above 0, up to 1")
     super().__init__(optimizer, last_epoch)
-  def get_lr(self) -> list[float]:
-    if self.last_epoch == 0: return [lr * self.factor for lr in self._rates()]
-    return [lr / self.factor for lr in self._rates()] if self.last_epoch == self.total_iters else self._rates()
-  def _at(self, epoch: int) -> list[float]:
-    return [base * (self.factor if epoch < self.total_iters else 1.0) for base in self.base_lrs]
+  def _factor(self, n: int) -> float: return self.factor if n == 0 else 1 / self.factor if n == self.total_iters else 1.0
+  def _total(self, n: int) -> float: return self.factor if n < self.total_iters else 1.0
 
 
 @checked
-class LinearLR(LRScheduler):
+class LinearLR(_ByFactor):
   """The rate times what goes from ``start_factor`` to ``end_factor`` in ``total_iters`` steps, along a line: a warm-up."""
   def __init__(self, optimizer: Any, start_factor: float = 1.0 / 3, end_factor: float = 1.0, total_iters: int = 5,
                last_epoch: int = -1):
@@ -209,39 +215,34 @@ class LinearLR(LRScheduler):
     if not 0 < start_factor <= 1 or not 0 <= end_factor <= 1:
       raise ArgumentError(f"LinearLR: factors {start_factor!r} and {end_factor!r}, expected from 0 to 1 (the first above 0)")
     super().__init__(optimizer, last_epoch)
-  def get_lr(self) -> list[float]:
-    if self.last_epoch == 0: return [lr * self.start_factor for lr in self._rates()]
-    if self.last_epoch > self.total_iters: return self._rates()
-    n, rise = self.total_iters, self.end_factor - self.start_factor
-    return [lr * (1 + rise / (n * self.start_factor + (self.last_epoch - 1) * rise)) for lr in self._rates()]
-  def _at(self, epoch: int) -> list[float]:
-    part = min(self.total_iters, epoch) / self.total_iters
-    return [base * (self.start_factor + (self.end_factor - self.start_factor) * part) for base in self.base_lrs]
+  def _factor(self, n: int) -> float:
+    if n == 0: return self.start_factor
+    rise = self.end_factor - self.start_factor
+    return 1.0 if n > self.total_iters else 1 + rise / (self.total_iters * self.start_factor + (n - 1) * rise)
+  def _total(self, n: int) -> float:
+    return self.start_factor + (self.end_factor - self.start_factor) * (min(self.total_iters, n) / self.total_iters)
 
 
 @checked
-class ExponentialLR(LRScheduler):
+class ExponentialLR(_ByFactor):
   """The rate times ``gamma`` every step."""
   def __init__(self, optimizer: Any, gamma: float, last_epoch: int = -1):
     self.gamma = _float("ExponentialLR", "gamma", gamma)
     super().__init__(optimizer, last_epoch)
-  def get_lr(self) -> list[float]: return [lr * self.gamma for lr in self._rates()] if self.last_epoch else self._rates()
-  def _at(self, epoch: int) -> list[float]: return [base * self.gamma ** epoch for base in self.base_lrs]
+  def _factor(self, n: int) -> float: return self.gamma if n else 1.0
+  def _total(self, n: int) -> float: return float(self.gamma ** n)
 
 
 @checked
-class PolynomialLR(LRScheduler):
+class PolynomialLR(_ByFactor):
   """The first rate times (1 - step/total_iters)^power, then 0."""
   def __init__(self, optimizer: Any, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1):
     self.total_iters, self.power = _whole("PolynomialLR", "total_iters", total_iters), _float("PolynomialLR", "power", power, 0)
     super().__init__(optimizer, last_epoch)
-  def get_lr(self) -> list[float]:
-    n = self.last_epoch
-    if n == 0 or n > self.total_iters: return self._rates()
-    factor = ((1.0 - n / self.total_iters) / (1.0 - (n - 1) / self.total_iters)) ** self.power
-    return [lr * factor for lr in self._rates()]
-  def _at(self, epoch: int) -> list[float]:
-    return [base * (1.0 - min(self.total_iters, epoch) / self.total_iters) ** self.power for base in self.base_lrs]
+  def _factor(self, n: int) -> float:
+    if n == 0 or n > self.total_iters: return 1.0
+    return float(((1.0 - n / self.total_iters) / (1.0 - (n - 1) / self.total_iters)) ** self.power)
+  def _total(self, n: int) -> float: return float((1.0 - min(self.total_iters, n) / self.total_iters) ** self.power)
 
 
 @checked
@@ -290,7 +291,8 @@ def _cycled(name: str, g: Any) -> str:
   raise ArgumentError(f"{name}: cycle_momentum with an optimizer that has neither momentum nor betas; pass cycle_momentum=False")
 
 
-def _set_momentum(g: Any, option: str, value: float) -> None:
+def _set_momentum(name: str, g: Any, value: float) -> None:
+  option = _cycled(name, g)
   g[option] = (value, g["betas"][1]) if option == "betas" else value
 
 
@@ -312,9 +314,8 @@ class OneCycleLR(LRScheduler):
     self.total_steps = _whole(name, "total_steps", total_steps)
     if not 0 <= _float(name, "pct_start", pct_start) <= 1:
       raise ArgumentError(f"{name}: pct_start is {pct_start!r}, expected from 0 to 1")
-    if anneal_strategy not in ("cos", "linear"):
-      raise ArgumentError(f"{name}: anneal_strategy is {shown(anneal_strategy)}, expected 'cos' or 'linear'")
-    self.anneal_strategy, self.cycle_momentum = anneal_strategy, cycle_momentum
+    self.anneal_strategy = _one_of(name, "anneal_strategy", anneal_strategy, "cos", "linear")
+    self.cycle_momentum = cycle_momentum
     n = len(groups)
     low, high = _floats(name, "base_momentum", base_momentum, n), _floats(name, "max_momentum", max_momentum, n)
     if last_epoch == -1:
@@ -323,7 +324,7 @@ class OneCycleLR(LRScheduler):
         begin = g["max_lr"] / _float(name, "div_factor", div_factor, 1e-30)
         g["min_lr"] = begin / _float(name, "final_div_factor", final_div_factor, 1e-30)
         g["lr"] = begin
-        if cycle_momentum: _set_momentum(g, _cycled(name, g), m)
+        if cycle_momentum: _set_momentum(name, g, m)
     if not all("max_lr" in g for g in groups):
       raise ArgumentError(f"{name}: last_epoch {last_epoch} for groups without 'max_lr'; load the optimizer's state first")
     # (the last step, rate from, to, momentum from, to)
@@ -344,14 +345,11 @@ class OneCycleLR(LRScheduler):
       raise ArgumentError(f"OneCycleLR: step {self.last_epoch} of {self.total_steps}")
     out = []
     for g, phases in zip(self.groups, self._phases):
-      begin = 0.0
-      for i, (end, a, b, m, k) in enumerate(phases):
-        if self.last_epoch <= end or i == len(phases) - 1:
-          part = (self.last_epoch - begin) / (end - begin) if end > begin else 1.0
-          out.append(self._between(a, b, part))
-          if self.cycle_momentum: _set_momentum(g, _cycled("OneCycleLR", g), self._between(m, k, part))
-          break
-        begin = end
+      i = next((i for i, (end, *_) in enumerate(phases) if self.last_epoch <= end), len(phases) - 1)
+      begin, (end, a, b, m, k) = phases[i - 1][0] if i else 0.0, phases[i]
+      part = (self.last_epoch - begin) / (end - begin) if end > begin else 1.0
+      out.append(self._between(a, b, part))
+      if self.cycle_momentum: _set_momentum("OneCycleLR", g, self._between(m, k, part))
     return out
 
 
@@ -368,10 +366,8 @@ class CyclicLR(LRScheduler):
     n = len(groups)
     if scale_fn is not None and not callable(scale_fn):
       raise ArgumentError(f"{name}: scale_fn is {shown(scale_fn)}, expected a function of a number")
-    if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
-      raise ArgumentError(f"{name}: mode is {shown(mode)}, expected 'triangular', 'triangular2' or 'exp_range'")
-    if scale_mode not in ("cycle", "iterations"):
-      raise ArgumentError(f"{name}: scale_mode is {shown(scale_mode)}, expected 'cycle' or 'iterations'")
+    if scale_fn is None: _one_of(name, "mode", mode, "triangular", "triangular2", "exp_range")
+    _one_of(name, "scale_mode", scale_mode, "cycle", "iterations")
     up = _whole(name, "step_size_up", step_size_up)
     self.total_size = float(up + (up if step_size_down is None else _whole(name, "step_size_down", step_size_down)))
     self.step_ratio = up / self.total_size
@@ -399,7 +395,7 @@ class CyclicLR(LRScheduler):
     scale = self._scaled(cycle if self.scale_mode == "cycle" else self.last_epoch)
     if self.cycle_momentum:
       for g, low, high in zip(self.groups, self.base_momentums, self.max_momentums):
-        _set_momentum(g, _cycled("CyclicLR", g), high - (high - low) * part * scale)
+        _set_momentum("CyclicLR", g, high - (high - low) * part * scale)
     return [base + (most - base) * part * scale for base, most in zip(self.base_lrs, self.max_lrs)]
 
 
@@ -482,10 +478,9 @@ class ReduceLROnPlateau(LRScheduler):
                threshold_mode: str = "rel", cooldown: int = 0, min_lr: Any = 0.0, eps: float = 1e-8):
     name = "ReduceLROnPlateau"
     self.optimizer = _optimizer(name, optimizer)
-    if mode not in ("min", "max"): raise ArgumentError(f"{name}: mode is {shown(mode)}, expected 'min' or 'max'")
-    if threshold_mode not in ("rel", "abs"):
-      raise ArgumentError(f"{name}: threshold_mode is {shown(threshold_mode)}, expected 'rel' or 'abs'")
-    self.mode, self.threshold_mode, self.factor = mode, threshold_mode, _float(name, "factor", factor, 0)
+    self.mode, self.threshold_mode = _one_of(name, "mode", mode, "min", "max"), _one_of(
+      name, "threshold_mode", threshold_mode, "rel", "abs")
+    self.factor = _float(name, "factor", factor, 0)
     if self.factor >= 1: raise ArgumentError(f"{name}: factor is {factor!r}, expected below 1")
     self.patience, self.cooldown = _whole(name, "patience", patience, 0), _whole(name, "cooldown", cooldown, 0)
     self.threshold, self.eps = _float(name, "threshold", threshold, 0), _float(name, "eps", eps, 0)
