@@ -24,12 +24,12 @@ class Flatten(Module):
     return x.flatten(self.start_dim, self.end_dim)
 
 
-@layer
+@checked
 class Unflatten(Module):
   """One dimension as several: ``nn.Unflatten(1, (2, 3))``."""
-  dim: Any
-  unflattened_size: Sequence[int]
+  _said = ("dim", "unflattened_size")
 
+  def __init__(self, dim: Any, unflattened_size: Sequence[int]): self.dim, self.unflattened_size = dim, unflattened_size
   def __call__(self, x: Tensor) -> Tensor:
     """A view of the input. Raises AxisError, ShapeError."""
     return x.unflatten(self.dim, self.unflattened_size)

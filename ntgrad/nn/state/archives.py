@@ -4,7 +4,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -41,7 +41,7 @@ def tar_extract(fn: Path | Tensor, device: str | None = None) -> dict[str, Tenso
   folder, DTypeError for a tensor of another dtype.
   """
   data, refuse = _opened("tar_extract", fn, "tar archive")
-  return {name: _bytes_tensor(source, device) for name, source in tar_members(data, refuse).items()}
+  return _tensors(*tar_members(data, refuse), refuse, device)
 
 
 @checked
@@ -54,30 +54,19 @@ def zip_extract(fn: Path | Tensor, device: str | None = None) -> dict[str, Tenso
   dtype.
   """
   data, refuse = _opened("zip_extract", fn, "zip archive")
-  return {name: _bytes_tensor(_unpacked(data, name, m, refuse), device) for name, m in zip_members(data, refuse).items()}
+  return _tensors(data, zip_members(data, refuse), refuse, device)
 
 
-def _bytes_tensor(source: Callable[[], Bytes], device: str | None) -> Tensor:
-  size = source.size if isinstance(source, Source) else len(source())
-  return tensor_of(source, dtypes.uint8, (size,), device)
-
-
-class Source:
-  """Gives bytes when it is asked for them, and says before how many."""
-  def __init__(self, size: int, read: Callable[[], Bytes]): self.size, self.read = size, read
-  def __call__(self) -> Bytes: return self.read()
-
-
-def _part(data: Mapped | Bytes, begin: int, end: int) -> Source: return Source(end - begin, lambda: data[begin:end])
+def _tensors(data: Mapped | Bytes, members: dict[str, Member], refuse: Refuse, device: str | None) -> dict[str, Tensor]:
+  return {name: tensor_of(partial(member_bytes, data, name, m, refuse), dtypes.uint8, (m.size,), device)
+          for name, m in members.items()}
 
 
 def _opened(name: str, fn: Path | Tensor, what: str) -> tuple[Mapped | Bytes, Refuse]:
-  if isinstance(fn, Tensor):
-    if fn.dtype is not dtypes.uint8 or fn.ndim != 1:
-      raise DTypeError(f"{name}: a tensor of {fn.dtype.name} and shape {fn.shape}; it takes bytes, uint8 of shape (n,)")
-    said, data = f"a tensor of {fn.numel()} bytes", fn.numpy()
-    return data, lambda why: StateError(f"{name}: {said} is not a whole {what}: {why}")
-  return Mapped(name, fn), lambda why: StateError(f"{name}: {shown_path(fn)} is not a whole {what}: {why}")
+  if isinstance(fn, Tensor) and (fn.dtype is not dtypes.uint8 or fn.ndim != 1):
+    raise DTypeError(f"{name}: a tensor of {fn.dtype.name} and shape {fn.shape}; it takes bytes, uint8 of shape (n,)")
+  said, data = (f"a tensor of {fn.numel()} bytes", fn.numpy()) if isinstance(fn, Tensor) else (shown_path(fn), Mapped(name, fn))
+  return data, lambda why: StateError(f"{name}: {said} is not a whole {what}: {why}")
 
 
 def _plain_name(name: str, refuse: Refuse, path: bool = True) -> str:
@@ -95,16 +84,16 @@ _BLOCK = 512
 _PACKED = {b"\x1f\x8b": "gzip", b"BZ": "bzip2", b"\xfd7": "xz"}
 
 
-def tar_members(data: Mapped | Bytes, refuse: Refuse) -> dict[str, Source]:
-  """The files of a tar archive, by name; the archive may be compressed."""
+def tar_members(data: Mapped | Bytes, refuse: Refuse) -> tuple[Mapped | Bytes, dict[str, Member]]:
+  """A tar archive, unpacked where it is compressed, and its files, by name."""
   if (packed := _PACKED.get(data[:2].tobytes())) is not None:
     data = np.frombuffer(unpacked(data[:].data, packed, refuse), np.uint8)
   whole, at = data[:].data, 0
-  found: dict[str, Source] = {}
+  found: dict[str, Member] = {}
   name, size = None, None   # what headers in front of a member's say of it
   while at + _BLOCK <= len(whole):
     header = whole[at:at + _BLOCK].tobytes()
-    if not any(header): return found
+    if not any(header): return data, found
     if _octal(header[148:156]) not in _sums(header): raise refuse(f"there is no header of a member at byte {at}")
     if (n := _octal(header[124:136]) if size is None else size) is None: raise refuse(f"the header at byte {at} has no size")
     kind, at = header[156:157], at + _BLOCK
@@ -125,9 +114,9 @@ def tar_members(data: Mapped | Bytes, refuse: Refuse) -> dict[str, Source]:
     name = size = None
     if kind not in b"07\0" or said_name.endswith("/"): continue
     if _plain_name(said_name, refuse) in found: raise refuse(f"{shown(said_name)} is in it twice")
-    found[said_name] = _part(data, begin, begin + n)
+    found[said_name] = Member(begin, begin + n, False, n)
   if at != len(whole) or not found: raise refuse(f"it ends at byte {len(whole)}, in the middle of a block of {_BLOCK}")
-  return found
+  return data, found
 
 
 def _octal(text: bytes) -> int | None:
@@ -278,7 +267,3 @@ def first_bytes(data: Mapped | Bytes, name: str, m: Member, refuse: Refuse, n: i
   if not m.packed: return found
   try: return zlib.decompressobj(-15).decompress(found, min(n, m.size))
   except zlib.error as e: raise refuse(f"{shown(name)}: {e}") from None
-
-
-def _unpacked(data: Mapped | Bytes, name: str, m: Member, refuse: Refuse) -> Source:
-  return Source(m.size, lambda: member_bytes(data, name, m, refuse))

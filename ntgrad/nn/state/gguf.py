@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-import struct
-from collections.abc import Callable
+from functools import partial
 from sys import getsizeof
 from typing import Any, NamedTuple
 
@@ -22,7 +21,7 @@ from ntgrad.core import MAX_DIMS
 from ntgrad.graph.checks import checked
 from ntgrad.tensor import Tensor
 
-from .mapped import Bytes, Mapped, Refuse, checked_shape, tensor_of
+from .mapped import Mapped, Refuse, checked_shape, tensor_of
 from .pickles import ROOM
 from .quantised import QUANTISED, unpacked
 
@@ -67,23 +66,18 @@ def gguf_load(path: str | os.PathLike[str], device: str | None = None) -> tuple[
     if key in metadata: raise refuse(f"the value {shown(key)} stands twice in it")
     metadata[key] = r.value(r.number("<u4", f"the type of {shown(key)}"), shown(key))
   entries = [_entry(r) for _ in range(tensors)]
-  start = _start(metadata, r.at, refuse)
-  _check_places(entries, start, len(data), metadata, refuse)
+  alignment = metadata.get("general.alignment", 32)
+  if not isinstance(alignment, int) or isinstance(alignment, bool) or alignment < 1 or alignment & (alignment - 1):
+    raise refuse(f"its general.alignment is {shown(alignment)}, expected a power of two")
+  start = -(-r.at // alignment) * alignment
+  _check_places(entries, start, len(data), alignment, refuse)
   return metadata, {e.name: _tensor(data, e, start, device) for e in entries}
 
 
 def _tensor(data: Mapped, e: _Entry, start: int, device: str | None) -> Tensor:
-  source: Callable[[], Bytes] = lambda: data[start + e.begin:start + e.begin + e.nbytes]
+  source = partial(data.__getitem__, slice(start + e.begin, start + e.begin + e.nbytes))
   if e.kind in _PLAIN: return tensor_of(source, _PLAIN[e.kind], e.shape, device)
   return unpacked(tensor_of(source, dtypes.uint8, (e.nbytes,), device), QUANTISED[_TYPES[e.kind]], e.shape)
-
-
-def _start(metadata: dict[str, Any], at: int, refuse: Refuse) -> int:
-  """Where the data begins."""
-  alignment = metadata.get("general.alignment", 32)
-  if not isinstance(alignment, int) or isinstance(alignment, bool) or alignment < 1 or alignment & (alignment - 1):
-    raise refuse(f"its general.alignment is {shown(alignment)}, expected a power of two")
-  return -(-at // alignment) * alignment
 
 
 def _entry(r: _Cursor) -> _Entry:
@@ -106,10 +100,9 @@ def _entry(r: _Cursor) -> _Entry:
   return _Entry(name, kind, shape, begin, math.prod(shape) // how.numbers * how.nbytes)
 
 
-def _check_places(entries: list[_Entry], start: int, size: int, metadata: dict[str, Any], refuse: Refuse) -> None:
+def _check_places(entries: list[_Entry], start: int, size: int, alignment: int, refuse: Refuse) -> None:
   """Tensors lie in the file, where one may begin, and none in another."""
-  alignment, names = metadata.get("general.alignment", 32), set()
-  at, before = 0, ""
+  at, before, names = 0, "", set()
   for e in sorted(entries, key=lambda e: (e.begin, e.nbytes)):
     if e.name in names: raise refuse(f"the tensor {shown(e.name)} stands twice in it")
     names.add(e.name)
@@ -147,12 +140,10 @@ class _Cursor:
 
   def text(self, what: str) -> str:
     """The next text: its length, and so many bytes of UTF-8."""
-    n = struct.unpack("<Q", self.bytes(8, what))[0]
-    try:
-      found = self.bytes(n, what).decode()
-      self.take(getsizeof(found) + 32)
-      return found
+    try: found = self.bytes(self.number("<u8", what), what).decode()
     except UnicodeDecodeError as e: raise self.refuse(f"{what} is not UTF-8 ({e})") from None
+    self.take(getsizeof(found) + 32)
+    return found
 
   def value(self, kind: int, what: str, deep: int = 0) -> Any:
     """The next value of a type: a number, text, or a list of values of one type."""

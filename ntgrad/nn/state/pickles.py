@@ -68,8 +68,7 @@ def load(data: memoryview, known: Mapping[str, Any], persistent: Callable[[Any],
     machine.measure(machine.stack[0], 100_000 + 8 * (machine.at - at))
     return Loaded(machine.stack[0], machine.at)
   except NtgradError: raise
-  except (ValueError, IndexError, KeyError, TypeError, EOFError, OverflowError, MemoryError, RecursionError, AttributeError,
-          AssertionError, struct.error) as e:
+  except Exception as e:   # whatever an instruction meets
     raise refuse(f"its pickle is damaged ({type(e).__name__}: {str(e)[:200]})") from None
   finally:
     if collecting: gc.enable()
@@ -78,9 +77,8 @@ def load(data: memoryview, known: Mapping[str, Any], persistent: Callable[[Any],
 def key(x: Any) -> Any:
   """A key of a dict, or what is in a set: a number, text, or a short tuple of them, whose hash takes no time and which cannot all
   have the same one. Raises ValueError."""
-  if type(x) is tuple and len(x) <= 8:
-    if all([isinstance(n, _FLAT) and (not isinstance(n, int) or -1 << 31 <= n < 1 << 31) for n in x]): return x
-  elif isinstance(x, _FLAT) and (not isinstance(x, int) or -_KEY < x < _KEY): return x
+  many, most = (x, 1 << 31) if type(x) is tuple else ((x,), _KEY)
+  if len(many) <= 8 and all([isinstance(n, _FLAT) and (not isinstance(n, int) or -most <= n < most) for n in many]): return x
   raise ValueError(f"a key {shown(x)}, expected a number, text or a short tuple of them")
 
 
@@ -108,9 +106,8 @@ class _Machine:
       op = data[self.at]
       self.at += 1
       if op == 46: return
-      found = _STEPS.get(op)
-      if found is None: raise self.refuse(f"its pickle has the instruction {_name_of(op)} at byte {self.at - 1}, which is not "
-                                          "carried out")
+      if (found := _STEPS.get(op)) is None:
+        raise self.refuse(f"its pickle has the instruction {_name_of(op)} at byte {self.at - 1}, which is not carried out")
       do, cost = found
       self.room -= cost
       if self.room < 0: self.take(0)
@@ -131,13 +128,10 @@ class _Machine:
     return self.data[self.at - n:self.at]
 
   def byte(self) -> int:
-    """The next byte as a number."""
     self.at += 1
     return self.data[self.at - 1]
 
-  def number(self, n: int, signed: bool = False) -> int:
-    """The next n bytes as a number."""
-    return int.from_bytes(self.part(n), "little", signed=signed)
+  def number(self, n: int, signed: bool = False) -> int: return int.from_bytes(self.part(n), "little", signed=signed)
 
   def line(self) -> bytes:
     """The bytes up to the end of a line."""
@@ -174,11 +168,11 @@ class _Machine:
     del self.stack[at:]
     return found
 
-  def onto(self, kind: type) -> Any:
-    """The list, dict or set on top of the stack."""
+  def into(self, kind: Any, found: Any = ()) -> None:
+    """Add to the list, dict or set on top of the stack."""
     x = self.top()
     if type(x) is not kind: raise TypeError(f"{type(x).__name__} where {kind.__name__} is expected")
-    return x
+    (x.extend if kind is list else x.update)(found)
 
   def put(self, i: int) -> None:
     """Keep the value on top, to be used again as number i."""
@@ -207,19 +201,13 @@ class _Machine:
     found = tuple(self.stack[at:])
     del self.stack[at:]
     self.stack.append(found)
-  def append(self) -> None:
-    x = self.pop()
-    self.onto(list).append(x)
   def appends(self) -> None:
     found = self.marked()
     self.take(len(found))
-    self.onto(list).extend(found)
+    self.into(list, found)
   def setitem(self) -> None:
     value, k = self.pop(), self.pop()
-    self.onto(dict)[key(k)] = value
-  def setitems(self) -> None:
-    found = self.marked_pairs()
-    self.onto(dict).update(found)
+    self.into(dict, {key(k): value})
   def marked_pairs(self) -> dict[Any, Any]:
     """What is marked, as keys and values in turn."""
     found = self.marked()
@@ -231,9 +219,6 @@ class _Machine:
     found = self.marked()
     self.take(92 * len(found))
     return frozenset(map(key, found))
-  def additems(self) -> None:
-    found = self.marked_keys()
-    self.onto(set).update(found)
 
   def name(self, module: Any, name: Any) -> None:
     """What a name of the pickle stands for."""
@@ -260,7 +245,7 @@ class _Machine:
   def build(self) -> None:
     """Attributes of a dict (an OrderedDict's ``_metadata``) are left out; else only a Built has any."""
     state = self.pop()
-    if not isinstance(x := self.top(), Built): self.onto(dict)
+    if not isinstance(x := self.top(), Built): self.into(dict)
     else:
       self.take(_larger(state) if isinstance(state, tuple) else 0)
       x.build(state)
@@ -277,35 +262,29 @@ class _Machine:
 
   def measure(self, root: Any, most: int) -> None:
     """Refuse a value that has itself, is deep, or has more than ``most`` parts where what it holds twice counts twice."""
-    done: dict[int, int] = {}   # by identity, of what is through: parts, and how deep; of what is not: 0
-    stack = [[root, iter(_inside(root)), 1 + len(_inside(root)), 1]] if type(root) in _NESTS else []
-    while stack:
-      x, rest, parts, deep = frame = stack[-1]
-      done[id(x)] = 0
-      for c in rest:
+    done: dict[int, tuple[int, int]] = {}   # by identity, of what is through: parts, and how deep; of what is not: 0, 0
+
+    def visit(x: Any, above: int) -> tuple[int, int]:
+      done[id(x)] = 0, 0
+      inside = x.values() if type(x) is dict else x
+      parts, deep = 1 + len(inside), 1
+      for c in inside:
         if type(c) not in _NESTS: continue
-        found = done.get(id(c))
-        if found == 0: raise self.refuse(f"its pickle makes a {type(c).__name__} that has itself")
-        if found is None:
-          if len(stack) >= DEEPEST: raise self.refuse(f"its pickle makes what is more than {DEEPEST} deep")
+        if (found := done.get(id(c))) is None:
+          if above >= DEEPEST: raise self.refuse(f"its pickle makes what is more than {DEEPEST} deep")
           self.take(100)
-          stack.append([c, iter(_inside(c)), 1 + len(_inside(c)), 1])
-          break
-        parts, deep = parts + (found >> 8) - 1, max(deep, 1 + (found & 255))
-      else:
-        stack.pop()
-        if parts > most: raise self.refuse(f"its pickle makes what would have more than {most} parts if it were written out")
-        if deep > DEEPEST: raise self.refuse(f"its pickle makes what is more than {DEEPEST} deep")
-        if deep > 1 or parts > 8:
-          self.take(100)
-          done[id(x)] = parts << 8 | deep
-        else: del done[id(x)]   # as quickly counted again
-        if stack: stack[-1][2:] = stack[-1][2] + parts - 1, max(stack[-1][3], 1 + deep)
-        continue
-      frame[2:] = parts, deep
+          found = visit(c, above + 1)
+        if not found[0]: raise self.refuse(f"its pickle makes a {type(c).__name__} that has itself")
+        parts, deep = parts + found[0] - 1, max(deep, 1 + found[1])
+      if parts > most: raise self.refuse(f"its pickle makes what would have more than {most} parts if it were written out")
+      if deep > DEEPEST: raise self.refuse(f"its pickle makes what is more than {DEEPEST} deep")
+      if deep > 1 or parts > 8:
+        self.take(100)
+        done[id(x)] = parts, deep
+      else: del done[id(x)]   # as quickly counted again
+      return parts, deep
 
-
-def _inside(x: Any) -> Any: return x.values() if type(x) is dict else x
+    if type(root) in _NESTS: visit(root, 1)
 
 
 def _larger(args: tuple[Any, ...]) -> int:
@@ -339,10 +318,12 @@ _STEPS: dict[int, tuple[Callable[[_Machine], Any], int]] = {
   ord("B"): (lambda m: m.push(bytes(m.part(m.number(4)))), 16), ord("C"): (lambda m: m.push(bytes(m.part(m.byte()))), 16),
   0x8e: (lambda m: m.push(bytes(m.part(m.number(8)))), 16), 0x96: (lambda m: m.push(bytearray(m.part(m.number(8)))), 16),
   # what holds others
-  ord("a"): (_Machine.append, 1), ord("e"): (_Machine.appends, 1), ord("l"): (lambda m: m.stack.append(m.marked()), 80),
-  ord("t"): (lambda m: m.stack.append(tuple(m.marked())), 64), 0x85: (lambda m: m.row(1), 56), 0x86: (lambda m: m.row(2), 56),
-  0x87: (lambda m: m.row(3), 56), ord("d"): (lambda m: m.stack.append(m.marked_pairs()), 80), ord("s"): (_Machine.setitem, 84),
-  ord("u"): (_Machine.setitems, 1), 0x90: (_Machine.additems, 1), 0x91: (lambda m: m.stack.append(m.marked_keys()), 240),
+  ord("a"): (lambda m: m.into(list, [m.pop()]), 1), ord("e"): (_Machine.appends, 1),
+  ord("l"): (lambda m: m.stack.append(m.marked()), 80), ord("t"): (lambda m: m.stack.append(tuple(m.marked())), 64),
+  0x85: (lambda m: m.row(1), 56), 0x86: (lambda m: m.row(2), 56), 0x87: (lambda m: m.row(3), 56),
+  ord("d"): (lambda m: m.stack.append(m.marked_pairs()), 80), ord("s"): (_Machine.setitem, 84),
+  ord("u"): (lambda m: m.into(dict, m.marked_pairs()), 1), 0x90: (lambda m: m.into(set, m.marked_keys()), 1),
+  0x91: (lambda m: m.stack.append(m.marked_keys()), 240),
   # values that are used again, names, calls
   ord("p"): (lambda m: m.put(int(m.line())), 9), ord("q"): (lambda m: m.put(m.byte()), 9),
   ord("r"): (lambda m: m.put(m.number(4)), 9), 0x94: (lambda m: m.memo.append(m.top()), 16),

@@ -6,8 +6,11 @@ offset, size and strides; ``pickles.py`` reads it.
 """
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +25,7 @@ from ntgrad.graph.nodes import shrink
 from ntgrad.tensor import Tensor
 
 from .archives import is_zip, member_bytes, tar_members, zip_members
-from .mapped import Bytes, Mapped, Refuse, checked_bools, checked_shape, tensor_of
+from .mapped import Bytes, Mapped, Refuse, checked_bools, checked_shape, swapped, tensor_of
 from .pickles import ROOM, Called, Loaded, key, load, pairs
 
 _MAGIC, _VERSION = 0x1950a86a20f9469cfc6c, 1001   # of files before torch 1.6
@@ -34,9 +37,11 @@ DTYPES = {d.name: d for d in (*STORAGES.values(), dtypes.uint16, dtypes.uint32, 
 _ABSENT = ("ComplexFloat", "ComplexDouble", "ComplexHalf", "QInt8", "QUInt8", "QInt32", "QUInt4x2", "QUInt2x4")
 
 
+@dataclass
 class _Kind:
-  """A class of storages: its dtype, None for bytes alone."""
-  def __init__(self, dtype: DType | None): self.dtype = dtype
+  """A class of storages: its dtype, None for bytes alone; or the name of one that ntgrad has not."""
+  dtype: DType | None
+  absent: str = ""
 
 
 class _Storage:
@@ -69,8 +74,7 @@ class _Reader:
       "builtins.range": _range, "builtins.xrange": _range,   # as Python 2 calls it
       "builtins.bytearray": lambda x=b"", *how: _text_bytes(x, *how), "_codecs.encode": _text_bytes}
     known |= {name: Called(name, fn, 1500 if "_rebuild_" in name else 64) for name, fn in functions.items()}
-    for n in _ABSENT: known[f"torch.{n}Storage"] = _Absent(n)
-    self.known = known
+    self.known = known | {f"torch.{n}Storage": _Kind(None, n) for n in _ABSENT}
 
   def load(self, data: memoryview, at: int = 0, persistent: Callable[[Any], Any] | None = None,
            size: int | None = None) -> Loaded:
@@ -87,7 +91,8 @@ class _Reader:
 
   def storage(self, key: str, kind: Any, numel: Any) -> _Storage:
     """A storage of a class and a number of elements, the same each time."""
-    if isinstance(kind, _Absent): raise self.refuse(f"it holds a storage of {kind.name}, and ntgrad has no such dtype")
+    if isinstance(kind, _Kind) and kind.absent:
+      raise self.refuse(f"it holds a storage of {kind.absent}, and ntgrad has no such dtype")
     if not isinstance(kind, _Kind) or not _natural(numel):
       raise self.refuse(f"the storage {shown(key)} has {shown(numel)} elements of {shown(kind)}")
     new = _Storage(key, numel * (kind.dtype.itemsize if kind.dtype else 1), kind.dtype)
@@ -101,7 +106,7 @@ class _Reader:
     """A view of a storage; all views of one share its memory."""
     if not isinstance(storage, _Storage): raise self.refuse(f"a tensor of {shown(storage)}, which is no storage")
     d = storage.dtype if dtype is None else dtype
-    if d is None or not isinstance(d, DType): raise self.refuse(f"a tensor of the dtype {shown(d)}")
+    if not isinstance(d, DType): raise self.refuse(f"a tensor of the dtype {shown(d)}")
     if not (isinstance(size, tuple) and isinstance(strides, tuple) and len(size) == len(strides)
             and all(_natural(n) for n in (*size, *strides, offset))):
       raise self.refuse(f"a tensor of size {shown(size)}, strides {shown(strides)} and offset {shown(offset)}")
@@ -116,10 +121,8 @@ class _Reader:
   def flat_tensor(self, storage: _Storage, d: DType) -> Tensor:
     """All elements of a storage."""
     read = checked_bools(storage.read, d, storage.nbytes, storage.packed, f"the storage {shown(storage.key)}", self.refuse)
-    def source() -> Bytes:
-      data = read()
-      return data.view(f"u{d.itemsize}").byteswap().view(np.uint8) if self.swapped and d.itemsize > 1 else data
-    return tensor_of(source, d, (storage.nbytes // d.itemsize,), self.device)
+    if self.swapped and d.itemsize > 1: read = swapped(read, d.itemsize)
+    return tensor_of(read, d, (storage.nbytes // d.itemsize,), self.device)
 
   def tensor_v2(self, storage: Any, offset: Any, size: Any, strides: Any, requires_grad: Any = False, hooks: Any = None,
                 metadata: Any = None) -> Tensor:
@@ -143,11 +146,6 @@ class _Reader:
     if not isinstance(fn, Called) or "_rebuild_" not in fn.name or not isinstance(args, tuple) or kind is not Tensor:
       raise self.refuse(f"a tensor of the class {shown(kind)}, made by {shown(fn)}")
     return self.parameter(fn.fn(*args))
-
-
-class _Absent:
-  """A class of storages whose dtype ntgrad has not."""
-  def __init__(self, name: str): self.name = name
 
 
 def _natural(n: Any) -> bool: return isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 1 << 63
@@ -196,12 +194,8 @@ def _text_bytes(x: Any, encoding: Any = "latin1") -> bytes:
 def _view(flat: Tensor, begin: int, end: int, size: Sequence[int], strides: Sequence[int]) -> Tensor:
   """Elements of a tensor of one dimension at offset, size and strides: a view of it; where windows overlap they are looked up
   when they are used."""
-  size = tuple(int(n) for n in size)
-  dense, want = [], 1
-  for n in reversed(size):
-    dense.append(want)
-    want *= n
-  if all([n == 1 or s == w for n, s, w in zip(size, strides, dense[::-1])]):
+  size = tuple(map(int, size))
+  if all([n == 1 or s == math.prod(size[i + 1:]) for i, (n, s) in enumerate(zip(size, strides))]):
     return flat._seen((Ops.SHRINK, ((begin, end),)), (Ops.RESHAPE, size))
   from ntgrad.engine.interchange import gather_strided, strided
   base = flat.lazydata
@@ -303,7 +297,8 @@ class _Dry(_Reader):
 def _tar(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
   """As torch 0.1 wrote it: ``storages``, then ``tensors`` that are views of them, then ``pickle``, which names tensors by
   number."""
-  parts = {name: source() for name, source in tar_members(data, refuse).items() if name in ("storages", "tensors", "pickle")}
+  whole, members = tar_members(data, refuse)
+  parts = {n: member_bytes(whole, n, m, refuse) for n, m in members.items() if n in ("storages", "tensors", "pickle")}
   if len(parts) != 3: raise refuse("it is a tar archive without storages, tensors and pickle")
   kept: dict[Any, tuple[_Storage, int]] = {}   # by key: the storage, and where in it the one of this key begins
   part = parts["storages"]
@@ -312,7 +307,7 @@ def _tar(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
     said, at = reader.load(part.data, at)
     name, _, kind = _three(said, refuse)
     s = reader.storage(str(name), kind, int.from_bytes(part[at:at + 8].tobytes(), "little"))
-    s.read = _slice(part, at + 8, s.nbytes)
+    s.read = partial(part.__getitem__, slice(at + 8, at + 8 + s.nbytes))
     at += 8 + s.nbytes
     if at > len(part): raise refuse(f"the storage {shown(name)} of {s.nbytes} bytes is not whole")
     kept[name] = s, 0
@@ -342,9 +337,6 @@ def _tar(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
     return tensors[str(pid)]
 
   return reader.load(parts["pickle"].data, 0, persistent, len(data)).value
-
-
-def _slice(data: Bytes, begin: int, size: int) -> Callable[[], Bytes]: return lambda: data[begin:begin + size]
 
 
 def _count(n: Any, refuse: Refuse) -> int:

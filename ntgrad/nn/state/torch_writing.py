@@ -2,6 +2,7 @@
 bytes. ``torch.load`` and :func:`torch_load` read them."""
 from __future__ import annotations
 
+import math
 import os
 import struct
 import sys
@@ -64,7 +65,7 @@ class _Writer:
       key = self.keys[id(t)] = len(self.tensors)
       self.tensors.append(t)
     shape = tuple(map(int, t.shape))
-    strides = tuple(int(np.prod(shape[i + 1:], dtype=np.int64)) for i in range(len(shape)))
+    strides = tuple(math.prod(shape[i + 1:]) for i in range(len(shape)))
     typed = _STORAGES.get(t.dtype)
     kind = _name("torch", typed + "Storage") if typed else _name("torch.storage", "UntypedStorage")
     size = t.numel() if typed else t.nbytes()
