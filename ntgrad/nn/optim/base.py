@@ -37,10 +37,6 @@ class Numbers:
     i = self._names.index(name)
     return self._values[i:i + 1]
 
-  def on(self, device: str, dtype: DType) -> Numbers:
-    """The same elsewhere."""
-    return Numbers(self._values.to(device).cast(dtype), self._names)
-
 
 class ParamGroup(MutableMapping[str, Any]):
   """Parameters that have the same options, as PyTorch's ``param_groups`` has them: ``group["lr"] = 0.01``, ``group["params"]``.
@@ -128,9 +124,16 @@ class ParamGroup(MutableMapping[str, Any]):
 
   def write_scalars(self) -> None:
     """Have the scalars be as if the options had always been what they are."""
-    if not self.kind._recurrent: return
-    exact = self.kind._scalars(Numbers(self.buffer, self.names), self.steps.clone().realize(), Numbers(self.scalars, ()))
-    self.scalars.assign(side_by_side(exact)).realize()
+    if self.kind._recurrent: self.scalars.assign(self.scalars_at(self.steps.clone().realize())).realize()
+
+  def scalars_at(self, t: Tensor) -> Tensor:
+    """The scalars of step ``t``, after those of the one before, side by side, which a single kernel computes."""
+    found = self.kind._scalars(Numbers(self.buffer, self.names), t, Numbers(self.scalars, self.scalar_names))
+    out = found[0]
+    if len(found) == 1: return out
+    i = Tensor.arange(len(found), device=out.device)
+    for k, s in enumerate(found[1:], 1): out = i.eq(k).where(s, out)
+    return out
 
   def tensors(self) -> list[Tensor]:
     """All that a step writes, and the buffer."""
@@ -140,15 +143,6 @@ class ParamGroup(MutableMapping[str, Any]):
   def __repr__(self) -> str:
     shown = ", ".join(f"{k}={self[k]!r}" for k in self if k != "params" and self[k] is not None)
     return f"{len(self.params)} parameters, {sum(p.numel() for p in self.params):,} numbers: {shown}"
-
-
-def side_by_side(scalars: Sequence[Tensor]) -> Tensor:
-  """Tensors (1,) as one, which a single kernel computes."""
-  out = scalars[0]
-  if len(scalars) == 1: return out
-  i = Tensor.arange(len(scalars), device=out.device)
-  for k, s in enumerate(scalars[1:], 1): out = i.eq(k).where(s, out)
-  return out
 
 
 # ---- what options take
@@ -343,26 +337,25 @@ class Optimizer:
     """As :meth:`step`, lazily: the tensors to realise (parameters, state, gradients, untrained tensors) for the step to
     happen."""
     found = [[f.gradients() for f in g.flats] for g in self.param_groups]
-    if not any(any(grads) for grads in found):
+    if not any(map(any, found)):
       raise GradientError(f"{type(self).__name__}.step: none of the {len(self.params)} parameters has a gradient; "
                           "call loss.backward() first, with Tensors that have requires_grad")
     out: list[Tensor] = []
     for group, all_grads in zip(self.param_groups, found):
-      numbers, scalars = Numbers(group.buffer, group.names), Numbers(group.scalars, group.scalar_names)
-      if group.scalar_names:
-        n = len(group.scalar_names)
-        if self._recurrent: group.scalars.assign(group.buffer[1:n + 1] * group.scalars + group.buffer[n + 1:2 * n + 1])
-        else:
-          group.steps.assign(group.steps + 1)
-          group.scalars.assign(side_by_side(self._scalars(numbers, group.steps, scalars)))
+      if self._recurrent:
+        many = len(group.scalar_names)
+        group.scalars.assign(group.buffer[1:many + 1] * group.scalars + group.buffer[many + 1:2 * many + 1])
+      elif group.scalar_names:
+        group.steps.assign(group.steps + 1)
+        group.scalars.assign(group.scalars_at(group.steps))
       for flat, grads in zip(group.flats, all_grads):
         if grads is None: continue
         grad, mask = grads
         flat.move()
-        old = flat.flat.cast(flat.wide)
-        g = grad.cast(flat.wide)
-        new, states = self._update(group, flat, old, -g if group.get("maximize") else g,
-                                   numbers.on(flat.device, flat.wide), scalars.on(flat.device, flat.wide))
+        old, g = flat.flat.cast(flat.wide), grad.cast(flat.wide)
+        n, c = [Numbers(x.to(flat.device).cast(flat.wide), names) for x, names in (
+          (group.buffer, group.names), (group.scalars, group.scalar_names))]
+        new, states = self._update(group, flat, old, -g if group.get("maximize") else g, n, c)
         if mask is not None:
           new = mask.where(new, old)
           states = {k: mask.where(s, flat.states[k]) for k, s in states.items()}

@@ -92,15 +92,14 @@ class LRScheduler:
     self.last_epoch = self.last_epoch + 1 if epoch is None else _whole(type(self).__name__, "epoch", epoch, 0)
     rates = None if epoch is None else self._at(self.last_epoch)
     self._set(self.get_lr() if rates is None else rates)
-  def _set(self, rates: Sequence[float]) -> None:
+  def _set(self, rates: list[float]) -> None:
     for g, rate in zip(self.groups, rates):
       if g["lr"] != rate: g["lr"] = rate
-    self._last_lr = list(rates)
+    self._last_lr = rates
 
   def get_last_lr(self) -> list[float]:
     """The rates that were set last."""
     return self._last_lr
-
   def _rates(self) -> list[float]: return [g["lr"] for g in self.groups]
 
   def state_dict(self) -> dict[str, Any]:
@@ -124,8 +123,7 @@ def _alike(given: Any, mine: Any) -> bool:
     first = next(iter(_inside(mine)), None)
     return all([_alike(n, first) if isinstance(first, (list, tuple)) else isinstance(n, _PLAIN) for n in _inside(given)])
   if isinstance(mine, (bool, str)): return isinstance(given, type(mine))
-  if isinstance(mine, int): return isinstance(given, int)
-  return isinstance(given, (int, float, type(None), type(mine)))
+  return isinstance(given, int if isinstance(mine, int) else (int, float, type(None), type(mine)))
 
 
 def _inside(x: Any) -> Any: return x.values() if isinstance(x, Mapping) else x
@@ -276,10 +274,8 @@ class CosineAnnealingWarmRestarts(LRScheduler):
   def step(self, epoch: float | None = None) -> None:
     """Go on by one step, or to ``epoch``, a number of at least 0."""
     at = self.last_epoch + 1 if epoch is None else _float("CosineAnnealingWarmRestarts", "epoch", epoch, 0)
-    begin, size = 0, self.T_0
-    if self.T_mult == 1: begin = int(at // size) * size
-    else:
-      while begin + size <= at: begin, size = begin + size, size * self.T_mult
+    begin, size = int(at // self.T_0) * self.T_0 if self.T_mult == 1 else 0, self.T_0
+    while begin + size <= at: begin, size = begin + size, size * self.T_mult
     self.T_i, self.T_cur, self.last_epoch = size, at - begin, math.floor(at)
     self._set(self.get_lr())
 
@@ -320,21 +316,19 @@ class OneCycleLR(LRScheduler):
     low, high = _floats(name, "base_momentum", base_momentum, n), _floats(name, "max_momentum", max_momentum, n)
     if last_epoch == -1:
       for g, most, m in zip(groups, _floats(name, "max_lr", max_lr, n), high):
-        g["max_lr"] = most
-        begin = g["max_lr"] / _float(name, "div_factor", div_factor, 1e-30)
-        g["min_lr"] = begin / _float(name, "final_div_factor", final_div_factor, 1e-30)
-        g["lr"] = begin
+        begin = most / _float(name, "div_factor", div_factor, 1e-30)
+        g.update(max_lr=most, min_lr=begin / _float(name, "final_div_factor", final_div_factor, 1e-30), lr=begin)
         if cycle_momentum: _set_momentum(name, g, m)
     if not all("max_lr" in g for g in groups):
       raise ArgumentError(f"{name}: last_epoch {last_epoch} for groups without 'max_lr'; load the optimizer's state first")
     # (the last step, rate from, to, momentum from, to)
-    up = float(pct_start * total_steps) - 1
-    rates = [(g["max_lr"] / div_factor, g["max_lr"], g["min_lr"]) for g in groups]
     self._phases = []
-    for (begin, most, least), low_m, high_m in zip(rates, low, high):
-      last = (total_steps - 1, begin if three_phase else most, least, high_m if three_phase else low_m, high_m)
+    for g, low_m, high_m in zip(groups, low, high):
+      begin, most = g["max_lr"] / div_factor, g["max_lr"]
+      up = (float(pct_start * total_steps) - 1, begin, most, high_m, low_m)
       down = [(2 * pct_start * total_steps - 2, most, begin, low_m, high_m)] if three_phase else []
-      self._phases.append([(up, begin, most, high_m, low_m), *down, last])
+      last = (total_steps - 1, begin if three_phase else most, g["min_lr"], high_m if three_phase else low_m, high_m)
+      self._phases.append([up, *down, last])
     super().__init__(optimizer, last_epoch)
 
   def _between(self, a: float, b: float, part: float) -> float:

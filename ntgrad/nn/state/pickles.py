@@ -87,6 +87,13 @@ def pairs(found: Any) -> dict[Any, Any]:
   return {key(k): v for k, v in found}
 
 
+def text_bytes(x: Any, encoding: Any = "latin1") -> bytes:
+  """Bytes as Python 2's pickles have them: text, a character each."""
+  if isinstance(x, (bytes, bytearray)): return bytes(x)
+  if not isinstance(x, str) or encoding not in ("latin1", "latin-1"): raise TypeError(f"{shown(x)} in {shown(encoding)}")
+  return x.encode("latin1")
+
+
 class _Machine:
   """The stack machine: a stack of values, where in it marks are, and a table of values that are used again."""
 

@@ -26,7 +26,7 @@ from ntgrad.tensor import Tensor
 
 from .archives import is_zip, member_bytes, tar_members, zip_members
 from .mapped import Bytes, Mapped, Refuse, checked_bools, checked_shape, swapped, tensor_of
-from .pickles import ROOM, Called, Loaded, key, load, pairs
+from .pickles import ROOM, Called, Loaded, key, load, pairs, text_bytes
 
 _MAGIC, _VERSION = 0x1950a86a20f9469cfc6c, 1001   # of files before torch 1.6
 STORAGES = {"Float": dtypes.float32, "Double": dtypes.float64, "Half": dtypes.float16, "BFloat16": dtypes.bfloat16,
@@ -72,7 +72,7 @@ class _Reader:
       "builtins.set": lambda x=(): set(map(key, _plain(x))), "builtins.frozenset": lambda x=(): frozenset(map(key, _plain(x))),
       "builtins.complex": lambda a, b=0.0: complex(*_numbers(a, b)), "builtins.slice": lambda *x: slice(*_numbers(*x)),
       "builtins.range": _range, "builtins.xrange": _range,   # as Python 2 calls it
-      "builtins.bytearray": lambda x=b"", *how: _text_bytes(x, *how), "_codecs.encode": _text_bytes}
+      "builtins.bytearray": lambda x=b"", *how: text_bytes(x, *how), "_codecs.encode": text_bytes}
     known |= {name: Called(name, fn, 1500 if "_rebuild_" in name else 64) for name, fn in functions.items()}
     self.known = known | {f"torch.{n}Storage": _Kind(None, n) for n in _ABSENT}
 
@@ -182,13 +182,6 @@ def _plain(x: Any) -> Any:
 
 
 def _ordered(found: Any = ()) -> dict[Any, Any]: return dict(found) if isinstance(found, dict) else pairs(_plain(found))
-
-
-def _text_bytes(x: Any, encoding: Any = "latin1") -> bytes:
-  """Bytes as Python 2's pickles have them: text, a character each."""
-  if isinstance(x, (bytes, bytearray)): return bytes(x)
-  if not isinstance(x, str) or encoding not in ("latin1", "latin-1"): raise TypeError(f"{shown(x)} in {shown(encoding)}")
-  return x.encode("latin1")
 
 
 def _view(flat: Tensor, begin: int, end: int, size: Sequence[int], strides: Sequence[int]) -> Tensor:
