@@ -31,10 +31,6 @@ class _Convolution(Module):
     self.weight = leaf(first, second, *self.kernel_size, bound=bound)
     self.bias: Tensor | None = leaf(self.out_channels, bound=bound) if bias else None
 
-  def _fits(self, x: Tensor) -> None:
-    """Raises ShapeError for another rank or number of channels."""
-    batched_or_not(type(self).__name__, x, self._rank, self.in_channels)
-
   def extra_repr(self) -> str:
     """The arguments, without those that are as usual."""
     usual = {"padding": (0,) * self._rank, "output_padding": (0,) * self._rank, "dilation": (1,) * self._rank, "groups": 1,
@@ -75,7 +71,7 @@ class Conv2d(_Convolution):
   def __call__(self, x: Tensor) -> Tensor:
     """``(n, in_channels, *spatial) -> (n, out_channels, *spatial')``. Raises ShapeError for another rank or number of
     channels."""
-    self._fits(x)
+    batched_or_not(type(self).__name__, x, self._rank, self.in_channels)
     padding = self.padding
     if self.padding_mode != "zeros":
       # a flat padding has the last dimension first
@@ -121,7 +117,7 @@ class ConvTranspose2d(_Convolution):
   def __call__(self, x: Tensor, output_size: Ints | None = None) -> Tensor:
     """``(n, in_channels, *spatial) -> (n, out_channels, *spatial')``, or those of ``output_size``, whose last dimensions count.
     Raises ShapeError for another rank or number of channels, and where no output is left or ``output_size`` cannot be."""
-    self._fits(x)
+    batched_or_not(type(self).__name__, x, self._rank, self.in_channels)
     name, extra = type(self).__name__, self.output_padding
     least = [(s - 1) * st - 2 * p + d * (k - 1) + 1 for s, st, p, d, k in zip(
       x.shape[-self._rank:], self.stride, self.padding, self.dilation, self.kernel_size)]

@@ -216,6 +216,12 @@ class CrossMapLRN2d(LocalResponseNorm):
 class _OverLast(Module):
   normalized_shape: tuple[int, ...]
 
+  def _over(self, name: str, what: str, sizes: Ints) -> tuple[int, ...]:
+    shape = tuple([size(name, what, n) for n in ((sizes,) if isinstance(sizes, int) else sizes)])
+    if not shape: raise ArgumentError(f"nn.{name}: {what} is empty, expected the sizes of the last dimensions")
+    self.normalized_shape, self.axis = shape, tuple(range(-len(shape), 0))
+    return shape
+
   def _fits(self, x: Tensor) -> None:
     """Raises ShapeError for other last dimensions."""
     if tuple(x.shape[-len(self.normalized_shape):]) != self.normalized_shape:
@@ -234,10 +240,7 @@ class LayerNorm(_OverLast):
 
   def __init__(self, normalized_shape: int | tuple[int, ...], eps: float = 1e-5, elementwise_affine: bool = True,
                bias: bool = True):
-    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-    if not shape: raise ArgumentError("nn.LayerNorm: normalized_shape is empty, expected the sizes of the last dimensions")
-    for n in shape: size("LayerNorm", "normalized_shape", n)
-    self.normalized_shape, self.axis, self.eps = shape, tuple(range(-len(shape), 0)), eps
+    shape, self.eps = self._over("LayerNorm", "normalized_shape", normalized_shape), eps
     self.weight, self.bias = _scale_and_shift(shape, elementwise_affine, bias)
 
   def __call__(self, x: Tensor) -> Tensor:
@@ -266,8 +269,8 @@ class GroupNorm(Module):
   _said = ("*num_groups", "*num_channels", "eps", "affine")
 
   def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, bias: bool = True):
-    self.num_groups, self.num_channels, self.eps = size("GroupNorm", "num_groups", num_groups), num_channels, eps
-    self.affine = affine
+    self.num_groups, self.num_channels = size("GroupNorm", "num_groups", num_groups), num_channels
+    self.eps, self.affine = eps, affine
     if size("GroupNorm", "num_channels", num_channels) % num_groups:
       raise ArgumentError(f"nn.GroupNorm: {num_channels} channels cannot be divided into {num_groups} groups")
     self.weight, self.bias = _scale_and_shift((num_channels,), affine, bias)
@@ -289,10 +292,7 @@ class RMSNorm(_OverLast):
   _said = ("*dim", "eps")
 
   def __init__(self, dim: Ints, eps: float | None = 1e-6, elementwise_affine: bool = True):
-    shape = tuple([size("RMSNorm", "dim", n) for n in (dim if isinstance(dim, (tuple, list)) else (dim,))])
-    if not shape: raise ArgumentError("nn.RMSNorm: dim is empty, expected the sizes of the last dimensions")
-    self.dim, self.eps = dim, eps
-    self.normalized_shape, self.axis = shape, tuple(range(-len(shape), 0))
+    shape, self.dim, self.eps = self._over("RMSNorm", "dim", dim), dim, eps
     self.weight, _ = _scale_and_shift(shape, elementwise_affine, False)
 
   def __call__(self, x: Tensor) -> Tensor:

@@ -396,7 +396,7 @@ class Optimizer:
     Raises StateError for other groups or parameters, state that is missing or unknown, or another shape.
     """
     name = f"{type(self).__name__}.load_state_dict"
-    if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= set(state_dict):
+    if not {"state", "param_groups"} <= set(state_dict):
       raise StateError(f"{name}: {shown(state_dict)}; expected a dict with 'state' and 'param_groups'")
     groups, states = state_dict["param_groups"], state_dict["state"]
     if not isinstance(states, Mapping) or not isinstance(groups, (list, tuple)) or not all([_is_group(g) for g in groups]):

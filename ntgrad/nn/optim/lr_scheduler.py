@@ -108,7 +108,7 @@ class LRScheduler:
   def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
     """Take what :meth:`state_dict` gave; the optimizer's rates are its own state. Raises StateError for another schedule's."""
     mine = self.state_dict()
-    if not isinstance(state_dict, Mapping) or set(state_dict) - set(mine) - _THEIRS or set(mine) - set(state_dict) - {"_last_lr"}:
+    if set(state_dict) - set(mine) - _THEIRS or set(mine) - set(state_dict) - {"_last_lr"}:
       raise StateError(f"{type(self).__name__}.load_state_dict: {shown(state_dict)}; expected {', '.join(map(repr, mine))}")
     for k, v in state_dict.items():
       if k in mine and not _alike(v, mine[k]):
@@ -408,7 +408,7 @@ class _OfSchedules(LRScheduler):
     own = {k: v for k, v in state_dict.items() if k in vars(self) and k != "_schedulers"}
     if wrong := [k for k, v in own.items() if not _alike(v, vars(self)[k])]:
       raise StateError(f"{type(self).__name__}.load_state_dict: {wrong[0]} is {shown(own[wrong[0]])}")
-    for s, state in zip(self._schedulers, state_dict["_schedulers"]): s.load_state_dict(state)
+    for s, state in zip(self._schedulers, theirs): s.load_state_dict(state)
     vars(self).update(own)
 
 

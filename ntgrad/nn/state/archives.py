@@ -94,11 +94,13 @@ def tar_members(data: Mapped | Bytes, refuse: Refuse) -> tuple[Mapped | Bytes, d
   while at + _BLOCK <= len(whole):
     header = whole[at:at + _BLOCK].tobytes()
     if not any(header): return data, found
-    if _octal(header[148:156]) not in _sums(header): raise refuse(f"there is no header of a member at byte {at}")
+    summed = header[:148] + b" " * 8 + header[156:]   # old programs took bytes with signs
+    if _octal(header[148:156]) not in (sum(summed), sum(summed) - 256 * sum([b > 127 for b in summed])):
+      raise refuse(f"there is no header of a member at byte {at}")
     if (n := _octal(header[124:136]) if size is None else size) is None: raise refuse(f"the header at byte {at} has no size")
-    kind, at = header[156:157], at + _BLOCK
-    if at + n > len(whole): raise refuse(f"the member at byte {at} takes {n} bytes, it has {len(whole)}")
-    begin, at = at, at + -(-n // _BLOCK) * _BLOCK
+    kind, begin = header[156:157], at + _BLOCK
+    if begin + n > len(whole): raise refuse(f"the member at byte {begin} takes {n} bytes, it has {len(whole)}")
+    at = begin + -(-n // _BLOCK) * _BLOCK
     if kind in b"LKxg":   # of GNU a long name, of links too; of POSIX attributes, of one member or of all behind
       text = whole[begin:begin + min(n, 1 << 20)].tobytes()
       if kind == b"L": name = text.split(b"\0")[0]
@@ -124,12 +126,6 @@ def _octal(text: bytes) -> int | None:
   if text[:1] == b"\x80": return int.from_bytes(text[1:], "big")
   text = text.strip(b" \0")
   return int(text or b"0", 8) if all([c in b"01234567" for c in text]) else None
-
-
-def _sums(header: bytes) -> tuple[int, int]:
-  """The sum of a header's bytes, and of the same with signs, as old programs wrote it."""
-  rest = header[:148] + b" " * 8 + header[156:]
-  return sum(rest), sum(rest) - 256 * sum([b > 127 for b in rest])
 
 
 def _attributes(text: bytes, refuse: Refuse) -> dict[bytes, bytes]:

@@ -18,7 +18,7 @@ import numpy as np
 from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, StateError, shown
 from ntgrad.codegen.ir.paths import shown_path
-from ntgrad.codegen.ir.uop import MOVEMENT, Ops
+from ntgrad.codegen.ir.uop import Ops
 from ntgrad.core import MAX_DIMS
 from ntgrad.graph.checks import checked
 from ntgrad.graph.nodes import shrink
@@ -44,6 +44,15 @@ class _Kind:
   absent: str = ""
 
 
+# classes and dtypes that a pickle names
+_KNOWN: dict[str, Any] = {
+  **{f"{module}.{n}Storage": _Kind(d) for module in ("torch", "torch.cuda") for n, d in STORAGES.items()},
+  **{f"torch.{n}Storage": _Kind(None, n) for n in _ABSENT}, **{f"torch.{n}": d for n, d in DTYPES.items()},
+  **dict.fromkeys(("torch.storage.UntypedStorage", "torch.UntypedStorage"), _Kind(None)),
+  **dict.fromkeys(["torch.nn.parameter.Parameter", "torch._utils.Tensor", "torch.Tensor"], Tensor),
+  **{f"torch.{n}Tensor": Tensor for n in STORAGES}}
+
+
 class _Storage:
   """Memory that tensors share: its key in the file, and how to read it as a tensor of one dimension."""
   def __init__(self, key: str, nbytes: int, dtype: DType | None): self.key, self.nbytes, self.dtype = key, nbytes, dtype
@@ -58,27 +67,22 @@ class _Reader:
     self.device, self.refuse, self.swapped = device, refuse, False
     self.storages: dict[str, _Storage] = {}
     self.flat: dict[tuple[str, DType], Tensor] = {}   # a storage, seen as a dtype
-    known: dict[str, Any] = {}
-    for module in ("torch", "torch.cuda"): known |= {f"{module}.{n}Storage": _Kind(d) for n, d in STORAGES.items()}
-    known |= {f"torch.{n}": d for n, d in DTYPES.items()} | {f"torch.{n}Tensor": Tensor for n in STORAGES}
-    known |= {"torch.storage.UntypedStorage": _Kind(None), "torch.UntypedStorage": _Kind(None), "torch.Tensor": Tensor,
-              "torch.nn.parameter.Parameter": Tensor, "torch._utils.Tensor": Tensor}
     functions: dict[str, Callable[..., Any]] = {
       "torch._utils._rebuild_tensor": lambda storage, offset, size, strides: self.tensor(storage, offset, size, strides),
       "torch._utils._rebuild_tensor_v2": self.tensor_v2, "torch._utils._rebuild_tensor_v3": self.tensor_v3,
       "torch._utils._rebuild_parameter": self.parameter, "torch._utils._rebuild_parameter_with_state": self.parameter,
-      "torch._tensor._rebuild_from_type_v2": self.of_type, "torch.Size": _size, "torch.device": _device,
-      "torch.serialization._get_layout": _layout, "collections.OrderedDict": _ordered, "collections.Counter": _ordered,
+      "torch._tensor._rebuild_from_type_v2": self.of_type, "torch.device": _device,
+      "torch.Size": lambda x=(): tuple(_said("a size", x, isinstance(x, (list, tuple)) and all(map(_natural, x)))),
+      "torch.serialization._get_layout": lambda name: _said("a layout", name, _are_text(name)),
+      "collections.OrderedDict": _ordered, "collections.Counter": _ordered,
       "builtins.set": lambda x=(): set(map(key, _plain(x))), "builtins.frozenset": lambda x=(): frozenset(map(key, _plain(x))),
       "builtins.complex": lambda a, b=0.0: complex(*_numbers(a, b)), "builtins.slice": lambda *x: slice(*_numbers(*x)),
-      "builtins.range": _range, "builtins.xrange": _range,   # as Python 2 calls it
+      **dict.fromkeys(("builtins.range", "builtins.xrange"), lambda *x: range(*_numbers(*x))),   # as Python 2 calls it
       "builtins.bytearray": lambda x=b"", *how: text_bytes(x, *how), "_codecs.encode": text_bytes}
-    known |= {name: Called(name, fn, 1500 if "_rebuild_" in name else 64) for name, fn in functions.items()}
-    self.known = known | {f"torch.{n}Storage": _Kind(None, n) for n in _ABSENT}
+    self.known = _KNOWN | {name: Called(name, fn, 1500 if "_rebuild_" in name else 64) for name, fn in functions.items()}
 
   def load(self, data: memoryview, at: int = 0, persistent: Callable[[Any], Any] | None = None,
            size: int | None = None) -> Loaded:
-    """The value of the pickle at a place, and where it ends."""
     return load(data, self.known, persistent or self.persistent, self.refuse, at, size)
 
   def persistent(self, pid: Any) -> _Storage:
@@ -126,12 +130,10 @@ class _Reader:
 
   def tensor_v2(self, storage: Any, offset: Any, size: Any, strides: Any, requires_grad: Any = False, hooks: Any = None,
                 metadata: Any = None) -> Tensor:
-    """A tensor of a storage with a dtype."""
     return self.parameter(self.tensor(storage, offset, size, strides), requires_grad)
 
   def tensor_v3(self, storage: Any, offset: Any, size: Any, strides: Any, requires_grad: Any, hooks: Any, dtype: Any,
                 metadata: Any = None) -> Tensor:
-    """A tensor of a storage of bytes."""
     if not isinstance(dtype, DType): raise self.refuse(f"a tensor of the dtype {shown(dtype)}")
     return self.parameter(self.tensor(storage, offset, size, strides, dtype), requires_grad)
 
@@ -152,28 +154,20 @@ def _natural(n: Any) -> bool: return isinstance(n, int) and not isinstance(n, bo
 def _are_text(*x: Any) -> bool: return all([isinstance(s, str) for s in x])
 
 
+def _said(what: str, x: Any, fits: bool) -> Any:
+  if not fits: raise TypeError(f"{what} {shown(x)}")
+  return x
+
+
 def _device(kind: Any, index: Any = None) -> str:
   if not _are_text(kind) or not (index is None or _natural(index)): raise TypeError(f"a device {shown(kind)}, {shown(index)}")
   return str(kind) if index is None else f"{kind}:{index}"
-
-
-def _layout(name: Any) -> str:
-  if not _are_text(name): raise TypeError(f"a layout {shown(name)}")
-  return str(name)
-
-
-def _size(size: Any = ()) -> tuple[int, ...]:
-  if not isinstance(size, (list, tuple)) or not all([_natural(n) for n in size]): raise TypeError(f"a size {shown(size)}")
-  return tuple(size)
 
 
 def _numbers(*x: Any) -> tuple[Any, ...]:
   """Numbers, or None, as they are."""
   if not all([n is None or isinstance(n, (int, float)) for n in x]): raise TypeError(f"{shown(x)} where numbers are expected")
   return x
-
-
-def _range(*x: Any) -> range: return range(*_numbers(*x))
 
 
 def _plain(x: Any) -> Any:
@@ -196,7 +190,6 @@ def _view(flat: Tensor, begin: int, end: int, size: Sequence[int], strides: Sequ
   if node is None: return Tensor._from_node(gather_strided(base, size, strides, begin))
   moves: list[Any] = []
   while node is not base:
-    assert node.op in MOVEMENT
     moves.append((node.op, node.arg))
     node = node.src[0]
   return flat._seen(*moves[::-1])
@@ -221,9 +214,8 @@ def torch_load(path: str | os.PathLike[str], device: str | None = None, map_loca
   def refuse(why: str) -> StateError: return StateError(f"torch_load: {shown_path(path)} cannot be loaded: {why}")
   data = Mapped("torch_load", path)
   reader = _Reader(device, refuse)
-  if is_zip(data): return _zip(data, reader, refuse)
-  if data[257:262].tobytes() == b"ustar": return _tar(data, reader, refuse)
-  return _pickles(data, reader, refuse)
+  form = _zip if is_zip(data) else _tar if data[257:262].tobytes() == b"ustar" else _pickles
+  return form(data, reader, refuse)
 
 
 def _zip(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
