@@ -154,7 +154,6 @@ MultiHeadAttention = MultiheadAttention
 
 
 class _Layer(Module):
-  """What encoder and decoder layers have in common."""
   _said = ("d_model", "nhead", "dim_feedforward", "norm_first")
   _attentions: tuple[str, ...] = ("self_attn",)
   self_attn: MultiheadAttention

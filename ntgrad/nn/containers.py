@@ -17,7 +17,6 @@ class _Many(Module):
 
   def _all(self) -> list[Any]: return [v for k, v in vars(self).items() if k.isdecimal()]
   def _put(self, things: Iterable[Any]) -> None:
-    """Have these, and no others."""
     for k in [k for k in vars(self) if k.isdecimal()]: delattr(self, k)
     for i, x in enumerate(things): setattr(self, str(i), x)
 

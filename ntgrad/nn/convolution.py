@@ -26,7 +26,6 @@ class _Convolution(Module):
     self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
 
   def _make(self, first: int, second: int, bias: bool) -> None:
-    """The weight (first, second, *kernel_size) and the bias."""
     bound = 1 / math.sqrt(second * math.prod(self.kernel_size))
     self.weight = leaf(first, second, *self.kernel_size, bound=bound)
     self.bias: Tensor | None = leaf(self.out_channels, bound=bound) if bias else None

@@ -29,7 +29,6 @@ def _write(t: Tensor, value: Any) -> Tensor:
 
 
 def _drawn(how: str, t: Tensor, generator: Generator | None, **values: float) -> Tensor:
-  """Random numbers, as a method of Tensor draws them, for a tensor."""
   out: Tensor = getattr(Tensor, how)(*t.shape, **values, generator=generator, dtype=t.dtype, device=t.device)
   return out
 
@@ -101,7 +100,6 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def _fans(name: str, t: Tensor) -> tuple[int, int]:
-  """fan_in and fan_out."""
   _float(name, t)
   if t.ndim < 2: raise ShapeError(f"nn.init.{name}: a tensor of shape {t.shape}; it takes at least two dimensions")
   kernel = math.prod(t.shape[2:])

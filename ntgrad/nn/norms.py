@@ -223,7 +223,6 @@ class _OverLast(Module):
     return shape
 
   def _fits(self, x: Tensor) -> None:
-    """Raises ShapeError for other last dimensions."""
     if tuple(x.shape[-len(self.normalized_shape):]) != self.normalized_shape:
       want = ", ".join(map(str, self.normalized_shape))
       raise ShapeError(f"nn.{type(self).__name__}: input of shape {tuple(x.shape)}, expected (.., {want})")

@@ -52,7 +52,6 @@ def _from_input(kind: str, x: Tensor, weight: Tensor, bias_ih: Tensor | None, bi
 
 
 class _Cell(Module):
-  """One step of a recurrent layer."""
   _said: ClassVar[tuple[str, ...]] = ("*input_size", "*hidden_size", "bias")
   _kind: ClassVar[str]
   bias_ih: Tensor | None

@@ -111,7 +111,6 @@ class DataLoader:
     else: yield from islice(self.sampler or () if self.batch_sampler is None else self.batch_sampler, skip, None)
 
   def _batch(self, device: str | None) -> Callable[[Any], Any]:
-    """What makes a batch of a job."""
     dataset, collate, iterable = self.dataset, self.collate_fn, self.iterable
     single = self.batch_size is None and self.batch_sampler is None
     at_once = None if iterable or single or collate is not None else getter(dataset)

@@ -42,7 +42,6 @@ class _Work:
     self.threads: list[threading.Thread] = []
 
   def run(self, number: int) -> None:
-    """What one thread does until it is told to end."""
     while True:
       slot = None
       try:

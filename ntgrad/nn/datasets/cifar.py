@@ -83,7 +83,6 @@ class _DType(Built):
 
 
 class _Array(Built):
-  """numpy.ndarray of bytes."""
   def __init__(self, *how: Any): self.array: np.ndarray | None = None
 
   def build(self, state: Any) -> None:

@@ -88,7 +88,6 @@ def listing(folder: Path) -> str:
 
 
 def _idx_folder(name: str, data: Path) -> Digits:
-  """The four files of a folder."""
   folder, out = folder_of(name, data, "the IDX files"), []
   for part in ("train", "t10k"):
     arrays = []

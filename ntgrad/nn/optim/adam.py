@@ -8,8 +8,8 @@ from typing import Any
 from ntgrad.graph.checks import checked
 from ntgrad.tensor import Tensor
 
-from .base import Numbers, Optimizer, ParamGroup
-from .descent import New, decayed
+from .base import Numbers, Optimizer, ParamGroup, decayed
+from .descent import New
 from .flat import Flat
 
 
@@ -86,13 +86,12 @@ class Adamax(AdamLike):
 
   ``u = max(b2·u, |g| + eps)``; ``p -= lr/(1-b1ᵗ) · m/u``. Raises as :class:`Adam`.
   """
-  _states = ("exp_avg", "exp_inf")
+  _states, _decays = ("exp_avg", "exp_inf"), True
 
   def __init__(self, params: Iterable[Any], lr: float = 0.002, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                weight_decay: float = 0.0, *, maximize: bool = False, **options: Any): self._start(locals())
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    g = decayed(group, p, g, n)
     m, u = n.b1 * flat.states["exp_avg"] + n.c1 * g, (n.b2 * flat.states["exp_inf"]).maximum(g.abs() + n.eps)
     return p - n.lr / c.bias1 * (m / u), {"exp_avg": m, "exp_inf": u}
 

@@ -145,6 +145,11 @@ class ParamGroup(MutableMapping[str, Any]):
     return f"{len(self.params)} parameters, {sum(p.numel() for p in self.params):,} numbers: {shown}"
 
 
+def decayed(group: ParamGroup, p: Tensor, g: Tensor, n: Numbers) -> Tensor:
+  """The gradient (or the direction of a step) with that of ``weight_decay / 2 · p²``."""
+  return g + n.weight_decay * p if group["weight_decay"] else g
+
+
 # ---- what options take
 Check = Callable[[str, str, Any], Any]
 
@@ -198,6 +203,7 @@ class Optimizer:
   _kept: Sequence[str] = ()         # those of them that are state
   _recurrent = False                # they are (step, ..), and the next ones a·s + b; ``_numbers`` begin with all a and all b
   _alone = False                    # whether each parameter is updated by itself
+  _decays = False                   # whether the weight decay is a part of the gradient that rules get
 
   def __init__(self, params: Iterable[Any], lr: float, options: Mapping[str, Any] | None = None,
                more: Mapping[str, Any] | None = None):
@@ -355,7 +361,8 @@ class Optimizer:
         old, g = flat.flat.cast(flat.wide), grad.cast(flat.wide)
         n, c = [Numbers(x.to(flat.device).cast(flat.wide), names) for x, names in (
           (group.buffer, group.names), (group.scalars, group.scalar_names))]
-        new, states = self._update(group, flat, old, -g if group.get("maximize") else g, n, c)
+        if group.get("maximize"): g = -g
+        new, states = self._update(group, flat, old, decayed(group, old, g, n) if self._decays else g, n, c)
         if mask is not None:
           new = mask.where(new, old)
           states = {k: mask.where(s, flat.states[k]) for k, s in states.items()}

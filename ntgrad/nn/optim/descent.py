@@ -8,15 +8,10 @@ from ntgrad.codegen.ir.errors import ArgumentError
 from ntgrad.graph.checks import checked
 from ntgrad.tensor import Tensor
 
-from .base import AT_LEAST_0, Numbers, Optimizer, ParamGroup
+from .base import AT_LEAST_0, Numbers, Optimizer, ParamGroup, decayed
 from .flat import Flat
 
 New = tuple[Tensor, dict[str, Tensor]]
-
-
-def decayed(group: ParamGroup, p: Tensor, g: Tensor, n: Numbers) -> Tensor:
-  """The gradient (or the direction of a step) with that of ``weight_decay / 2 · p²``."""
-  return g + n.weight_decay * p if group["weight_decay"] else g
 
 
 def with_momentum(group: ParamGroup, states: Mapping[str, Tensor], g: Tensor, n: Numbers, taken: Tensor | None = None) -> New:
@@ -35,7 +30,7 @@ class SGD(Optimizer):
   ``classic`` multiplies by the learning rate before the momentum: ``b = momentum·b + lr·g``; ``p -= b``.
   Raises as :class:`Optimizer`, and ArgumentError for ``nesterov`` without momentum or with dampening.
   """
-  _states_with = {"momentum": "momentum_buffer"}
+  _states_with, _decays = {"momentum": "momentum_buffer"}, True
   _rest, _reads = "dampening", ("momentum", "weight_decay")
   _scalars_of: Sequence[str] = ("taken",)   # 1, then 1 - dampening
 
@@ -54,7 +49,6 @@ class SGD(Optimizer):
   def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]: return [(t > 1).where(n.rest, 1.0)]
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    g = decayed(group, p, g, n)
     if group["classic"]: g = g * n.lr
     g, b = with_momentum(group, flat.states, g, n, c.taken if group["dampening"] else None)
     return p - (g if group["classic"] else n.lr * g), b
@@ -68,13 +62,13 @@ class RMSprop(Optimizer):
   (https://arxiv.org/abs/1308.0850); ``momentum`` gathers what is subtracted. Raises as :class:`Optimizer`.
   """
   _states, _states_with = ("square_avg",), {"momentum": "momentum_buffer", "centered": "grad_avg"}
-  _rest, _reads = "alpha", ("alpha", "eps", "weight_decay", "momentum")
+  _rest, _reads, _decays = "alpha", ("alpha", "eps", "weight_decay", "momentum"), True
 
   def __init__(self, params: Iterable[Any], lr: float = 0.01, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0,
                momentum: float = 0.0, centered: bool = False, *, maximize: bool = False, **options: Any): self._start(locals())
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    g, states = decayed(group, p, g, n), flat.states
+    states = flat.states
     v = n.alpha * states["square_avg"] + n.rest * (g * g)
     new = {"square_avg": v}
     if "grad_avg" in states:
@@ -92,7 +86,7 @@ class Adagrad(Optimizer):
   ``sum += g²``; ``p -= lr/(1 + (t-1)·lr_decay) · g / (√sum + eps)``. Raises as :class:`Optimizer`.
   """
   _states, _begin_at, _scalars_of = ("sum",), {"sum": "initial_accumulator_value"}, ("decay",)
-  _reads = ("lr_decay", "eps", "weight_decay")
+  _reads, _decays = ("lr_decay", "eps", "weight_decay"), True
 
   def __init__(self, params: Iterable[Any], lr: float = 0.01, lr_decay: float = 0.0, weight_decay: float = 0.0,
                initial_accumulator_value: float = 0.0, eps: float = 1e-10, *, maximize: bool = False, **options: Any):
@@ -103,7 +97,6 @@ class Adagrad(Optimizer):
   def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]: return [1 / (1 + (t - 1) * n.lr_decay)]
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    g = decayed(group, p, g, n)
     total = flat.states["sum"] + g * g
     return p - n.lr * c.decay * (g / (total.sqrt() + n.eps)), {"sum": total}
 
@@ -115,13 +108,12 @@ class Adadelta(Optimizer):
   ``v = rho·v + (1-rho)·g²``; ``d = √(u + eps) / √(v + eps) · g``; ``u = rho·u + (1-rho)·d²``; ``p -= lr·d``.
   Raises as :class:`Optimizer`.
   """
-  _states, _rest, _reads = ("square_avg", "acc_delta"), "rho", ("rho", "eps", "weight_decay")
+  _states, _rest, _reads, _decays = ("square_avg", "acc_delta"), "rho", ("rho", "eps", "weight_decay"), True
 
   def __init__(self, params: Iterable[Any], lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0.0, *,
                maximize: bool = False, **options: Any): self._start(locals())
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    g = decayed(group, p, g, n)
     v = n.rho * flat.states["square_avg"] + n.rest * (g * g)
     d = (flat.states["acc_delta"] + n.eps).sqrt() / (v + n.eps).sqrt() * g
     return p - n.lr * d, {"square_avg": v, "acc_delta": n.rho * flat.states["acc_delta"] + n.rest * (d * d)}
@@ -163,7 +155,7 @@ class ASGD(Optimizer):
   Raises as :class:`Optimizer`.
   """
   _checks = {**Optimizer._checks, "alpha": AT_LEAST_0}
-  _states, _reads, _scalars_of = ("ax",), ("lambd", "alpha", "t0", "weight_decay"), ("eta", "mu")
+  _states, _reads, _scalars_of, _decays = ("ax",), ("lambd", "alpha", "t0", "weight_decay"), ("eta", "mu"), True
 
   def __init__(self, params: Iterable[Any], lr: float = 0.01, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6,
                weight_decay: float = 0.0, *, maximize: bool = False, **options: Any): self._start(locals())
@@ -173,7 +165,7 @@ class ASGD(Optimizer):
     return [n.lr / (1 + n.lambd * n.lr * (t - 1)) ** n.alpha, 1 / (t - 1 - n.t0).maximum(1.0)]
 
   def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    new = p * (1 - n.lambd * c.eta) - c.eta * decayed(group, p, g, n)
+    new = p * (1 - n.lambd * c.eta) - c.eta * g
     return new, {"ax": c.mu.eq(1).where(new, flat.states["ax"] + (new - flat.states["ax"]) * c.mu)}
 
 

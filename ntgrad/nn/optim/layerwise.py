@@ -11,8 +11,8 @@ from ntgrad.nn.common import number
 from ntgrad.tensor import Tensor
 
 from .adam import AdamLike
-from .base import BELOW_1, Numbers, Optimizer, ParamGroup
-from .descent import New, decayed, with_momentum
+from .base import BELOW_1, Numbers, Optimizer, ParamGroup, decayed
+from .descent import New, with_momentum
 from .flat import Flat
 
 

@@ -50,7 +50,6 @@ def _one_of(name: str, what: str, value: Any, *choices: str) -> str:
 
 def _float(name: str, what: str, value: Any, least: float = -math.inf) -> float: return number(least)(name, what, value)
 def _floats(name: str, what: str, value: Any, n: int) -> list[float]:
-  """A number of at least 0 for each group, given for all or each."""
   return [_float(name, what, m, 0) for m in _each(name, what, value, n)]
 
 
@@ -396,11 +395,12 @@ class CyclicLR(LRScheduler):
 class _OfSchedules(LRScheduler):
   _schedulers: list[LRScheduler]
 
+  def _count(self, epoch: int | None) -> None:
+    if epoch is not None: raise ArgumentError(f"{type(self).__name__}: step takes no epoch")
+    self.last_epoch += 1
   def state_dict(self) -> dict[str, Any]:
-    """Its own state, and that of each schedule."""
     return {**super().state_dict(), "_schedulers": [s.state_dict() for s in self._schedulers]}
   def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-    """Take what :meth:`state_dict` gave. Raises StateError."""
     theirs = state_dict.get("_schedulers") if isinstance(state_dict, Mapping) else None
     if not isinstance(theirs, (list, tuple)) or len(theirs) != len(self._schedulers):
       raise StateError(f"{type(self).__name__}.load_state_dict: {shown(state_dict)}; "
@@ -429,8 +429,7 @@ class SequentialLR(_OfSchedules):
 
   def step(self, epoch: int | None = None) -> None:
     """Go on by one step."""
-    if epoch is not None: raise ArgumentError("SequentialLR: step takes no epoch")
-    self.last_epoch += 1
+    self._count(epoch)
     at = bisect_right(self._milestones, self.last_epoch)
     scheduler = self._schedulers[at]
     if at > 0 and self._milestones[at - 1] == self.last_epoch: scheduler.step(0)
@@ -449,10 +448,10 @@ class ChainedScheduler(_OfSchedules):
     self._last_lr = self._rates()
   def step(self, epoch: int | None = None) -> None:
     """A step of each."""
-    if epoch is not None: raise ArgumentError("ChainedScheduler: step takes no epoch")
-    self.last_epoch += 1
+    self._count(epoch)
     for s in self._schedulers: s.step()
     self._last_lr = self._rates()
+
 
 def _scheduled(name: str, schedulers: Sequence[Any], optimizer: Any) -> None:
   if not schedulers: raise ArgumentError(f"{name}: no schedules")

@@ -81,7 +81,6 @@ def _tensor(data: Mapped, e: _Entry, start: int, device: str | None) -> Tensor:
 
 
 def _entry(r: _Cursor) -> _Entry:
-  """What a file says of a tensor."""
   r.take(2000)
   name = r.text("the name of a tensor")
   said = shown(name)
@@ -128,13 +127,11 @@ class _Cursor:
       raise self.refuse(f"its values take more than {ROOM[0] >> 20} MiB and {ROOM[1]} bytes for each of the file's")
 
   def bytes(self, n: int, what: str) -> bytes:
-    """The next n bytes."""
     if self.at + n > len(self.all): raise self.refuse(f"{what} takes {n} bytes at byte {self.at}, it has {len(self.all)} bytes")
     self.at += n
     return self.all[self.at - n:self.at].tobytes()
 
   def number(self, kind: str, what: str) -> Any:
-    """The next number."""
     d = np.dtype(kind)
     return np.frombuffer(self.bytes(d.itemsize, what), d)[0].item()
 

@@ -154,17 +154,14 @@ class _Machine:
 
   # ---- the stack
   def push(self, x: Any) -> None:
-    """Put a new value on the stack."""
     self.take(getsizeof(x))
     self.stack.append(x)
 
   def top(self) -> Any:
-    """The value on top of the stack."""
     if len(self.stack) <= (self.marks[-1] if self.marks else 0): raise ValueError("a mark where a value should be")
     return self.stack[-1]
 
   def pop(self) -> Any:
-    """Take the value on top off the stack."""
     self.top()
     return self.stack.pop()
 
@@ -189,12 +186,9 @@ class _Machine:
       self.take(150)
       self.odd[i] = self.top()
 
-  def get(self, i: int) -> None:
-    """A value that was kept."""
-    self.stack.append(self.memo[i] if 0 <= i < len(self.memo) else self.odd[i])
+  def get(self, i: int) -> None: self.stack.append(self.memo[i] if 0 <= i < len(self.memo) else self.odd[i])
 
   def pop_any(self) -> None:
-    """Take a value or a mark off."""
     if self.marks and self.marks[-1] == len(self.stack): self.marks.pop()
     else: self.stack.pop()
 
@@ -222,13 +216,11 @@ class _Machine:
     self.take(42 * len(found))
     return pairs(zip(found[::2], found[1::2]))
   def marked_keys(self) -> frozenset[Any]:
-    """What is marked, as a set."""
     found = self.marked()
     self.take(92 * len(found))
     return frozenset(map(key, found))
 
   def name(self, module: Any, name: Any) -> None:
-    """What a name of the pickle stands for."""
     if not isinstance(module, str) or not isinstance(name, str): raise TypeError(f"a name {shown(module)}, {shown(name)}")
     full = f"{_NAMES.get(module, module)}.{name}"
     if full not in self.known:

@@ -86,7 +86,6 @@ class _Reader:
     return load(data, self.known, persistent or self.persistent, self.refuse, at, size)
 
   def persistent(self, pid: Any) -> _Storage:
-    """A storage that a pickle names."""
     if not isinstance(pid, tuple) or len(pid) not in (5, 6) or not _are_text(pid[0], pid[2]) or pid[0] != "storage":
       raise self.refuse(f"its pickle asks for {shown(pid)}, which is no storage")
     _, kind, name, _, numel, *view = pid
@@ -119,14 +118,11 @@ class _Reader:
     end = offset + sum((n - 1) * s for n, s in zip(size, strides)) + 1
     if end > storage.nbytes // d.itemsize:
       raise self.refuse(f"a tensor takes elements {offset} to {end} of a storage of {storage.nbytes // d.itemsize} elements")
-    if (storage.key, d) not in self.flat: self.flat[storage.key, d] = self.flat_tensor(storage, d)
-    return _view(self.flat[storage.key, d], offset, end, size, strides)
-
-  def flat_tensor(self, storage: _Storage, d: DType) -> Tensor:
-    """All elements of a storage."""
-    read = checked_bools(storage.read, d, storage.nbytes, storage.packed, f"the storage {shown(storage.key)}", self.refuse)
-    if self.swapped and d.itemsize > 1: read = swapped(read, d.itemsize)
-    return tensor_of(read, d, (storage.nbytes // d.itemsize,), self.device)
+    if (flat := self.flat.get((storage.key, d))) is None:
+      read = checked_bools(storage.read, d, storage.nbytes, storage.packed, f"the storage {shown(storage.key)}", self.refuse)
+      if self.swapped and d.itemsize > 1: read = swapped(read, d.itemsize)
+      flat = self.flat[storage.key, d] = tensor_of(read, d, (storage.nbytes // d.itemsize,), self.device)
+    return _view(flat, offset, end, size, strides)
 
   def tensor_v2(self, storage: Any, offset: Any, size: Any, strides: Any, requires_grad: Any = False, hooks: Any = None,
                 metadata: Any = None) -> Tensor:
@@ -138,7 +134,6 @@ class _Reader:
     return self.parameter(self.tensor(storage, offset, size, strides, dtype), requires_grad)
 
   def parameter(self, data: Any, requires_grad: Any = False, hooks: Any = None, state: Any = None) -> Tensor:
-    """A tensor that requires a gradient, or not."""
     if not isinstance(data, Tensor): raise self.refuse(f"a parameter of {shown(data)}, which is no tensor")
     if requires_grad is True and data.dtype.kind == "f": data.requires_grad = True
     return data
@@ -165,7 +160,6 @@ def _device(kind: Any, index: Any = None) -> str:
 
 
 def _numbers(*x: Any) -> tuple[Any, ...]:
-  """Numbers, or None, as they are."""
   if not all([n is None or isinstance(n, (int, float)) for n in x]): raise TypeError(f"{shown(x)} where numbers are expected")
   return x
 
@@ -285,10 +279,14 @@ def _tar(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
   whole, members = tar_members(data, refuse)
   parts = {n: member_bytes(whole, n, m, refuse) for n, m in members.items() if n in ("storages", "tensors", "pickle")}
   if len(parts) != 3: raise refuse("it is a tar archive without storages, tensors and pickle")
+  def counted(n: Any) -> range:
+    if not _natural(n): raise refuse(f"it says that it has {shown(n)} storages or tensors")
+    return range(n)
+
   kept: dict[Any, tuple[_Storage, int]] = {}   # by key: the storage, and where in it the one of this key begins
   part = parts["storages"]
   count, at = reader.load(part.data)
-  for _ in range(_count(count, refuse)):
+  for _ in counted(count):
     said, at = reader.load(part.data, at)
     name, _, kind = _three(said, refuse)
     s = reader.storage(str(name), kind, int.from_bytes(part[at:at + 8].tobytes(), "little"))
@@ -305,7 +303,7 @@ def _tar(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
   tensors: dict[str, Tensor] = {}
   part = parts["tensors"]
   count, at = reader.load(part.data)
-  for _ in range(_count(count, refuse)):
+  for _ in counted(count):
     said, at = reader.load(part.data, at)
     name, storage, _ = _three(said, refuse)
     ndim = int.from_bytes(part[at:at + 4].tobytes(), "little")
@@ -322,11 +320,6 @@ def _tar(data: Mapped, reader: _Reader, refuse: Refuse) -> Any:
     return tensors[str(pid)]
 
   return reader.load(parts["pickle"].data, 0, persistent, len(data)).value
-
-
-def _count(n: Any, refuse: Refuse) -> int:
-  if not _natural(n): raise refuse(f"it says that it has {shown(n)} storages or tensors")
-  return int(n)
 
 
 def _named(x: Any) -> bool:

@@ -35,7 +35,6 @@ class _Writer:
     self.kept: dict[int, tuple[int, Any]] = {}   # lists, tuples and dicts by identity: their number in the pickle
 
   def code(self, x: Any) -> bytes:
-    """The instructions that make a value."""
     if x is None or isinstance(x, (bool, np.bool_)): return b"N" if x is None else b"\x88" if x else b"\x89"
     if isinstance(x, Tensor): return self.tensor(x)
     if isinstance(x, DType): return _name("torch", _NAMES.get(x, x.name))
