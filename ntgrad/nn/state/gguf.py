@@ -14,24 +14,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import StateError, shown
 from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.core import MAX_DIMS
 from ntgrad.graph.checks import checked
 from ntgrad.tensor import Tensor
 
-from .mapped import Mapped, Refuse, checked_shape, tensor_of
+from .mapped import Mapped, Refuse, checked_shape, dtype_table, tensor_of
 from .pickles import ROOM
 from .quantised import QUANTISED, unpacked
 
 _NUMBERS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
 _TEXT, _LIST, _DEEPEST = 8, 9, 4
-_PLAIN: dict[int, DType] = {0: dtypes.float32, 1: dtypes.float16, 24: dtypes.int8, 25: dtypes.int16, 26: dtypes.int32,
-                            27: dtypes.int64, 28: dtypes.float64, 30: dtypes.bfloat16}
-_TYPES = {2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K"}
-_OTHERS = {9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL",
-           21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4"}
+_PLAIN = {int(k): d for k, d in dtype_table(
+  "0:float32 1:float16 24:int8 25:int16 26:int32 27:int64 28:float64 30:bfloat16").items()}
+_TYPES = {int(k): name for k, name in [pair.split(":") for pair in (
+  "2:Q4_0 3:Q4_1 6:Q5_0 7:Q5_1 8:Q8_0 9:Q8_1 10:Q2_K 11:Q3_K 12:Q4_K 13:Q5_K 14:Q6_K 15:Q8_K 16:IQ2_XXS 17:IQ2_XS 18:IQ3_XXS "
+  "19:IQ1_S 20:IQ4_NL 21:IQ3_S 22:IQ2_S 23:IQ4_XS 29:IQ1_M 34:TQ1_0 35:TQ2_0 39:MXFP4").split()]}
 
 
 class _Entry(NamedTuple):
@@ -89,13 +89,13 @@ def _entry(r: _Cursor) -> _Entry:
   shape = tuple([int(n) for n in np.frombuffer(r.bytes(8 * ndim, f"the sizes of {said}"), "<u8")][::-1])
   kind, begin = r.number("<u4", f"the type of {said}"), r.number("<u8", f"the place of {said}")
   if kind in _PLAIN: return _Entry(name, kind, shape, begin, checked_shape(shape, _PLAIN[kind], said, r.refuse))
-  if kind not in _TYPES:
-    raise r.refuse(f"{said} is of type {_OTHERS.get(kind, kind)}; types: F32, F16, BF16, F64, I8, I16, I32, I64, "
+  if (type_name := _TYPES.get(kind, kind)) not in QUANTISED:
+    raise r.refuse(f"{said} is of type {type_name}; types: F32, F16, BF16, F64, I8, I16, I32, I64, "
                    f"{', '.join(QUANTISED)}")
   checked_shape(shape, dtypes.float32, said, r.refuse)
-  how = QUANTISED[_TYPES[kind]]
+  how = QUANTISED[type_name]
   if not shape or shape[-1] % how.numbers:
-    raise r.refuse(f"{said} of {_TYPES[kind]} has the shape {shape}; its last dimension comes in blocks of {how.numbers}")
+    raise r.refuse(f"{said} of {type_name} has the shape {shape}; its last dimension comes in blocks of {how.numbers}")
   return _Entry(name, kind, shape, begin, math.prod(shape) // how.numbers * how.nbytes)
 
 

@@ -25,6 +25,11 @@ Refuse = Callable[[str], StateError]
 SMALL = 16 << 20   # bytes of a file that are checked when it is opened; of more when they are read
 
 
+def dtype_table(said: str) -> dict[str, DType]:
+  """Dtypes by what files call them: ``"F32:float32 F16:float16"``."""
+  return {theirs: dtypes.of(ours) for theirs, ours in [pair.split(":") for pair in said.split()]}
+
+
 class Mapped:
   """A file that is there, seen as bytes: ``len(file)`` of them, ``file[begin:end]`` without reading more than is looked at.
 

@@ -77,9 +77,11 @@ def load(data: memoryview, known: Mapping[str, Any], persistent: Callable[[Any],
 def key(x: Any) -> Any:
   """A key of a dict, or what is in a set: a number, text, or a short tuple of them, whose hash takes no time and which cannot all
   have the same one. Raises ValueError."""
-  many, most = (x, 1 << 31) if type(x) is tuple else ((x,), _KEY)
-  if len(many) <= 8 and all([isinstance(n, _FLAT) and (not isinstance(n, int) or -most <= n < most) for n in many]): return x
+  if len(x) <= 8 and all([_flat(n, 1 << 31) for n in x]) if type(x) is tuple else _flat(x, _KEY): return x
   raise ValueError(f"a key {shown(x)}, expected a number, text or a short tuple of them")
+
+
+def _flat(x: Any, most: int) -> bool: return isinstance(x, _FLAT) and (not isinstance(x, int) or -most <= x < most)
 
 
 def pairs(found: Any) -> dict[Any, Any]:
@@ -149,8 +151,6 @@ class _Machine:
     self.at = begin + found + 1
     self.take(2 * found)
     return bytes(self.data[begin:begin + found])
-
-  def text(self, n: int) -> str: return str(self.part(n), "utf-8", "surrogatepass")
 
   # ---- the stack
   def push(self, x: Any) -> None:
@@ -230,7 +230,6 @@ class _Machine:
   def stack_global(self) -> None:
     name, module = self.pop(), self.pop()
     self.name(module, name)
-  def line_global(self) -> None: self.name(*[str(self.line(), "utf-8") for _ in range(2)])
 
   def reduce(self) -> None:
     """The result of a call; what it takes may be copied."""
@@ -253,7 +252,6 @@ class _Machine:
   def line_int(self) -> None:
     said = self.line()
     self.push(said == b"01" if said in (b"00", b"01") else int(said))
-  def line_long(self) -> None: self.push(int(self.line().removesuffix(b"L")))
   def line_string(self) -> None:
     said = self.line().strip()
     if len(said) < 2 or said[:1] not in (b"'", b'"') or said[:1] != said[-1:]: raise ValueError("text without quotes")
@@ -297,37 +295,40 @@ def _name_of(op: int) -> str:
   return known.name if known else f"{op}, which is none"
 
 
-# what an instruction does, and the bytes that it takes; those whose size is known later charge it themselves
-_STEPS: dict[int, tuple[Callable[[_Machine], Any], int]] = {
-  # a place on the stack is 8 bytes, which go into what is made of it; what leaves little is charged so that it cannot go on
-  ord("N"): (lambda m: m.stack.append(None), 16), 0x88: (lambda m: m.stack.append(True), 16),
-  0x89: (lambda m: m.stack.append(False), 16), ord("]"): (lambda m: m.push([]), 24), ord(")"): (lambda m: m.stack.append(()), 16),
-  ord("}"): (lambda m: m.push({}), 24), 0x8f: (lambda m: m.push(set()), 24), ord("("): (_Machine.mark, 48),
-  ord("0"): (_Machine.pop_any, 48), ord("1"): (lambda m: m.marked(), 48), ord("2"): (lambda m: m.stack.append(m.top()), 24),
-  0x80: (lambda m: m.part(1), 48), 0x95: (lambda m: m.part(8), 48),
-  # values
-  ord("I"): (_Machine.line_int, 8), ord("L"): (_Machine.line_long, 8), ord("S"): (_Machine.line_string, 16),
-  ord("F"): (lambda m: m.push(float(m.line())), 8), ord("V"): (lambda m: m.push(str(m.line(), "raw-unicode-escape")), 16),
-  ord("J"): (lambda m: m.push(m.number(4, True)), 8), ord("K"): (lambda m: m.stack.append(m.byte()), 8),
-  ord("M"): (lambda m: m.push(m.number(2)), 8), 0x8a: (lambda m: m.push(m.number(m.byte(), True)), 8),
-  0x8b: (lambda m: m.push(m.number(m.number(4), True)), 8), ord("G"): (lambda m: m.push(struct.unpack(">d", m.part(8))[0]), 8),
-  ord("T"): (lambda m: m.push(str(m.part(m.number(4)), "latin-1")), 16),
-  ord("U"): (lambda m: m.push(str(m.part(m.byte()), "latin-1")), 16), ord("X"): (lambda m: m.push(m.text(m.number(4))), 16),
-  0x8c: (lambda m: m.push(m.text(m.byte())), 16), 0x8d: (lambda m: m.push(m.text(m.number(8))), 16),
-  ord("B"): (lambda m: m.push(bytes(m.part(m.number(4)))), 16), ord("C"): (lambda m: m.push(bytes(m.part(m.byte()))), 16),
-  0x8e: (lambda m: m.push(bytes(m.part(m.number(8)))), 16), 0x96: (lambda m: m.push(bytearray(m.part(m.number(8)))), 16),
-  # what holds others
-  ord("a"): (lambda m: m.into(list, [m.pop()]), 1), ord("e"): (_Machine.appends, 1),
-  ord("l"): (lambda m: m.stack.append(m.marked()), 80), ord("t"): (lambda m: m.stack.append(tuple(m.marked())), 64),
-  0x85: (lambda m: m.row(1), 56), 0x86: (lambda m: m.row(2), 56), 0x87: (lambda m: m.row(3), 56),
-  ord("d"): (lambda m: m.stack.append(m.marked_pairs()), 80), ord("s"): (_Machine.setitem, 84),
-  ord("u"): (lambda m: m.into(dict, m.marked_pairs()), 1), 0x90: (lambda m: m.into(set, m.marked_keys()), 1),
-  0x91: (lambda m: m.stack.append(m.marked_keys()), 240),
-  # values that are used again, names, calls
-  ord("p"): (lambda m: m.put(int(m.line())), 9), ord("q"): (lambda m: m.put(m.byte()), 9),
-  ord("r"): (lambda m: m.put(m.number(4)), 9), 0x94: (lambda m: m.memo.append(m.top()), 16),
-  ord("g"): (lambda m: m.get(int(m.line())), 8), ord("h"): (lambda m: m.get(m.byte()), 8),
-  ord("j"): (lambda m: m.get(m.number(4)), 8), ord("c"): (_Machine.line_global, 8), 0x93: (_Machine.stack_global, 8),
-  ord("R"): (_Machine.reduce, 8), ord("b"): (_Machine.build, 16),
-  ord("P"): (lambda m: m.stack.append(m.persistent(str(m.line(), "utf-8"))), 64),
-  ord("Q"): (lambda m: m.stack.append(m.persistent(m.pop())), 64)}
+def _reads(n: int, make: Callable[[memoryview], Any]) -> Callable[[_Machine], Any]:
+  """Puts on the stack what is made of some bytes, whose number stands in n before them."""
+  return lambda m: m.push(make(m.part(m.number(n))))
+
+
+def _latin1(b: memoryview) -> str: return str(b, "latin-1")
+def _utf8(b: memoryview) -> str: return str(b, "utf-8", "surrogatepass")
+
+
+# by the bytes that it takes (those whose size is known later charge it themselves): what an instruction does. A place on the
+# stack is 8 bytes, which go into what is made of it; what leaves little is charged so that it cannot go on
+_BY_COST: dict[int, dict[str, Callable[[_Machine], Any]]] = {
+  1: {"a": lambda m: m.into(list, [m.pop()]), "e": _Machine.appends, "u": lambda m: m.into(dict, m.marked_pairs()),
+      "\x90": lambda m: m.into(set, m.marked_keys())},
+  8: {"I": _Machine.line_int, "L": lambda m: m.push(int(m.line().removesuffix(b"L"))), "F": lambda m: m.push(float(m.line())),
+      "J": lambda m: m.push(m.number(4, True)), "K": lambda m: m.stack.append(m.byte()), "M": lambda m: m.push(m.number(2)),
+      "\x8a": lambda m: m.push(m.number(m.byte(), True)), "\x8b": lambda m: m.push(m.number(m.number(4), True)),
+      "G": lambda m: m.push(struct.unpack(">d", m.part(8))[0]), "g": lambda m: m.get(int(m.line())),
+      "h": lambda m: m.get(m.byte()), "j": lambda m: m.get(m.number(4)),
+      "c": lambda m: m.name(*[str(m.line(), "utf-8") for _ in range(2)]),
+      "\x93": _Machine.stack_global, "R": _Machine.reduce},
+  9: {"p": lambda m: m.put(int(m.line())), "q": lambda m: m.put(m.byte()), "r": lambda m: m.put(m.number(4))},
+  16: {"N": lambda m: m.stack.append(None), "\x88": lambda m: m.stack.append(True), "\x89": lambda m: m.stack.append(False),
+       ")": lambda m: m.stack.append(()), "S": _Machine.line_string, "V": lambda m: m.push(str(m.line(), "raw-unicode-escape")),
+       "T": _reads(4, _latin1), "U": _reads(1, _latin1), "X": _reads(4, _utf8), "\x8c": _reads(1, _utf8),
+       "\x8d": _reads(8, _utf8), "B": _reads(4, bytes), "C": _reads(1, bytes), "\x8e": _reads(8, bytes),
+       "\x96": _reads(8, bytearray), "\x94": lambda m: m.memo.append(m.top()), "b": _Machine.build},
+  24: {"]": lambda m: m.push([]), "}": lambda m: m.push({}), "\x8f": lambda m: m.push(set()),
+       "2": lambda m: m.stack.append(m.top())},
+  48: {"(": _Machine.mark, "0": _Machine.pop_any, "1": lambda m: m.marked(), "\x80": lambda m: m.part(1),
+       "\x95": lambda m: m.part(8)},
+  56: {"\x85": lambda m: m.row(1), "\x86": lambda m: m.row(2), "\x87": lambda m: m.row(3)},
+  64: {"t": lambda m: m.stack.append(tuple(m.marked())), "P": lambda m: m.stack.append(m.persistent(str(m.line(), "utf-8"))),
+       "Q": lambda m: m.stack.append(m.persistent(m.pop()))},
+  80: {"l": lambda m: m.stack.append(m.marked()), "d": lambda m: m.stack.append(m.marked_pairs())},
+  84: {"s": _Machine.setitem}, 240: {"\x91": lambda m: m.stack.append(m.marked_keys())}}
+_STEPS = {ord(op): (do, cost) for cost, steps in _BY_COST.items() for op, do in steps.items()}

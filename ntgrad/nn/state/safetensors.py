@@ -14,7 +14,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.errors import MissingFileError, StateError, shown
 from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.core import MAX_SIZE
@@ -23,14 +23,12 @@ from ntgrad.graph.checks import checked
 from ntgrad.nn.files import plain_file, replaced_when_whole
 from ntgrad.tensor import Tensor
 
-from .mapped import Mapped, Refuse, checked_bools, checked_shape, host_bytes, tensor_of
+from .mapped import Mapped, Refuse, checked_bools, checked_shape, dtype_table, host_bytes, tensor_of
 from .names import listed
 
 # what files call the dtypes; the format has no others that ntgrad could hold
-SAFE_DTYPES: dict[str, DType] = {
-  "BOOL": dtypes.bool, "I8": dtypes.int8, "U8": dtypes.uint8, "I16": dtypes.int16, "U16": dtypes.uint16, "I32": dtypes.int32,
-  "U32": dtypes.uint32, "I64": dtypes.int64, "U64": dtypes.uint64, "F8_E4M3": dtypes.float8_e4m3, "F8_E5M2": dtypes.float8_e5m2,
-  "F8_E8M0": dtypes.float8_e8m0, "F16": dtypes.float16, "BF16": dtypes.bfloat16, "F32": dtypes.float32, "F64": dtypes.float64}
+SAFE_DTYPES = dtype_table("BOOL:bool I8:int8 U8:uint8 I16:int16 U16:uint16 I32:int32 U32:uint32 I64:int64 U64:uint64 "
+  "F8_E4M3:float8_e4m3 F8_E5M2:float8_e5m2 F8_E8M0:float8_e8m0 F16:float16 BF16:bfloat16 F32:float32 F64:float64")
 _SAFE_NAMES = {d: name for name, d in SAFE_DTYPES.items()}
 _MAX_HEADER = 100_000_000  # the format's own limit: a damaged length must not make us read gigabytes
 INDEX, WHOLE = "model.safetensors.index.json", "model.safetensors"   # what folders of models call them

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.errors import ArgumentError, StateError, shown
 from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.codegen.ir.uop import Ops
@@ -25,16 +25,15 @@ from ntgrad.graph.nodes import shrink
 from ntgrad.tensor import Tensor
 
 from .archives import is_zip, member_bytes, tar_members, zip_members
-from .mapped import Bytes, Mapped, Refuse, checked_bools, checked_shape, swapped, tensor_of
+from .mapped import Bytes, Mapped, Refuse, checked_bools, checked_shape, dtype_table, swapped, tensor_of
 from .pickles import ROOM, Called, Loaded, key, load, pairs, text_bytes
 
 _MAGIC, _VERSION = 0x1950a86a20f9469cfc6c, 1001   # of files before torch 1.6
-STORAGES = {"Float": dtypes.float32, "Double": dtypes.float64, "Half": dtypes.float16, "BFloat16": dtypes.bfloat16,
-            "Long": dtypes.int64, "Int": dtypes.int32, "Short": dtypes.int16, "Char": dtypes.int8, "Byte": dtypes.uint8,
-            "Bool": dtypes.bool}
-DTYPES = {d.name: d for d in (*STORAGES.values(), dtypes.uint16, dtypes.uint32, dtypes.uint64, dtypes.float8_e5m2)} | {
-  "float8_e4m3fn": dtypes.float8_e4m3, "float8_e8m0fnu": dtypes.float8_e8m0}
-_ABSENT = ("ComplexFloat", "ComplexDouble", "ComplexHalf", "QInt8", "QUInt8", "QInt32", "QUInt4x2", "QUInt2x4")
+STORAGES = dtype_table("Float:float32 Double:float64 Half:float16 BFloat16:bfloat16 Long:int64 Int:int32 Short:int16 Char:int8 "
+                       "Byte:uint8 Bool:bool")
+DTYPES = {d.name: d for d in STORAGES.values()} | dtype_table(
+  "uint16:uint16 uint32:uint32 uint64:uint64 float8_e5m2:float8_e5m2 float8_e4m3fn:float8_e4m3 float8_e8m0fnu:float8_e8m0")
+_ABSENT = "ComplexFloat ComplexDouble ComplexHalf QInt8 QUInt8 QInt32 QUInt4x2 QUInt2x4".split()
 
 
 @dataclass
