@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -141,13 +143,11 @@ class MultiheadAttention(Module):
       if padding.shape not in ((n, keys), (keys,)) or (padding.ndim == 1 and n != 1):
         raise ShapeError(f"{name}: key_padding_mask of shape {padding.shape}, expected {(n, keys)}")
       masks.append(padding.reshape(n, 1, 1, keys))
-    total: Tensor | None = None
+    if not masks: return None
     for m in masks:
       if m.dtype.kind not in "bf": raise DTypeError(f"{name}: a mask of {m.dtype.name}; it takes bool (True: not seen) or floats")
-      m = added(m, like)
-      total = m if total is None else total + m
-    if total is None: return None
-    return total.expand(total.shape[0], total.shape[1], steps, keys)
+    total = functools.reduce(operator.add, [added(m, like) for m in masks])
+    return total.expand(*total.shape[:2], steps, keys)
 
 
 MultiHeadAttention = MultiheadAttention

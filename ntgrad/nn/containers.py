@@ -60,9 +60,7 @@ class _Many(Module):
 @checked
 class Sequential(_Many):
   """Layers (or any functions) applied one after the other: ``nn.Sequential(nn.Linear(3, 4), nn.ReLU(), Tensor.exp)``.
-
-  One dict of them gives each a name, which its tensors then have in front. Raises ArgumentError for what cannot be called.
-  """
+  One dict of them gives each a name, which its tensors then have in front. Raises ArgumentError for what cannot be called."""
 
   def __init__(self, *layers: Any):
     super().__init__()

@@ -22,9 +22,7 @@ _UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.ntgrad-unfinished")
 
 def plain_file(name: str, path: str | os.PathLike[str], new: bool = False) -> Path:
   """The path that links lead to, of a file that is there (or, ``new``, of one to write in a folder that is there).
-
-  Raises MissingFileError, and StateError where something other than a plain file lies there: a folder, a device.
-  """
+  Raises MissingFileError, and StateError where something other than a plain file lies there: a folder, a device."""
   try:
     found = Path(os.path.realpath(path))
     if not (found.parent.is_dir() if new else found.exists()):

@@ -48,9 +48,7 @@ def _to(name: str, where: str = "") -> Callable[[M], M]:
 @checked
 class Module(ModuleBase):
   """A model or a layer: define ``forward`` (as in PyTorch) or ``__call__``; calling the Module calls it.
-
-  Tensors in attributes are parameters, but for those that are registered as buffers or are of a dtype without gradients.
-  """
+  Tensors in attributes are parameters, but for those that are registered as buffers or are of a dtype without gradients."""
   _room: ClassVar[str] = "nn."                    # for messages
   _mode: bool | None = None
   _begun: bool = False                            # ``super().__init__()`` was called

@@ -232,9 +232,7 @@ class _OverLast(Module):
 @placed
 class LayerNorm(_OverLast):
   """Layer normalisation over the last dimensions (https://arxiv.org/abs/1607.06450): ``(.., *normalized_shape) -> same``.
-
-  ``weight`` (ones) and ``bias`` (zeros) have ``normalized_shape``; both are None without ``elementwise_affine``.
-  """
+  ``weight`` (ones) and ``bias`` (zeros) have ``normalized_shape``; both are None without ``elementwise_affine``."""
   _said = ("*normalized_shape", "eps")
 
   def __init__(self, normalized_shape: int | tuple[int, ...], eps: float = 1e-5, elementwise_affine: bool = True,
@@ -285,9 +283,7 @@ class GroupNorm(Module):
 @placed
 class RMSNorm(_OverLast):
   """``x / √(mean(x²) + eps) · weight`` over the last dimension (https://arxiv.org/abs/1910.07467), in float32 inside.
-
-  ``dim`` may be the sizes of several last dimensions. ``eps`` None is what the dtype of the input rounds to, as in PyTorch.
-  """
+  ``dim`` may be the sizes of several last dimensions. ``eps`` None is what the dtype of the input rounds to, as in PyTorch."""
   _said = ("*dim", "eps")
 
   def __init__(self, dim: Ints, eps: float | None = 1e-6, elementwise_affine: bool = True):

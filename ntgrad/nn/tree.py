@@ -107,9 +107,7 @@ class _Line(NamedTuple):
 @checked
 def summary(model: Any) -> Summary:
   """A model as a tree: every layer with the shapes of its tensors and the number of its parameters, the whole first.
-
-  ``model`` is a Module or any object that holds layers and tensors; nothing is computed. What is held twice counts once.
-  """
+  ``model`` is a Module or any object that holds layers and tensors; nothing is computed. What is held twice counts once."""
   found = tensors(model).values()
   parameters, buffers = [[p.value for p in found if is_buffer(p) is b] for b in (False, True)]
   numbers = sum([t.numel() for t in parameters])

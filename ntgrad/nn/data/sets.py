@@ -42,9 +42,7 @@ class IterableDataset(Dataset[T]):
 @checked
 class TensorDataset(Dataset[tuple[Any, ...]]):
   """Row ``i`` of each of ``tensors``, as a tuple: Tensors, numpy arrays (memory maps too) or lists, all of as many rows.
-
-  Arrays stay on the host; many rows are taken at once. Raises ShapeError for different lengths, DTypeError.
-  """
+  Arrays stay on the host; many rows are taken at once. Raises ShapeError for different lengths, DTypeError."""
 
   def __init__(self, *tensors: Any):
     if not tensors: raise ArgumentError("TensorDataset: no tensors; give one or more, each with a row for every sample")
@@ -99,10 +97,8 @@ class ConcatDataset(Dataset[T]):
 @checked
 def random_split(dataset: Any, lengths: Sequence[float], generator: Any = None) -> list[Subset]:
   """Cut the rows of ``dataset`` into Subsets of ``lengths`` rows, which rows is drawn by ``generator`` (see RandomSampler).
-
   ``lengths`` add up to the length, or are shares that add up to 1 (rows that are left over go to the first ones, one each).
-  Raises ArgumentError.
-  """
+  Raises ArgumentError."""
   n = count_of("random_split", dataset)
   said = f"random_split: lengths {shown(list(lengths))} of {n} rows; they add up to {n}, or as shares to 1"
   if not lengths or not all(0 <= x <= 2 ** 62 for x in lengths): raise ArgumentError(said)

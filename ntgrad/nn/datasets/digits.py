@@ -32,9 +32,7 @@ Digits = Images
 @checked
 def load_idx(path: str | os.PathLike[str]) -> np.ndarray:
   """The array in an IDX file (the format of MNIST and Fashion-MNIST), gzipped or not, in the machine's byte order.
-
-  Raises MissingFileError (a FileNotFoundError), and ArgumentError for a file that is not a whole IDX file.
-  """
+  Raises MissingFileError (a FileNotFoundError), and ArgumentError for a file that is not a whole IDX file."""
   def refuse(why: str) -> ArgumentError: return ArgumentError(f"load_idx: {shown_path(path)} is not a whole IDX file: {why}")
   data: bytes | bytearray = read_file("load_idx", path)
   if data[:2] == b"\x1f\x8b": data = unpacked(data, "gzip", refuse)

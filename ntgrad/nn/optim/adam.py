@@ -83,9 +83,7 @@ class AdamW(AdamLike):
 @checked
 class Adamax(AdamLike):
   """Adam with the greatest gradient in place of the mean square (https://arxiv.org/abs/1412.6980), as PyTorch has it.
-
-  ``u = max(b2·u, |g| + eps)``; ``p -= lr/(1-b1ᵗ) · m/u``. Raises as :class:`Adam`.
-  """
+  ``u = max(b2·u, |g| + eps)``; ``p -= lr/(1-b1ᵗ) · m/u``. Raises as :class:`Adam`."""
   _states, _decays = ("exp_avg", "exp_inf"), True
 
   def __init__(self, params: Iterable[Any], lr: float = 0.002, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
@@ -99,10 +97,8 @@ class Adamax(AdamLike):
 @checked
 class NAdam(AdamLike):
   """Adam with Nesterov's momentum (https://openreview.net/forum?id=OM0jvwB8jIp57ZJjtNEZ), as PyTorch has it.
-
   ``muₜ = b1·(1 - 0.96^(t·momentum_decay)/2)``; ``p -= lr · (g·(1-muₜ)/(1-Πmu) + m·muₜ₊₁/(1-Πmu·muₜ₊₁)) / (√(v/(1-b2ᵗ)) + eps)``.
-  Raises as :class:`Adam`.
-  """
+  Raises as :class:`Adam`."""
   _scalars_of = ("bias2", "mu_product", "of_g", "of_m")
   _kept, _recurrent = ("mu_product",), False
 
@@ -127,9 +123,7 @@ class NAdam(AdamLike):
 @checked
 class RAdam(AdamLike):
   """Rectified Adam (https://arxiv.org/abs/1908.03265), as PyTorch has it: without v while that is of too few gradients.
-
-  Raises as :class:`Adam`.
-  """
+  Raises as :class:`Adam`."""
   _scalars_of, _kept, _recurrent = ("bias1", "bias2", "rectified"), (), False
 
   def __init__(self, params: Iterable[Any], lr: float = 0.001, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,

@@ -171,9 +171,9 @@ def truth(name: str, what: str, value: Any) -> bool:
 
 AT_LEAST_0, BELOW_1 = number(), number(below=1.0)
 _CHECKS: dict[str, Check] = {   # by option
-  **dict.fromkeys(("lr", "momentum", "weight_decay", "eps", "lr_decay", "initial_accumulator_value", "momentum_decay", "tcoef",
-                   "lambd", "t0"), AT_LEAST_0),
-  **dict.fromkeys(("maximize", "nesterov", "classic", "centered", "amsgrad", "decoupled_weight_decay", "adam"), truth),
+  **dict.fromkeys("lr momentum weight_decay eps lr_decay initial_accumulator_value momentum_decay tcoef lambd t0".split(),
+                  AT_LEAST_0),
+  **dict.fromkeys("maximize nesterov classic centered amsgrad decoupled_weight_decay adam".split(), truth),
   "alpha": BELOW_1, "rho": BELOW_1, "betas": pair(BELOW_1), "etas": pair(number(beyond=True)), "step_sizes": pair(AT_LEAST_0),
   "dampening": number(-1e38)}
 
@@ -318,9 +318,7 @@ class Optimizer:
   @property
   def lr(self) -> Tensor:
     """The learning rate of the first group, (1,), float32 (float64 if a parameter is).
-
-    Assign a number (``opt.lr = 0.01``) or a one-element Tensor: all groups have it, and nothing is compiled anew.
-    """
+    Assign a number (``opt.lr = 0.01``) or a one-element Tensor: all groups have it, and nothing is compiled anew."""
     return self.param_groups[0].buffer[:1]
 
   @lr.setter
@@ -399,9 +397,7 @@ class Optimizer:
 
   def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
     """Take what :meth:`state_dict` gave, of this optimizer or PyTorch's. A parameter without state there begins anew.
-
-    Raises StateError for other groups or parameters, state that is missing or unknown, or another shape.
-    """
+    Raises StateError for other groups or parameters, state that is missing or unknown, or another shape."""
     name = f"{type(self).__name__}.load_state_dict"
     if not {"state", "param_groups"} <= set(state_dict):
       raise StateError(f"{name}: {shown(state_dict)}; expected a dict with 'state' and 'param_groups'")

@@ -82,9 +82,7 @@ class RMSprop(Optimizer):
 @checked
 class Adagrad(Optimizer):
   """Adagrad (https://jmlr.org/papers/v12/duchi11a.html), as PyTorch has it.
-
-  ``sum += g²``; ``p -= lr/(1 + (t-1)·lr_decay) · g / (√sum + eps)``. Raises as :class:`Optimizer`.
-  """
+  ``sum += g²``; ``p -= lr/(1 + (t-1)·lr_decay) · g / (√sum + eps)``. Raises as :class:`Optimizer`."""
   _states, _begin_at, _scalars_of = ("sum",), {"sum": "initial_accumulator_value"}, ("decay",)
   _reads, _decays = ("lr_decay", "eps", "weight_decay"), True
 
@@ -104,10 +102,8 @@ class Adagrad(Optimizer):
 @checked
 class Adadelta(Optimizer):
   """Adadelta (https://arxiv.org/abs/1212.5701), as PyTorch has it.
-
   ``v = rho·v + (1-rho)·g²``; ``d = √(u + eps) / √(v + eps) · g``; ``u = rho·u + (1-rho)·d²``; ``p -= lr·d``.
-  Raises as :class:`Optimizer`.
-  """
+  Raises as :class:`Optimizer`."""
   _states, _rest, _reads, _decays = ("square_avg", "acc_delta"), "rho", ("rho", "eps", "weight_decay"), True
 
   def __init__(self, params: Iterable[Any], lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0.0, *,
@@ -150,10 +146,8 @@ class Rprop(Optimizer):
 @checked
 class ASGD(Optimizer):
   """Averaged stochastic gradient descent (https://doi.org/10.1137/0330046), as PyTorch has it: ``state[p]["ax"]`` is the average.
-
   ``eta = lr / (1 + lambd·lr·(t-1))^alpha``; ``p = (1 - lambd·eta)·p - eta·g``; from step ``t0`` on ``ax`` is the mean of p.
-  Raises as :class:`Optimizer`.
-  """
+  Raises as :class:`Optimizer`."""
   _checks = {**Optimizer._checks, "alpha": AT_LEAST_0}
   _states, _reads, _scalars_of, _decays = ("ax",), ("lambd", "alpha", "t0", "weight_decay"), ("eta", "mu"), True
 
@@ -172,9 +166,7 @@ class ASGD(Optimizer):
 @checked
 class Lion(Optimizer):
   """Lion (https://arxiv.org/abs/2302.06675): ``p -= lr · (sign(b1·m + (1-b1)·g) + weight_decay·p)``; ``m = b2·m + (1-b2)·g``.
-
-  Learning rates are 3 to 10 times smaller than Adam's, weight decay as much larger. Raises as :class:`Optimizer`.
-  """
+  Learning rates are 3 to 10 times smaller than Adam's, weight decay as much larger. Raises as :class:`Optimizer`."""
   _states = ("exp_avg",)
 
   def __init__(self, params: Iterable[Any], lr: float = 1e-4, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0,

@@ -47,10 +47,8 @@ class LARS(Optimizer):
 @checked
 class LAMB(AdamLike):
   """Layer-wise adaptive moments (https://arxiv.org/abs/1904.00962), as tinygrad has it.
-
   ``u = m/(1-b1ᵗ) / (√(v/(1-b2ᵗ)) + eps) + weight_decay·p``; ``p -= lr · |p|/|u| · u`` (``adam``: without the lengths).
-  Raises as :class:`Adam`.
-  """
+  Raises as :class:`Adam`."""
   _alone = decoupled = True
 
   def __init__(self, params: Iterable[Any], lr: float = 0.001, b1: Any = 0.9, b2: float = 0.999, eps: float = 1e-6,

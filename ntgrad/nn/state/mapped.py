@@ -32,9 +32,7 @@ def dtype_table(said: str) -> dict[str, DType]:
 
 class Mapped:
   """A file that is there, seen as bytes: ``len(file)`` of them, ``file[begin:end]`` without reading more than is looked at.
-
-  The bytes are those of the file that was opened, also where another one takes its place. Raises MissingFileError, StateError.
-  """
+  The bytes are those of the file that was opened, also where another one takes its place. Raises MissingFileError, StateError."""
 
   def __init__(self, name: str, path: str | os.PathLike[str]):
     self.name, self.path = name, str(path)

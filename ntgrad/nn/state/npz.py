@@ -35,7 +35,8 @@ def npz_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], compre
   import zipfile
   to = plain_file("npz_save", path, new=True)
   for name, t in tensors.items():
-    if not isinstance(name, str) or not name or "\0" in name or _unwritable(name):
+    if not isinstance(name, str) or not name or "\0" in name or len(said := name.encode(errors="ignore")) > 60000 \
+       or said.decode() != name:
       raise StateError(f"npz_save: {shown(name)} cannot be an array's name; use a string")
     if not isinstance(t, Tensor): raise StateError(f"npz_save: {shown(name)} is {type(t).__name__}, expected a Tensor")
     if t.dtype not in _NUMPY:
@@ -51,12 +52,6 @@ def npz_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], compre
         header = {"descr": np.lib.format.dtype_to_descr(t.dtype.np), "fortran_order": False, "shape": tuple(map(int, t.shape))}
         np.lib.format.write_array_header_1_0(member, header)
         member.write(host_bytes(t).data)
-
-
-def _unwritable(name: str) -> bool:
-  try: name.encode()
-  except UnicodeError: return True
-  return len(name.encode()) > 60000
 
 
 @checked
