@@ -61,8 +61,7 @@ class Conv2d(_Convolution):
       # (left, right, top, bottom), the last dimension first; an even kernel pads one more after than before
       total = [d * (k - 1) for d, k in zip(self.dilation[::-1], self.kernel_size[::-1])]
       self.padding = tuple(p for t in total for p in (t // 2, t - t // 2))
-    else:
-      self.padding = ints(name, "padding", padding, rank, 0)
+    else: self.padding = ints(name, "padding", padding, rank, 0)
     if padding_mode not in _MODES: raise ArgumentError(f"nn.{name}: padding_mode {padding_mode!r}; it takes {', '.join(_MODES)}")
     self.padding_mode = padding_mode
     self._make(out_channels, in_channels // groups, bias)

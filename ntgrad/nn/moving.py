@@ -1,14 +1,14 @@
-"""Layers that only move elements: other shapes, padding, windows as columns, pixels as channels."""
+"""Layers that only move elements: other shapes, padding, windows as columns."""
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, dataclass_transform
 
-from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
+from ntgrad.codegen.ir.errors import ArgumentError, shown
 from ntgrad.graph.checks import Ints, checked
 from ntgrad.tensor import Tensor
 
-from .common import batched_or_not, size
+from .common import batched_or_not
 from .made import layer
 from .module import Module
 
@@ -42,34 +42,6 @@ class Identity(Module):
   def __call__(self, x: Any) -> Any:
     """The input itself."""
     return x
-
-
-@layer
-class PixelShuffle(Module):
-  """``(.., c·r², h, w) -> (.., c, h·r, w·r)`` (https://arxiv.org/abs/1609.05158)."""
-  upscale_factor: int
-
-  def __post_init__(self) -> None: size("PixelShuffle", "upscale_factor", self.upscale_factor)
-  def __call__(self, x: Tensor) -> Tensor:
-    """Channels as pixels. Raises ShapeError for channels that r² does not divide."""
-    r = self.upscale_factor
-    if x.ndim < 3 or x.shape[-3] % (r * r):
-      raise ShapeError(f"nn.PixelShuffle: input of shape {x.shape}, expected (.., c, h, w), c a multiple of {r * r}")
-    return x.pixel_shuffle(r)
-
-
-@layer
-class PixelUnshuffle(Module):
-  """``(.., c, h·r, w·r) -> (.., c·r², h, w)``: what undoes PixelShuffle."""
-  downscale_factor: int
-
-  def __post_init__(self) -> None: size("PixelUnshuffle", "downscale_factor", self.downscale_factor)
-  def __call__(self, x: Tensor) -> Tensor:
-    """Pixels as channels. Raises ShapeError for sizes that r does not divide."""
-    r = self.downscale_factor
-    if x.ndim < 3 or x.shape[-1] % r or x.shape[-2] % r:
-      raise ShapeError(f"nn.PixelUnshuffle: input of shape {x.shape}, expected (.., c, h, w), h and w multiples of {r}")
-    return x.pixel_unshuffle(r)
 
 
 @layer
@@ -168,7 +140,6 @@ class CircularPad2d(_CircularPad): _rank = 2
 class CircularPad3d(_CircularPad): _rank = 3
 
 
-__all__ = ["CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d", "ConstantPad2d", "ConstantPad3d",
-           "Flatten", "Fold", "Identity", "PixelShuffle", "PixelUnshuffle", "ReflectionPad1d", "ReflectionPad2d",
-           "ReflectionPad3d", "ReplicationPad1d", "ReplicationPad2d", "ReplicationPad3d", "Unflatten", "Unfold", "ZeroPad1d",
-           "ZeroPad2d", "ZeroPad3d"]
+__all__ = ["CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d", "ConstantPad2d", "ConstantPad3d", "Flatten",
+           "Fold", "Identity", "ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d", "ReplicationPad2d",
+           "ReplicationPad3d", "Unflatten", "Unfold", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d"]

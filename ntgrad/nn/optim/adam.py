@@ -30,25 +30,25 @@ class AdamLike(Optimizer):
             "log1": math.log(b1) if b1 else -1e30, "log2": math.log(b2) if b2 else -1e30}
 
   @classmethod
-  def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
+  def _scalars(cls, n: Numbers, t: Tensor) -> list[Tensor]:
     return [t, -(t * n.log1).expm1(), -(t * n.log2).expm1()]
 
-  def _up(self, flat: Flat, new: dict[str, Tensor], g: Tensor, n: Numbers, c: Numbers) -> Tensor:
+  def _up(self, flat: Flat, new: dict[str, Tensor], g: Tensor, n: Numbers) -> Tensor:
     """The direction from the new means (which may take more state with them)."""
     v = new["exp_avg_sq"]
-    if "max_exp_avg_sq" in flat.states: v = new["max_exp_avg_sq"] = flat.states["max_exp_avg_sq"].maximum(v)
-    return (new["exp_avg"] / c.bias1) / ((v / c.bias2).sqrt() + n.eps)
+    if "max_exp_avg_sq" in flat.states: v = new["max_exp_avg_sq"] = flat["max_exp_avg_sq"].maximum(v)
+    return (new["exp_avg"] / n.bias1) / ((v / n.bias2).sqrt() + n.eps)
 
-  def _direction(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
+  def _direction(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers) -> New:
     """The direction, with the weight decay, and the new state."""
     decoupled = group.get("decoupled_weight_decay", self.decoupled)
     if not decoupled: g = decayed(group, p, g, n)
-    new = {"exp_avg": n.b1 * flat.states["exp_avg"] + n.c1 * g, "exp_avg_sq": n.b2 * flat.states["exp_avg_sq"] + n.c2 * (g * g)}
-    up = self._up(flat, new, g, n, c)
+    new = {"exp_avg": n.b1 * flat["exp_avg"] + n.c1 * g, "exp_avg_sq": n.b2 * flat["exp_avg_sq"] + n.c2 * (g * g)}
+    up = self._up(flat, new, g, n)
     return decayed(group, p, up, n) if decoupled else up, new
 
-  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    up, new = self._direction(group, flat, p, g, n, c)
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers) -> New:
+    up, new = self._direction(group, flat, p, g, n)
     return p - n.lr * up, new
 
 
@@ -89,9 +89,9 @@ class Adamax(AdamLike):
   def __init__(self, params: Iterable[Any], lr: float = 0.002, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                weight_decay: float = 0.0, *, maximize: bool = False, **options: Any): self._start(locals())
 
-  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    m, u = n.b1 * flat.states["exp_avg"] + n.c1 * g, (n.b2 * flat.states["exp_inf"]).maximum(g.abs() + n.eps)
-    return p - n.lr / c.bias1 * (m / u), {"exp_avg": m, "exp_inf": u}
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers) -> New:
+    m, u = n.b1 * flat["exp_avg"] + n.c1 * g, (n.b2 * flat["exp_inf"]).maximum(g.abs() + n.eps)
+    return p - n.lr / n.bias1 * (m / u), {"exp_avg": m, "exp_inf": u}
 
 
 @checked
@@ -111,13 +111,13 @@ class NAdam(AdamLike):
     return {**super()._numbers(group), "decay": group["momentum_decay"] * math.log(0.96)}
 
   @classmethod
-  def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
+  def _scalars(cls, n: Numbers, t: Tensor) -> list[Tensor]:
     mu, after = [n.b1 * (1 - 0.5 * (k * n.decay).exp()) for k in (t, t + 1)]
-    product = (t > 1).where(before.mu_product * mu, mu)
+    product = (t > 1).where(n.mu_product * mu, mu)
     return [-(t * n.log2).expm1(), product, (1 - mu) / (1 - product), after / (1 - product * after)]
 
-  def _up(self, flat: Flat, new: dict[str, Tensor], g: Tensor, n: Numbers, c: Numbers) -> Tensor:
-    return (g * c.of_g + new["exp_avg"] * c.of_m) / ((new["exp_avg_sq"] / c.bias2).sqrt() + n.eps)
+  def _up(self, flat: Flat, new: dict[str, Tensor], g: Tensor, n: Numbers) -> Tensor:
+    return (g * n.of_g + new["exp_avg"] * n.of_m) / ((new["exp_avg_sq"] / n.bias2).sqrt() + n.eps)
 
 
 @checked
@@ -137,15 +137,15 @@ class RAdam(AdamLike):
     return {**super()._numbers(group), "most": most, "begin": most + 2 / math.log(b2) if b2 else 0.0}
 
   @classmethod
-  def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
+  def _scalars(cls, n: Numbers, t: Tensor) -> list[Tensor]:
     # rho = most - 2·t·b2ᵗ/(1 - b2ᵗ), of large numbers that nearly cancel; with x = -t·log(b2) it is
     # begin + 2·t·(1/x - 1/(eˣ - 1))
     x = -t * n.log2
     small = 0.5 - x / 12 + x ** 3 / 720 - x ** 5 / 30240
     rho = n.begin + 2 * t * (x < 0.5).where(small, 1 / x - 1 / x.expm1())
     ratio = (rho - 4) * (rho - 2) * n.most / ((n.most - 4) * (n.most - 2) * rho)
-    return [*super()._scalars(n, t, before)[1:], (rho > 5).where(ratio.maximum(0.0).sqrt(), 0.0)]   # 0: not yet
+    return [*super()._scalars(n, t)[1:], (rho > 5).where(ratio.maximum(0.0).sqrt(), 0.0)]   # 0: not yet
 
-  def _up(self, flat: Flat, new: dict[str, Tensor], g: Tensor, n: Numbers, c: Numbers) -> Tensor:
-    scaled = c.rectified * c.bias2.sqrt() / (new["exp_avg_sq"].sqrt() + n.eps)
-    return new["exp_avg"] / c.bias1 * (c.rectified > 0).where(scaled, 1.0)
+  def _up(self, flat: Flat, new: dict[str, Tensor], g: Tensor, n: Numbers) -> Tensor:
+    scaled = n.rectified * n.bias2.sqrt() / (new["exp_avg_sq"].sqrt() + n.eps)
+    return new["exp_avg"] / n.bias1 * (n.rectified > 0).where(scaled, 1.0)

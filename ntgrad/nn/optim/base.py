@@ -28,14 +28,14 @@ _RATES = ("initial_lr", "max_lr", "min_lr")   # that schedules write down
 
 
 class Numbers:
-  """Numbers of a small buffer by name, as Tensors of shape (1,)."""
+  """Numbers of small buffers by name, as Tensors of shape (1,)."""
 
-  def __init__(self, values: Tensor, names: Sequence[str]): self._values, self._names = values, tuple(names)
+  def __init__(self, *parts: tuple[Tensor, tuple[str, ...]]): self._parts = parts
 
   def __getattr__(self, name: str) -> Tensor:
-    if name not in self._names: raise AttributeError(name)
-    i = self._names.index(name)
-    return self._values[i:i + 1]
+    for values, names in self._parts:
+      if name in names: return values[(i := names.index(name)):i + 1]
+    raise AttributeError(name)
 
 
 class ParamGroup(MutableMapping[str, Any]):
@@ -128,7 +128,7 @@ class ParamGroup(MutableMapping[str, Any]):
 
   def scalars_at(self, t: Tensor) -> Tensor:
     """The scalars of step ``t``, after those of the one before, side by side, which a single kernel computes."""
-    found = self.kind._scalars(Numbers(self.buffer, self.names), t, Numbers(self.scalars, self.scalar_names))
+    found = self.kind._scalars(Numbers((self.buffer, self.names), (self.scalars, self.scalar_names)), t)
     out = found[0]
     if len(found) == 1: return out
     i = Tensor.arange(len(found), device=out.device)
@@ -212,12 +212,9 @@ class Optimizer:
       if option not in _WITHOUT_EFFECT: raise ArgumentError(f"{name}: no option {option!r}")
     if isinstance(params, Tensor): raise ArgumentError(f"{name}: params is one Tensor, expected a list of them")
     self.defaults: dict[str, Any] = {"lr": lr, **(options or {})}
-    self.param_groups: list[ParamGroup] = []
-    self.params: list[Tensor] = []
-    self.buffers: list[Tensor] = []
+    self.param_groups, self.params, self.buffers = list[ParamGroup](), list[Tensor](), list[Tensor]()
     given = list(params)
-    if not any(isinstance(g, Mapping) for g in given): given = [{"params": given}]
-    for g in given: self._add(g, "params")
+    for g in given if any(isinstance(g, Mapping) for g in given) else [{"params": given}]: self._add(g, "params")
     if not self.params:
       raise ArgumentError(f"{name}: none of the {len(self.buffers)} params has requires_grad; set it on those to train")
     self._begin(self.param_groups)
@@ -246,7 +243,7 @@ class Optimizer:
     if not isinstance(given, Mapping) or "params" not in given:
       raise ArgumentError(f"{name}: {what} has {shown(given)}, expected {{'params': [..], ..}}")
     params = given["params"]
-    params = [params] if isinstance(params, Tensor) else list(params) if isinstance(params, Iterable) else [params]
+    params = list(params) if isinstance(params, Iterable) and not isinstance(params, Tensor) else [params]
     for option in given:
       if option not in {"params", "initial_lr", *self.defaults, *_WITHOUT_EFFECT}:
         raise ArgumentError(f"{name}: a group has {option!r}; its options are {', '.join(self.defaults)}")
@@ -298,14 +295,13 @@ class Optimizer:
     return {**({"rest": 1 - group[cls._rest]} if cls._rest else {}), **{k: group[k] for k in cls._reads}}
 
   @classmethod
-  def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
-    """The numbers ``_scalars_of`` for step ``t`` = 1, 2, ..: each (1,). ``before`` are those of the last step."""
+  def _scalars(cls, n: Numbers, t: Tensor) -> list[Tensor]:
+    """The numbers ``_scalars_of`` for step ``t`` = 1, 2, ..: each (1,). ``n`` has those of the last step."""
     return []
 
-  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers,
-              c: Numbers) -> tuple[Tensor, dict[str, Tensor]]:
-    """The new parameters and state from the old (``p``, ``flat.states``) and the gradient, all flat and wide;
-    ``n`` are the numbers, ``c`` the scalars."""
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers) -> tuple[Tensor, dict[str, Tensor]]:
+    """The new parameters and state from the old (``p``, ``flat["name"]``) and the gradient, all flat and wide; ``n`` are the
+    numbers and scalars."""
     raise NotImplementedError(f"{type(self).__name__} has no rule for a step")
 
   def _note_reads(self, reads: Reads, text: str, where: Where) -> None:
@@ -357,10 +353,10 @@ class Optimizer:
         grad, mask = grads
         flat.move()
         old, g = flat.flat.cast(flat.wide), grad.cast(flat.wide)
-        n, c = [Numbers(x.to(flat.device).cast(flat.wide), names) for x, names in (
-          (group.buffer, group.names), (group.scalars, group.scalar_names))]
+        n = Numbers(*[(x.to(flat.device).cast(flat.wide), names) for x, names in (
+          (group.buffer, group.names), (group.scalars, group.scalar_names))])
         if group.get("maximize"): g = -g
-        new, states = self._update(group, flat, old, decayed(group, old, g, n) if self._decays else g, n, c)
+        new, states = self._update(group, flat, old, decayed(group, old, g, n) if self._decays else g, n)
         if mask is not None:
           new = mask.where(new, old)
           states = {k: mask.where(s, flat.states[k]) for k, s in states.items()}
@@ -376,17 +372,15 @@ class Optimizer:
 
     The Tensors are views of the state: writing into them (``nn.state.load_state_dict``) is loading it.
     """
-    state: dict[int, dict[str, Tensor]] = {}
-    groups, first = [], 0
+    state, groups, first = dict[int, dict[str, Tensor]](), [], 0
     for g in self.param_groups:
       groups.append({**{k: g[k] for k in g if k != "params"}, "params": list(range(first, first + len(g.params)))})
       first += len(g.params)
-      scalars = Numbers(g.scalars, g.scalar_names)
+      scalars = Numbers((g.scalars, g.scalar_names))
       common = {"step": g.steps.reshape(())} if g.scalar_names else {}
       common |= {name: getattr(scalars, name).reshape(()) for name in self._kept}
       for f in g.flats:
-        for k, i in enumerate(f.numbers):
-          state[i] = {**common, **{name: f.view(s, k) for name, s in f.states.items()}}
+        for k, i in enumerate(f.numbers): state[i] = {**common, **{name: f.view(s, k) for name, s in f.states.items()}}
     return {"state": {i: s for i, s in sorted(state.items()) if s}, "param_groups": groups}
 
   @property
@@ -407,10 +401,8 @@ class Optimizer:
                        "expected a list of dicts with 'params', and a dict")
     sizes, theirs = [len(g.params) for g in self.param_groups], [len(g["params"]) for g in groups]
     if sizes != theirs: raise StateError(f"{name}: groups of {theirs} parameters for an optimizer that has {sizes}")
-    order = [i for g in groups for i in g["params"]]
-    written: list[tuple[Tensor, Tensor]] = []
-    computed = False
-    begun: set[tuple[int, str]] = set()   # small state that a parameter of the group has given a value
+    order, computed = [i for g in groups for i in g["params"]], False
+    written, begun = list[tuple[Tensor, Tensor]](), set[tuple[int, str]]()   # (begun: small state)
     for i, mine in self.state_dict()["state"].items():
       given = states.get(order[i], states.get(str(order[i]), {}))
       if not isinstance(given, Mapping) or not all([isinstance(k, str) for k in given]):

@@ -1,7 +1,7 @@
 """Optimizers that scale each element's gradient by what it has seen, other than Adam's family."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ntgrad.codegen.ir.errors import ArgumentError
@@ -14,10 +14,10 @@ from .flat import Flat
 New = tuple[Tensor, dict[str, Tensor]]
 
 
-def with_momentum(group: ParamGroup, states: Mapping[str, Tensor], g: Tensor, n: Numbers, taken: Tensor | None = None) -> New:
+def with_momentum(group: ParamGroup, flat: Flat, g: Tensor, n: Numbers, taken: Tensor | None = None) -> New:
   """The direction of a step, and what was gathered; ``taken`` is the part of a gradient that is added to it."""
-  if "momentum_buffer" not in states: return g, {}
-  b = n.momentum * states["momentum_buffer"] + (g if taken is None else g * taken)
+  if "momentum_buffer" not in flat.states: return g, {}
+  b = n.momentum * flat["momentum_buffer"] + (g if taken is None else g * taken)
   return g + n.momentum * b if group["nesterov"] else b, {"momentum_buffer": b}
 
 
@@ -46,11 +46,11 @@ class SGD(Optimizer):
     if group["nesterov"] and (not group["momentum"] or group["dampening"]):
       raise ArgumentError("SGD: nesterov needs a momentum above 0, and no dampening")
   @classmethod
-  def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]: return [(t > 1).where(n.rest, 1.0)]
+  def _scalars(cls, n: Numbers, t: Tensor) -> list[Tensor]: return [(t > 1).where(n.rest, 1.0)]
 
-  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers) -> New:
     if group["classic"]: g = g * n.lr
-    g, b = with_momentum(group, flat.states, g, n, c.taken if group["dampening"] else None)
+    g, b = with_momentum(group, flat, g, n, n.taken if group["dampening"] else None)
     return p - (g if group["classic"] else n.lr * g), b
 
 
@@ -67,15 +67,14 @@ class RMSprop(Optimizer):
   def __init__(self, params: Iterable[Any], lr: float = 0.01, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0.0,
                momentum: float = 0.0, centered: bool = False, *, maximize: bool = False, **options: Any): self._start(locals())
 
-  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    states = flat.states
-    v = n.alpha * states["square_avg"] + n.rest * (g * g)
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers) -> New:
+    v = n.alpha * flat["square_avg"] + n.rest * (g * g)
     new = {"square_avg": v}
-    if "grad_avg" in states:
-      mean = new["grad_avg"] = states["grad_avg"] + n.rest * (g - states["grad_avg"])
+    if "grad_avg" in flat.states:
+      mean = new["grad_avg"] = flat["grad_avg"] + n.rest * (g - flat["grad_avg"])
       v = v - mean * mean
     up = g / (v.sqrt() + n.eps)
-    if "momentum_buffer" in states: up = new["momentum_buffer"] = n.momentum * states["momentum_buffer"] + up
+    if "momentum_buffer" in flat.states: up = new["momentum_buffer"] = n.momentum * flat["momentum_buffer"] + up
     return p - n.lr * up, new
 
 
@@ -92,11 +91,11 @@ class Adagrad(Optimizer):
                                   "initial_accumulator_value": initial_accumulator_value}, options)
 
   @classmethod
-  def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]: return [1 / (1 + (t - 1) * n.lr_decay)]
+  def _scalars(cls, n: Numbers, t: Tensor) -> list[Tensor]: return [1 / (1 + (t - 1) * n.lr_decay)]
 
-  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    total = flat.states["sum"] + g * g
-    return p - n.lr * c.decay * (g / (total.sqrt() + n.eps)), {"sum": total}
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers) -> New:
+    total = flat["sum"] + g * g
+    return p - n.lr * n.decay * (g / (total.sqrt() + n.eps)), {"sum": total}
 
 
 @checked
@@ -109,10 +108,10 @@ class Adadelta(Optimizer):
   def __init__(self, params: Iterable[Any], lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0.0, *,
                maximize: bool = False, **options: Any): self._start(locals())
 
-  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    v = n.rho * flat.states["square_avg"] + n.rest * (g * g)
-    d = (flat.states["acc_delta"] + n.eps).sqrt() / (v + n.eps).sqrt() * g
-    return p - n.lr * d, {"square_avg": v, "acc_delta": n.rho * flat.states["acc_delta"] + n.rest * (d * d)}
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers) -> New:
+    v = n.rho * flat["square_avg"] + n.rest * (g * g)
+    d = (flat["acc_delta"] + n.eps).sqrt() / (v + n.eps).sqrt() * g
+    return p - n.lr * d, {"square_avg": v, "acc_delta": n.rho * flat["acc_delta"] + n.rest * (d * d)}
 
 
 @checked
@@ -135,10 +134,10 @@ class Rprop(Optimizer):
   def _numbers(cls, group: ParamGroup) -> dict[str, float]:
     return dict(zip(("shrink", "grow", "least", "most"), (*group["etas"], *group["step_sizes"])))
 
-  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    same = g * flat.states["prev"]
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers) -> New:
+    same = g * flat["prev"]
     factor = (same > 0).where(n.grow, (same < 0).where(n.shrink, 1.0))
-    step = (flat.states["step_size"] * factor).maximum(n.least).minimum(n.most)
+    step = (flat["step_size"] * factor).maximum(n.least).minimum(n.most)
     g = (same < 0).where(0.0, g)
     return p - g.sign() * step, {"prev": g, "step_size": step}
 
@@ -155,12 +154,12 @@ class ASGD(Optimizer):
                weight_decay: float = 0.0, *, maximize: bool = False, **options: Any): self._start(locals())
 
   @classmethod
-  def _scalars(cls, n: Numbers, t: Tensor, before: Numbers) -> list[Tensor]:
+  def _scalars(cls, n: Numbers, t: Tensor) -> list[Tensor]:
     return [n.lr / (1 + n.lambd * n.lr * (t - 1)) ** n.alpha, 1 / (t - 1 - n.t0).maximum(1.0)]
 
-  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    new = p * (1 - n.lambd * c.eta) - c.eta * g
-    return new, {"ax": c.mu.eq(1).where(new, flat.states["ax"] + (new - flat.states["ax"]) * c.mu)}
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers) -> New:
+    new = p * (1 - n.lambd * n.eta) - n.eta * g
+    return new, {"ax": n.mu.eq(1).where(new, flat["ax"] + (new - flat["ax"]) * n.mu)}
 
 
 @checked
@@ -177,6 +176,6 @@ class Lion(Optimizer):
     b1, b2 = group["betas"]
     return {"b1": b1, "c1": 1 - b1, "b2": b2, "c2": 1 - b2, "weight_decay": group["weight_decay"]}
 
-  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    up = decayed(group, p, (n.b1 * flat.states["exp_avg"] + n.c1 * g).sign(), n)
-    return p - n.lr * up, {"exp_avg": n.b2 * flat.states["exp_avg"] + n.c2 * g}
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers) -> New:
+    up = decayed(group, p, (n.b1 * flat["exp_avg"] + n.c1 * g).sign(), n)
+    return p - n.lr * up, {"exp_avg": n.b2 * flat["exp_avg"] + n.c2 * g}

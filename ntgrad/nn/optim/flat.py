@@ -33,6 +33,8 @@ class Flat:
     self.states: dict[str, Tensor] = {}
     self.masks: dict[tuple[bool, ...], Tensor] = {}
 
+  def __getitem__(self, state: str) -> Tensor: return self.states[state]
+
   def join(self, parts: Sequence[Tensor]) -> Tensor:
     """One flat tensor of the parts (each of as many elements as its parameter), zeros between them: (size,)."""
     padded = []

@@ -33,14 +33,14 @@ class LARS(Optimizer):
                nesterov: bool = False, classic: bool = True, tcoef: float = 0.001, *, maximize: bool = False, **options: Any):
     self._start(locals())
 
-  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers) -> New:
     rate = n.lr
     if group["tcoef"]:
       of_p, of_g = _length(p), _length(g)
       rate = rate * ((of_p > 0) & (of_g > 0)).where(n.tcoef * of_p / (of_g + n.weight_decay * of_p), 1.0)
     g = decayed(group, p, g, n)
     if group["classic"]: g = g * rate
-    g, b = with_momentum(group, flat.states, g, n)
+    g, b = with_momentum(group, flat, g, n)
     return p - (g if group["classic"] else g * rate), b
 
 
@@ -55,8 +55,8 @@ class LAMB(AdamLike):
                weight_decay: float = 0.0, adam: bool = False, *, betas: tuple[float, float] | None = None, maximize: bool = False,
                **options: Any): self._start(locals())
 
-  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    up, new = self._direction(group, flat, p, g, n, c)
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers) -> New:
+    up, new = self._direction(group, flat, p, g, n)
     rate = n.lr
     if not group["adam"]:
       of_p, of_up = _length(p), _length(up)
@@ -111,8 +111,8 @@ class Muon(Optimizer):
       raise ShapeError(f"Muon: a parameter of shape {p.shape}; it takes matrices (train others by another optimizer, "
                        "such as AdamW)")
 
-  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers, c: Numbers) -> New:
-    b = n.momentum * flat.states["momentum_buffer"] + n.rest * g
+  def _update(self, group: ParamGroup, flat: Flat, p: Tensor, g: Tensor, n: Numbers) -> New:
+    b = n.momentum * flat["momentum_buffer"] + n.rest * g
     up = n.momentum * b + n.rest * g if group["nesterov"] else b
     shape = flat.params[0].shape
     rows, columns = shape[0], math.prod(shape[1:])

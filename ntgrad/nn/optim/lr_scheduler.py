@@ -25,8 +25,7 @@ _FUNCTIONS = {"optimizer", "_fns", "_scale"}   # no state
 
 
 def _optimizer(name: str, optimizer: Any) -> Any:
-  if not isinstance(optimizer, (Optimizer, OptimizerGroup)):
-    raise ArgumentError(f"{name}: {shown(optimizer)} is no optimizer")
+  if not isinstance(optimizer, (Optimizer, OptimizerGroup)): raise ArgumentError(f"{name}: {shown(optimizer)} is no optimizer")
   return optimizer
 
 
@@ -144,8 +143,7 @@ class _ByFunction(LRScheduler):
 @checked
 class LambdaLR(_ByFunction):
   """The first rate times a function of the step (one, or one a group)."""
-  def get_lr(self) -> list[float]:
-    return [base * fn(self.last_epoch) for base, fn in zip(self.base_lrs, self._fns)]
+  def get_lr(self) -> list[float]: return [base * fn(self.last_epoch) for base, fn in zip(self.base_lrs, self._fns)]
 
 
 @checked
@@ -334,8 +332,7 @@ class OneCycleLR(LRScheduler):
     return b + (a - b) / 2 * (1 + math.cos(math.pi * part)) if self.anneal_strategy == "cos" else (b - a) * part + a
 
   def get_lr(self) -> list[float]:
-    if self.last_epoch > self.total_steps:
-      raise ArgumentError(f"OneCycleLR: step {self.last_epoch} of {self.total_steps}")
+    if self.last_epoch > self.total_steps: raise ArgumentError(f"OneCycleLR: step {self.last_epoch} of {self.total_steps}")
     out = []
     for g, phases in zip(self.groups, self._phases):
       i = next((i for i, (end, *_) in enumerate(phases) if self.last_epoch <= end), len(phases) - 1)

@@ -72,8 +72,7 @@ def _opened(name: str, fn: Path | Tensor, what: str) -> tuple[Mapped | Bytes, Re
 def _plain_name(name: str, refuse: Refuse, path: bool = True) -> str:
   """The name of a member, refused where it is none or, a path, leads out of the folder that it is unpacked in."""
   if not name or "\0" in name: raise refuse(f"a member has the name {shown(name)}")
-  if not path: return name
-  if name[0] in "/\\" or ".." in name.replace("\\", "/").split("/"):
+  if path and (name[0] in "/\\" or ".." in name.replace("\\", "/").split("/")):
     raise refuse(f"{shown(name)} leads out of the archive's folder")
   return name
 
@@ -88,9 +87,8 @@ def tar_members(data: Mapped | Bytes, refuse: Refuse) -> tuple[Mapped | Bytes, d
   """A tar archive, unpacked where it is compressed, and its files, by name."""
   if (packed := _PACKED.get(data[:2].tobytes())) is not None:
     data = np.frombuffer(unpacked(data[:].data, packed, refuse), np.uint8)
-  whole, at = data[:].data, 0
-  found: dict[str, Member] = {}
-  name, size = None, None   # what headers in front of a member's say of it
+  whole, at, found = data[:].data, 0, dict[str, Member]()
+  name = size = None   # what headers in front of a member's say of it
   while at + _BLOCK <= len(whole):
     header = whole[at:at + _BLOCK].tobytes()
     if not any(header): return data, found
@@ -130,8 +128,7 @@ def _octal(text: bytes) -> int | None:
 
 def _attributes(text: bytes, refuse: Refuse) -> dict[bytes, bytes]:
   """Lines of a length, a name and a value."""
-  out: dict[bytes, bytes] = {}
-  at = 0
+  out, at = dict[bytes, bytes](), 0
   while at < len(text) and text[at]:
     digits = text[at:at + 12].split(b" ")[0]
     n = _number(digits, refuse)
@@ -163,9 +160,8 @@ def zip_members(data: Mapped | Bytes, refuse: Refuse, paths: bool = True) -> dic
   ``paths``, which lead nowhere else, or any. Checksums of what is little are compared now."""
   whole = data[:].data
   at, size, entries, shift = _directory(whole, refuse)
-  start, end, count = at, at + size, 0
-  out: dict[str, Member] = {}
-  places: list[tuple[int, int]] = []
+  start, end = at, at + size
+  out, places = dict[str, Member](), list[tuple[int, int]]()
   while at < end:
     if at + _ENTRY.size > end or whole[at:at + 4].tobytes() != b"PK\1\2": raise refuse(f"its directory is damaged at byte {at}")
     _, _, _, flags, method, _, _, crc, packed, n, length, more, comment, disk, _, _, begin = _ENTRY.unpack_from(whole, at)
@@ -174,7 +170,6 @@ def zip_members(data: Mapped | Bytes, refuse: Refuse, paths: bool = True) -> dic
     if at > end: raise refuse(f"its directory is damaged at byte {at}")
     if _LARGE in (n, packed, begin):
       n, packed, begin = _large(whole[at - more - comment:at - comment], [n, packed, begin], refuse)
-    count += 1
     try: name = _plain_name(raw.decode("utf-8" if flags & 0x800 else "cp437"), refuse, paths)
     except UnicodeDecodeError: raise refuse(f"a member has the name {shown(raw)}, which is not UTF-8") from None
     begin += shift
@@ -188,13 +183,13 @@ def zip_members(data: Mapped | Bytes, refuse: Refuse, paths: bool = True) -> dic
     if name.endswith("/"): continue
     if name in out: raise refuse(f"{shown(name)} is in it twice")
     if (flags | own[2]) & 1: raise refuse(f"{shown(name)} is encrypted")
-    if method not in (0, 8):
-      raise refuse(f"{shown(name)} is compressed by method {method}; stored and deflated ones are read")
+    if method not in (0, 8): raise refuse(f"{shown(name)} is compressed by method {method}; stored and deflated ones are read")
     # deflate makes at most 1032 bytes of one: a damaged length must not make us ask for gigabytes
     if (packed != n) if method == 0 else n > packed * 1032 + 64:
       raise refuse(f"{shown(name)} cannot have {n} bytes from {packed}")
     out[name] = Member(first, first + packed, method == 8, n, crc)
-  if at != end or count != entries: raise refuse(f"its directory has {count} entries to byte {at}, it says {entries} to {end}")
+  if at != end or len(places) != entries:
+    raise refuse(f"its directory has {len(places)} entries to byte {at}, it says {entries} to {end}")
   at = 0
   for begin, end in sorted(places):
     if begin < at or end > start: raise refuse(f"its members lie in each other or beyond byte {start}: one from {begin} to {end}")

@@ -89,16 +89,15 @@ def _differs(name: str, value: Any, target: Tensor) -> str | None:
 def _difference(mine: Mapping[str, Tensor], given: Mapping[str, Any], missing: Sequence[str], extra: Sequence[str],
                 wrong: Sequence[str]) -> str:
   """All that differs, a line each."""
-  lines: list[str] = []
-  if missing: lines.append(f"the model needs {listed(missing)}, which the state dict lacks")
+  lines = [f"the model needs {listed(missing)}, which the state dict lacks"] if missing else []
   if extra: lines.append(f"the state dict has {listed(extra)}, which the model lacks")
   lines += wrong[:_MOST]
   if len(wrong) > _MOST: lines.append(f"{len(wrong) - _MOST} more have another shape or dtype")
   hint = _prefixed(missing, extra)
   near = [] if hint else _near(mine, given, missing, extra)
-  if hint: lines.append(hint)
   if near: lines.append("near names: " + ", ".join(f"{a!r} and {b!r}" for a, b in near))
-  if (missing or extra) and not hint: lines.append("rename them, or pass strict=False to load only the names that both have")
+  if hint: lines.append(hint)
+  elif missing or extra: lines.append("rename them, or pass strict=False to load only the names that both have")
   return lines[0] if len(lines) == 1 else "\n  ".join(["the state dict does not fit the model:", *lines])
 
 

@@ -74,8 +74,7 @@ def tensor_of(source: Callable[[], Bytes], dtype: DType, shape: tuple[int, ...],
   get_device(name)   # refuses one that the machine has not
   nbytes = math.prod(shape) * dtype.itemsize
   # a jit that records has to see what comes from the host
-  if transfer_watchers or not nbytes:
-    return Tensor(np.array(source()).view(dtype.np).reshape(shape), device=name)
+  if transfer_watchers or not nbytes: return Tensor(np.array(source()).view(dtype.np).reshape(shape), device=name)
   storage = Unread(name, nbytes, source)
   if nbytes >= LARGE_BYTES: storage.place = "a file"
   return Tensor._from_node(graph.buffer(Buffer(name, shape, dtype, storage)))

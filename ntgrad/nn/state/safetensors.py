@@ -186,8 +186,7 @@ def _parse(path: Path) -> tuple[Mapped, list[_Entry], dict[str, str]]:
   if length > _MAX_HEADER: raise refuse(f"its header length is {length} bytes, the format allows {_MAX_HEADER}")
   if 8 + length > len(raw): raise refuse(f"its header of {length} bytes does not fit the file of {len(raw)} bytes")
   header = _json(raw[8:8 + length].tobytes(), refuse, "its header", len(raw))
-  metadata = header.pop("__metadata__", None)
-  if metadata is None: metadata = {}
+  metadata = {} if (given := header.pop("__metadata__", None)) is None else given
   if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
     raise refuse("its __metadata__ is not an object of strings")
 
