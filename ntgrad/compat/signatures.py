@@ -288,6 +288,8 @@ DropoutNd(p, inplace): dropoutNd
 AlphaDropout(p, inplace): alpha_dropout
 FeatureAlphaDropout(p, inplace): feature_alpha_dropout
 ChannelShuffle(groups): channel_shuffle
+PixelShuffle(upscale_factor): pixel_shuffle
+PixelUnshuffle(downscale_factor): pixel_unshuffle
 CosineSimilarity(dim, eps): cosine_similarity(x2)
 PairwiseDistance(p, eps, keepdim): pairwise_distance(x2)
 CrossEntropyLoss(weight, ignore_index, reduction, label_smoothing): cross_entropy(target)
