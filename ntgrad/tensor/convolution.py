@@ -27,6 +27,7 @@ from ntgrad.graph.dimension_names import Places, text
 from ntgrad.graph.variable import BoundInt
 
 from .elementwise import Elementwise
+from .families import member
 from .movement import Movement, pad_value
 from .products import factors_of_product, names_of_product
 from .random import Random
@@ -124,8 +125,8 @@ class Convolution(Elementwise, Movement):
                        f"and a weight of as many spatial dimensions as the input{size}")
     return spatial, batched
 
-  def _convolved(self, name: str, n: int | None, weight: Any, bias: Any, groups: int, stride: Ints, dilation: Ints,
-                 padding: Padding | str) -> Self:
+  def _convolved(self, name: str, n: int | None, weight: Operand, bias: Operand | None = None, groups: int = 1, stride: Ints = 1,
+                 dilation: Ints = 1, padding: Padding | str = 0) -> Self:
     """The convolution over n dimensions (None: as many as the weight has)."""
     n, batched = self._rank(name, weight, n)
     if not batched:
@@ -157,28 +158,18 @@ class Convolution(Elementwise, Movement):
       name, (self, weight), *_convolution_places(n, 0, 1, groups)))
     return result if bias is None else result + bias.reshape((1, -1) + (1,) * n)
 
-  def conv1d(self, weight: Operand, bias: Operand | None = None, groups: int = 1, stride: Ints = 1, dilation: Ints = 1,
-             padding: Padding | str = 0) -> Self:
-    """:meth:`conv2d` over one dimension: (n, cin, l), weight (cout, cin/groups, k) -> (n, cout, l')."""
-    return self._convolved("conv1d", 1, weight, bias, groups, stride, dilation, padding)
-
-  def conv2d(self, weight: Operand, bias: Operand | None = None, groups: int = 1, stride: Ints = 1, dilation: Ints = 1,
-             padding: Padding | str = 0) -> Self:
-    """Convolution: (n, cin, *spatial), weight (cout, cin/groups, *kernel) -> (n, cout, *out). Any number of spatial dims.
+  conv1d = member(_convolved, 1, ":meth:`conv2d` over one dimension: (n, cin, l), weight (cout, cin/groups, k) -> (n, cout, l').")
+  conv2d = member(_convolved, None, """
+    Convolution: (n, cin, *spatial), weight (cout, cin/groups, *kernel) -> (n, cout, *out). Any number of spatial dims.
 
     The input may have no batch: (cin, *spatial) -> (cout, *out). ``padding`` is a number, one a spatial dim, a flat (left, right,
     top, bottom) from the last dim, pairs, "valid" (none) or "same" (as much as keeps the size, with stride 1). What follows the
     bias is in tinygrad's order; give it by name, since PyTorch has another. Raises ShapeError, ArgumentError, DeviceError.
-    """
-    return self._convolved("conv2d", None, weight, bias, groups, stride, dilation, padding)
-
-  def conv3d(self, weight: Operand, bias: Operand | None = None, groups: int = 1, stride: Ints = 1, dilation: Ints = 1,
-             padding: Padding | str = 0) -> Self:
-    """:meth:`conv2d` over three dimensions: (n, cin, d, h, w), weight (cout, cin/groups, *kernel) -> (n, cout, d', h', w')."""
-    return self._convolved("conv3d", 3, weight, bias, groups, stride, dilation, padding)
-
-  def _transposed(self, name: str, n: int | None, weight: Any, bias: Any, groups: int, stride: Ints, dilation: Ints,
-                  padding: Padding, output_padding: Ints) -> Self:
+    """)
+  conv3d = member(
+    _convolved, 3, ":meth:`conv2d` of volumes: (n, cin, d, h, w), weight (cout, cin/groups, *kernel) -> (n, cout, d', h', w').")
+  def _transposed(self, name: str, n: int | None, weight: Operand, bias: Operand | None = None, groups: int = 1, stride: Ints = 1,
+                  dilation: Ints = 1, padding: Padding = 0, output_padding: Ints = 0) -> Self:
     """The adjoint of convolution over n dimensions (None: as many as the weight has)."""
     n, batched = self._rank(name, weight, n)
     rest: tuple[Any, ...] = bias, groups, stride, dilation, padding, output_padding
@@ -210,26 +201,17 @@ class Convolution(Elementwise, Movement):
     full = [((k - 1) * d - lo, (k - 1) * d - hi + e) for k, d, (lo, hi), e in zip(sw[2:], di, pairs, extra)]
     return x.pad(((0, 0), (0, 0)) + tuple(full))._convolved(name, n, w, bias, groups, 1, dilation, 0)
 
-  def conv_transpose1d(self, weight: Operand, bias: Operand | None = None, groups: int = 1, stride: Ints = 1, dilation: Ints = 1,
-                       padding: Padding = 0, output_padding: Ints = 0) -> Self:
-    """:meth:`conv_transpose2d` over one dimension: (n, cin, l), weight (cin, cout/groups, k) -> (n, cout, l')."""
-    return self._transposed("conv_transpose1d", 1, weight, bias, groups, stride, dilation, padding, output_padding)
-
-  def conv_transpose2d(self, weight: Operand, bias: Operand | None = None, groups: int = 1, stride: Ints = 1, dilation: Ints = 1,
-                       padding: Padding = 0, output_padding: Ints = 0) -> Self:
-    """The adjoint of convolution: (n, cin, *spatial), weight (cin, cout/groups, *kernel) -> (n, cout, *out).
+  conv_transpose1d = member(
+    _transposed, 1, ":meth:`conv_transpose2d` over one dimension: (n, cin, l), weight (cin, cout/groups, k) -> (n, cout, l').")
+  conv_transpose2d = member(_transposed, None, """
+    The adjoint of convolution: (n, cin, *spatial), weight (cin, cout/groups, *kernel) -> (n, cout, *out).
 
     Any number of spatial dims; the input may have no batch. A size s becomes (s - 1) * stride - 2 * padding + dilation *
     (kernel - 1) + 1 + output_padding. What follows the bias is in tinygrad's order; give it by name, since PyTorch has another.
     Raises ShapeError, ArgumentError.
-    """
-    return self._transposed("conv_transpose2d", None, weight, bias, groups, stride, dilation, padding, output_padding)
-
-  def conv_transpose3d(self, weight: Operand, bias: Operand | None = None, groups: int = 1, stride: Ints = 1, dilation: Ints = 1,
-                       padding: Padding = 0, output_padding: Ints = 0) -> Self:
-    """:meth:`conv_transpose2d` over three dimensions: (n, cin, d, h, w), weight (cin, cout/groups, *kernel)."""
-    return self._transposed("conv_transpose3d", 3, weight, bias, groups, stride, dilation, padding, output_padding)
-
+    """)
+  conv_transpose3d = member(
+    _transposed, 3, ":meth:`conv_transpose2d` of volumes: (n, cin, d, h, w), weight (cin, cout/groups, *kernel).")
   def im2col(self, kernel_size: Ints, dilation: Ints = 1, padding: Padding = 0, stride: Ints = 1) -> Self:
     """Windows as columns, ``torch.nn.functional.unfold``: (n, c, *spatial) -> (n, c * kernel elements, windows).
 
@@ -449,8 +431,8 @@ class Pooling(Scattering, Random):
     return graph.windows(pad_value(u, ((0, 0),) * (len(u.shape) - len(k)) + tuple(pairs), fill), k, st, di)
 
   # ---- the greatest
-  def _max_pool(self, name: str, n: int | None, kernel_size: Any, stride: Any, dilation: Any, padding: Any, ceil_mode: bool,
-                return_indices: bool) -> Any:
+  def _max_pool(self, name: str, n: int | None, kernel_size: Ints = 2, stride: Ints | None = None, dilation: Ints = 1,
+                padding: Padding = 0, ceil_mode: bool = False, return_indices: bool = False) -> Any:
     k, st, di, pairs = self._pool(name, n, kernel_size, stride, dilation, padding, ceil_mode)
     t = self._windows_of(self.lazydata, k, st, di, pairs, dtypes.min(self.dtype))
     axes = tuple(range(len(t.shape) - len(k), len(t.shape)))
@@ -465,11 +447,7 @@ class Pooling(Scattering, Random):
     place = graph.broadcast(place, t.shape)
     return values, self._from_node(_first_of(name, t, best, place, None, axes, total))._called(values._names)
 
-  def max_pool1d(self, kernel_size: Ints = 2, stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
-                 ceil_mode: bool = False, return_indices: bool = False) -> Any:
-    """:meth:`max_pool2d` over the last dimension: (.., l) -> (.., l')."""
-    return self._max_pool("max_pool1d", 1, kernel_size, stride, dilation, padding, ceil_mode, return_indices)
-
+  max_pool1d = member(_max_pool, 1, ":meth:`max_pool2d` over the last dimension: (.., l) -> (.., l').")
   def max_pool2d(self, kernel_size: Ints = (2, 2), stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
                  ceil_mode: bool = False, return_indices: bool = False) -> Any:
     """The greatest of each window of the last dims (2, or as many as the kernel has); stride None is the kernel's size.
@@ -480,12 +458,9 @@ class Pooling(Scattering, Random):
     """
     return self._max_pool("max_pool2d", None, kernel_size, stride, dilation, padding, ceil_mode, return_indices)
 
-  def max_pool3d(self, kernel_size: Ints = 2, stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
-                 ceil_mode: bool = False, return_indices: bool = False) -> Any:
-    """:meth:`max_pool2d` over the last three dimensions: (.., d, h, w) -> (.., d', h', w')."""
-    return self._max_pool("max_pool3d", 3, kernel_size, stride, dilation, padding, ceil_mode, return_indices)
-
-  def _unpool(self, name: str, n: int, indices: Any, kernel_size: Any, stride: Any, padding: Any, output_size: Any) -> Self:
+  max_pool3d = member(_max_pool, 3, ":meth:`max_pool2d` over the last three dimensions: (.., d, h, w) -> (.., d', h', w').")
+  def _unpool(self, name: str, n: int, indices: Operand, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
+              output_size: Sequence[int] | None = None) -> Self:
     k = numbers(name, "kernel_size", kernel_size, n, 1)
     st, pad = numbers(name, "stride", k if stride is None else stride, n, 1), numbers(name, "padding", padding, n, 0)
     s = self.shape
@@ -508,37 +483,27 @@ class Pooling(Scattering, Random):
     out = flat.scatter(1, indices.named().reshape(rows, -1 if rows else 0), self.named().reshape(rows, -1 if rows else 0))
     return out.reshape(*lead, *size)._own()._called(self._names)
 
-  def max_unpool1d(self, indices: Operand, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
-                   output_size: Sequence[int] | None = None) -> Self:
-    """:meth:`max_unpool2d` over the last dimension: (.., l') -> (.., l)."""
-    return self._unpool("max_unpool1d", 1, indices, kernel_size, stride, padding, output_size)
-
-  def max_unpool2d(self, indices: Operand, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
-                   output_size: Sequence[int] | None = None) -> Self:
-    """The values of a max pooling where its ``indices`` (ints of their shape) say, zeros elsewhere: (.., h', w') -> (.., h, w).
+  max_unpool1d = member(_unpool, 1, ":meth:`max_unpool2d` over the last dimension: (.., l') -> (.., l).")
+  max_unpool2d = member(_unpool, 2, """
+    The values of a max pooling where its ``indices`` (ints of their shape) say, zeros elsewhere: (.., h', w') -> (.., h, w).
 
     The sizes are (size - 1) * stride - 2 * padding + kernel, or ``output_size``, which may differ by less than the stride. Raises
     ShapeError, DTypeError, ArgumentError.
-    """
-    return self._unpool("max_unpool2d", 2, indices, kernel_size, stride, padding, output_size)
-
-  def max_unpool3d(self, indices: Operand, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
-                   output_size: Sequence[int] | None = None) -> Self:
-    """:meth:`max_unpool2d` over the last three dimensions: (.., d', h', w') -> (.., d, h, w)."""
-    return self._unpool("max_unpool3d", 3, indices, kernel_size, stride, padding, output_size)
-
+    """)
+  max_unpool3d = member(_unpool, 3, ":meth:`max_unpool2d` over the last three dimensions: (.., d', h', w') -> (.., d, h, w).")
   # ---- means
-  def _avg_pool(self, name: str, n: int | None, kernel_size: Any, stride: Any, dilation: Any, padding: Any, ceil_mode: bool,
-                count_include_pad: bool, divisor: int | None) -> Self:
+  def _avg_pool(self, name: str, n: int | None, kernel_size: Ints = 2, stride: Ints | None = None, dilation: Ints = 1,
+                padding: Padding = 0, ceil_mode: bool = False, count_include_pad: bool = True,
+                divisor_override: int | None = None) -> Self:
     self._needs_floats(name)
-    if divisor == 0: raise ArgumentError(f"{name}: divisor_override 0; it must not be zero")
+    if divisor_override == 0: raise ArgumentError(f"{name}: divisor_override 0; it must not be zero")
     k, st, di, pairs = self._pool(name, n, kernel_size, stride, dilation, padding, ceil_mode)
     m = len(k)
     t = self._windows_of(self.lazydata, k, st, di, pairs, 0)
     axes = tuple(range(len(t.shape) - m, len(t.shape)))
     acc = graph.acc_dtype(t.dtype)
     total = graph.total(graph.cast(t, acc), axes)
-    if divisor is None and (ceil_mode or (not count_include_pad and any([lo or hi for lo, hi in pairs]))):
+    if divisor_override is None and (ceil_mode or (not count_include_pad and any([lo or hi for lo, hi in pairs]))):
       ones = graph.const(1.0, acc, self.shape[self.ndim - m:])
       if count_include_pad:  # only what the caller padded counts, not what ceil_mode added
         given = _paddings(name, padding, m)
@@ -546,16 +511,10 @@ class Pooling(Scattering, Random):
         pairs = [(0, hi - p) for (_, hi), (_, p) in zip(pairs, given)]
       counts = graph.total(self._windows_of(ones, k, st, di, pairs, 0), tuple(range(m, 2 * m)))
       divided_by = graph.broadcast(counts, total.shape)
-    else: divided_by = graph.const(float(math.prod(k) if divisor is None else divisor), acc, total.shape)
+    else: divided_by = graph.const(float(math.prod(k) if divisor_override is None else divisor_override), acc, total.shape)
     return self._wrap(graph.cast(graph.drop(graph.div(total, divided_by), axes), t.dtype))
 
-  def avg_pool1d(self, kernel_size: Ints = 2, stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
-                 ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None) -> Self:
-    """:meth:`avg_pool2d` over the last dimension: (.., l) -> (.., l')."""
-    return self._avg_pool(
-      "avg_pool1d", 1, kernel_size, stride, dilation, padding, ceil_mode, count_include_pad, divisor_override
-    )
-
+  avg_pool1d = member(_avg_pool, 1, ":meth:`avg_pool2d` over the last dimension: (.., l) -> (.., l').")
   def avg_pool2d(self, kernel_size: Ints = (2, 2), stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
                  ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None) -> Self:
     """The mean of each window of the last dims (2, or as many as the kernel has); padding counts as zeros unless told otherwise.
@@ -567,44 +526,31 @@ class Pooling(Scattering, Random):
       "avg_pool2d", None, kernel_size, stride, dilation, padding, ceil_mode, count_include_pad, divisor_override
     )
 
-  def avg_pool3d(self, kernel_size: Ints = 2, stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
-                 ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None) -> Self:
-    """:meth:`avg_pool2d` over the last three dimensions: (.., d, h, w) -> (.., d', h', w')."""
-    return self._avg_pool(
-      "avg_pool3d", 3, kernel_size, stride, dilation, padding, ceil_mode, count_include_pad, divisor_override
-    )
-
-  def _lp_pool(self, name: str, n: int, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Self:
+  avg_pool3d = member(_avg_pool, 3, ":meth:`avg_pool2d` over the last three dimensions: (.., d, h, w) -> (.., d', h', w').")
+  def _lp_pool(self, name: str, n: int, norm_type: float, kernel_size: Ints, stride: Ints | None = None,
+               ceil_mode: bool = False) -> Self:
     if abs(norm_type) == math.inf:
       sign = 1 if norm_type > 0 else -1
-      return (self.abs() * sign)._max_pool(name, n, kernel_size, stride, 1, 0, ceil_mode, False) * sign
+      return (self.abs() * sign)._max_pool(name, n, kernel_size, stride, ceil_mode=ceil_mode) * sign
     p = real_number(name, "norm_type", norm_type)
     if not p: raise ArgumentError(f"{name}: norm_type 0; it must be another number")
     self._needs_floats(name)
     x = self.cast(graph.acc_dtype(self.dtype))
     powers = x.square() if p == 2 else x if p == 1 else x.pow(p)
-    mean = powers._avg_pool(name, n, kernel_size, stride, 1, 0, ceil_mode, True, None)
+    mean = powers._avg_pool(name, n, kernel_size, stride, ceil_mode=ceil_mode)
     total = mean * math.prod(numbers(name, "kernel_size", kernel_size, n, 1))
     even = p > 0 and p % 2 == 0
     return (total if p == 1 else total._root(1 / p) if even else total.pow(1 / p)).cast(self.dtype)
 
-  def lp_pool1d(self, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False) -> Self:
-    """:meth:`lp_pool2d` over the last dimension: (.., l) -> (.., l')."""
-    return self._lp_pool("lp_pool1d", 1, norm_type, kernel_size, stride, ceil_mode)
-
-  def lp_pool2d(self, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False) -> Self:
-    """sum(x^p)^(1/p) of each window of the last two dimensions, p being ``norm_type``; of even p no slope where it is 0.
+  lp_pool1d = member(_lp_pool, 1, ":meth:`lp_pool2d` over the last dimension: (.., l) -> (.., l').")
+  lp_pool2d = member(_lp_pool, 2, """
+    sum(x^p)^(1/p) of each window of the last two dimensions, p being ``norm_type``; of even p no slope where it is 0.
 
     As in PyTorch without abs: 1 is the sum, and of numbers beneath 0 the root of an odd power may be NaN. inf is the greatest
     size, -inf the least. With ``ceil_mode`` a window that ends outside counts as if it went on with its mean. Raises ShapeError,
     ArgumentError, DTypeError.
-    """
-    return self._lp_pool("lp_pool2d", 2, norm_type, kernel_size, stride, ceil_mode)
-
-  def lp_pool3d(self, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False) -> Self:
-    """:meth:`lp_pool2d` over the last three dimensions: (.., d, h, w) -> (.., d', h', w')."""
-    return self._lp_pool("lp_pool3d", 3, norm_type, kernel_size, stride, ceil_mode)
-
+    """)
+  lp_pool3d = member(_lp_pool, 3, ":meth:`lp_pool2d` over the last three dimensions: (.., d, h, w) -> (.., d', h', w').")
   # ---- adaptive pooling
   def _taps(self, u: UOp, lines: Sequence[Line], dtype: DType) -> tuple[UOp, list[UOp], list[UOp | None]]:
     """(lead.., outs.., taps..), and of each line the places of the taps and their weights, made to go with it."""
@@ -632,6 +578,9 @@ class Pooling(Scattering, Random):
       raise ArgumentError(f"{name}: output_size {given}; sizes go from 1 to {MAX_SIZE}, None keeps one")
     return sizes
 
+  def _adaptive_means(self, name: str, n: int, output_size: int | None | Sequence[int | None]) -> Self:
+    return self._adaptive_avg(name, self._adaptive_sizes(name, n, output_size))
+
   def _adaptive_avg(self, name: str, sizes: tuple[int, ...]) -> Self:
     self._needs_floats(name)
     n, acc = len(sizes), graph.acc_dtype(self.dtype)
@@ -645,23 +594,15 @@ class Pooling(Scattering, Random):
       total = graph.div(total, graph.expand(number, total.shape))
     return self._wrap(graph.cast(graph.drop(total, axes), self.dtype))
 
-  def adaptive_avg_pool1d(self, output_size: int | None | Sequence[int | None]) -> Self:
-    """:meth:`adaptive_avg_pool2d` over the last dimension: (.., l) -> (.., output_size)."""
-    return self._adaptive_avg("adaptive_avg_pool1d", self._adaptive_sizes("adaptive_avg_pool1d", 1, output_size))
-
-  def adaptive_avg_pool2d(self, output_size: int | None | Sequence[int | None]) -> Self:
-    """The means of as many windows as the result has elements, which cover the last two dims: (.., h, w) -> (.., *output_size).
+  adaptive_avg_pool1d = member(_adaptive_means, 1, ":meth:`adaptive_avg_pool2d` of lines: (.., l) -> (.., output_size).")
+  adaptive_avg_pool2d = member(_adaptive_means, 2, """
+    The means of as many windows as the result has elements, which cover the last two dims: (.., h, w) -> (.., *output_size).
 
     Window o of n goes from o * size / n, rounded down, to (o + 1) * size / n, rounded up. None keeps a size. Raises ShapeError,
     ArgumentError, DTypeError.
-    """
-    return self._adaptive_avg("adaptive_avg_pool2d", self._adaptive_sizes("adaptive_avg_pool2d", 2, output_size))
-
-  def adaptive_avg_pool3d(self, output_size: int | None | Sequence[int | None]) -> Self:
-    """:meth:`adaptive_avg_pool2d` over the last three dimensions: (.., d, h, w) -> (.., *output_size)."""
-    return self._adaptive_avg("adaptive_avg_pool3d", self._adaptive_sizes("adaptive_avg_pool3d", 3, output_size))
-
-  def _adaptive_max(self, name: str, n: int, output_size: Any, return_indices: bool) -> Any:
+    """)
+  adaptive_avg_pool3d = member(_adaptive_means, 3, ":meth:`adaptive_avg_pool2d` of volumes: (.., d, h, w) -> (.., *output_size).")
+  def _adaptive_max(self, name: str, n: int, output_size: int | None | Sequence[int | None], return_indices: bool = False) -> Any:
     sizes, spatial = self._adaptive_sizes(name, n, output_size), self.shape[self.ndim - n:]
     t, places, weights = self._taps(self.lazydata, [_adaptive(s, t) for s, t in zip(spatial, sizes)], dtypes.float32)
     used, axes = _all_of(weights, t), tuple(range(self.ndim, self.ndim + n))
@@ -675,31 +616,24 @@ class Pooling(Scattering, Random):
       at = graph.add(graph.mul(at, size), graph.expand(graph.cast(j, dtypes.int32), t.shape))
     return values, self._from_node(_first_of(name, t, best, at, used, axes, math.prod(spatial)))._called(values._names)
 
-  def adaptive_max_pool1d(self, output_size: int | None | Sequence[int | None], return_indices: bool = False) -> Any:
-    """:meth:`adaptive_max_pool2d` over the last dimension: (.., l) -> (.., output_size)."""
-    return self._adaptive_max("adaptive_max_pool1d", 1, output_size, return_indices)
-
-  def adaptive_max_pool2d(self, output_size: int | None | Sequence[int | None], return_indices: bool = False) -> Any:
-    """The greatest of each window of :meth:`adaptive_avg_pool2d`: (.., h, w) -> (.., *output_size).
+  adaptive_max_pool1d = member(_adaptive_max, 1, ":meth:`adaptive_max_pool2d` of lines: (.., l) -> (.., output_size).")
+  adaptive_max_pool2d = member(_adaptive_max, 2, """
+    The greatest of each window of :meth:`adaptive_avg_pool2d`: (.., h, w) -> (.., *output_size).
 
     With ``return_indices`` ``(values, indices)``, as :meth:`max_pool2d` has them. Raises ShapeError, ArgumentError.
-    """
-    return self._adaptive_max("adaptive_max_pool2d", 2, output_size, return_indices)
-
-  def adaptive_max_pool3d(self, output_size: int | None | Sequence[int | None], return_indices: bool = False) -> Any:
-    """:meth:`adaptive_max_pool2d` over the last three dimensions: (.., d, h, w) -> (.., *output_size)."""
-    return self._adaptive_max("adaptive_max_pool3d", 3, output_size, return_indices)
-
+    """)
+  adaptive_max_pool3d = member(_adaptive_max, 3, ":meth:`adaptive_max_pool2d` of volumes: (.., d, h, w) -> (.., *output_size).")
   # ---- windows at random
-  def _fractional(self, name: str, n: int, kernel_size: Any, output_size: Any, output_ratio: Any, return_indices: bool,
-                  samples: Any) -> Any:
+  def _fractional(self, name: str, n: int, kernel_size: Ints, output_size: Ints | None = None,
+                  output_ratio: float | Sequence[float] | None = None, return_indices: bool = False,
+                  _random_samples: Operand | None = None) -> Any:
     k = numbers(name, "kernel_size", kernel_size, n, 1)
     if self.ndim not in (n + 1, n + 2): raise ShapeError(f"{name}: shape {text(self)}; it takes (n, c, *{n} sizes) or without n")
     if (output_size is None) is (output_ratio is None):
       raise ArgumentError(f"{name}: give output_size or output_ratio, one of them")
     spatial, lead = self.shape[-n:], self.shape[:-n]
     if output_size is None:
-      ratios = (output_ratio,) * n if isinstance(output_ratio, (int, float)) else tuple(output_ratio)
+      ratios: Any = (output_ratio,) * n if isinstance(output_ratio, (int, float)) else output_ratio
       if len(ratios) != n or not all([0 < r < 1 for r in ratios]):
         raise ArgumentError(f"{name}: output_ratio {shown(output_ratio)}; it takes a number between 0 and 1, or {n} of them")
       output_size = [int(s * r) for s, r in zip(spatial, ratios)]
@@ -708,7 +642,7 @@ class Pooling(Scattering, Random):
       raise ShapeError(f"{name}: {sizes} windows of {k} do not fit into {spatial}")
     rows = (1,) * (n + 2 - self.ndim) + lead
     make: Any = type(self)
-    u = make.rand(*rows, n, device=self.device) if samples is None else samples.named()
+    u = make.rand(*rows, n, device=self.device) if _random_samples is None else _random_samples.named()
     if u.shape != (*rows, n): raise ShapeError(f"{name}: random samples of shape {u.shape}; they are {(*rows, n)}")
     at: Any = None   # of each element of each window, its number in the flattened spatial dims
     for d in range(n):
@@ -733,19 +667,12 @@ class Pooling(Scattering, Random):
     begin = ((i + u) * alpha).cast(dtypes.int32) - (u * alpha).cast(dtypes.int32)
     return (i < out - 1).where(begin, size - k)
 
-  def fractional_max_pool2d(self, kernel_size: Ints, output_size: Ints | None = None,
-                            output_ratio: float | Sequence[float] | None = None, return_indices: bool = False,
-                            _random_samples: Operand | None = None) -> Any:
-    """The greatest of windows that lie at random, as many as ``output_size`` or as ``output_ratio`` of each size: (n, c, h, w) ->
+  fractional_max_pool2d = member(_fractional, 2, """
+    The greatest of windows that lie at random, as many as ``output_size`` or as ``output_ratio`` of each size: (n, c, h, w) ->
     (n, c, h', w'), or without n (Graham, https://arxiv.org/abs/1412.6071).
 
     Each n and c has its own two numbers from 0 to 1 (``_random_samples`` (n, c, 2) gives them). With ``return_indices`` also
     which element of the flattened h, w each is, int32. Raises ShapeError, ArgumentError.
-    """
-    return self._fractional("fractional_max_pool2d", 2, kernel_size, output_size, output_ratio, return_indices, _random_samples)
-
-  def fractional_max_pool3d(self, kernel_size: Ints, output_size: Ints | None = None,
-                            output_ratio: float | Sequence[float] | None = None, return_indices: bool = False,
-                            _random_samples: Operand | None = None) -> Any:
-    """:meth:`fractional_max_pool2d` over three dimensions: (n, c, d, h, w) -> (n, c, d', h', w')."""
-    return self._fractional("fractional_max_pool3d", 3, kernel_size, output_size, output_ratio, return_indices, _random_samples)
+    """)
+  fractional_max_pool3d = member(
+    _fractional, 3, ":meth:`fractional_max_pool2d` of volumes: (n, c, d, h, w) -> (n, c, d', h', w').")
