@@ -152,7 +152,7 @@ class Convolution(Elementwise, Movement):
     a = graph.permute(a, (0, 1, 2, *range(4, 4 + n), 3, *range(4 + n, 4 + 2 * n)))
     full = a.shape
     b = graph.expand(graph.reshape(b, (1, groups, cout) + (1,) * n + (cin, *kernel)), full)
-    total = graph.total(graph.mul(a, b), tuple(range(3 + n, 4 + 2 * n)))
+    total = graph.total(a * b, tuple(range(3 + n, 4 + 2 * n)))
     node = graph.cast(graph.reshape(total, (bs, sw[0], *full[3:3 + n])), out)
     result = self._wrap_many(node, (weight,), None if self._names is weight._names is None else names_of_product(
       name, (self, weight), *_convolution_places(n, 0, 1, groups)))
@@ -270,7 +270,7 @@ def _first_of(name: str, t: UOp, best: UOp, places: UOp, used: UOp | None, axes:
   most = dtypes.max(dtypes.int32)
   if total > most: raise ShapeError(f"{name}: indices of {total} elements; int32 counts {most}")
   found = reaches(graph.detach(t), graph.expand(graph.detach(best), t.shape))
-  if used is not None: found = graph.and_(found, graph.expand(used, t.shape))
+  if used is not None: found = found & graph.expand(used, t.shape)
   return graph.drop(graph.reduce(BinaryOps.MIN, graph.where(found, places, most), axes), axes)
 
 
@@ -329,7 +329,7 @@ def _windowed(u: UOp, lines: Sequence[Line], count: Sequence[UOp]) -> tuple[UOp,
   u = graph.expand(u, lead + tuple([v for s, p in zip(outer, plan) for v in (s, p[1])]) + inner)
   places = []
   for o, (step, phases, low, taps) in zip(count, plan):
-    begin = graph.add(graph.mul(graph.idiv(o, phases), step), low)
+    begin = o // phases * step + low
     places.append(_from(begin, taps))
   return graph.reshape(u, lead + tuple([line.out for line in lines]) + inner), places
 
@@ -351,8 +351,7 @@ def _read(u: UOp, lines: Sequence[Line], count: Sequence[UOp]) -> tuple[UOp, lis
 def _from(first: UOp, taps: int) -> UOp:
   """(n,) -> (n, taps): each and those that follow it."""
   shape = first.shape[0], taps
-  return graph.add(graph.expand(graph.reshape(first, (shape[0], 1)), shape),
-                   graph.broadcast(graph.cast(graph.iota(taps), first.dtype), shape))
+  return graph.expand(graph.reshape(first, (shape[0], 1)), shape) + graph.broadcast(graph.cast(graph.iota(taps), first.dtype), shape)
 
 
 def _along(u: UOp, d: int, n: int, e: int | None = None) -> UOp:
@@ -376,11 +375,11 @@ def same_line(size: int) -> Line: return Line(size, size, 1, lambda o: o, number
 def _adaptive(size: int, out: int) -> Line:
   """Element o is made of those from o * size / out, rounded down, to (o + 1) * size / out, rounded up."""
   if size is out or size == out: return same_line(size)
-  def begin(o: UOp) -> UOp: return graph.idiv(graph.mul(o, size), out)
+  def begin(o: UOp) -> UOp: return o * size // out
   def end(o: UOp) -> UOp:
-    return graph.idiv(graph.add(graph.mul(graph.add(o, 1), size), out - 1), out)
+    return ((o + 1) * size + (out - 1)) // out
   def counts(o: UOp, j: UOp, dtype: DType) -> UOp:
-    return graph.and_(graph.le(graph.expand(begin(o), j.shape), j), graph.lt(j, graph.expand(end(o), j.shape)))
+    return graph.le(graph.expand(begin(o), j.shape), j) & graph.lt(j, graph.expand(end(o), j.shape))
   o = numbers_of_period(size, out)
   if o is None: return Line(size, out, size // out + 2, begin, None, counts)
   firsts = o * size // out
@@ -393,7 +392,7 @@ def _all_of(weights: Sequence[UOp | None], t: UOp) -> UOp | None:
   n = len(weights)
   shape = (1,) * (len(t.shape) - 2 * n) + t.shape[len(t.shape) - 2 * n:]
   for w in weights:
-    if w is not None: out = graph.expand(w, shape) if out is None else graph.and_(out, graph.expand(w, shape))
+    if w is not None: out = graph.expand(w, shape) if out is None else out & graph.expand(w, shape)
   return out
 
 
@@ -512,7 +511,7 @@ class Pooling(Scattering, Random):
       counts = graph.total(self._windows_of(ones, k, st, di, pairs, 0), tuple(range(m, 2 * m)))
       divided_by = graph.broadcast(counts, total.shape)
     else: divided_by = graph.const(float(math.prod(k) if divisor_override is None else divisor_override), acc, total.shape)
-    return self._wrap(graph.cast(graph.drop(graph.div(total, divided_by), axes), t.dtype))
+    return self._wrap(graph.cast(graph.drop(total / divided_by, axes), t.dtype))
 
   avg_pool1d = member(_avg_pool, 1, ":meth:`avg_pool2d` over the last dimension: (.., l) -> (.., l').")
   def avg_pool2d(self, kernel_size: Ints = (2, 2), stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
@@ -591,7 +590,7 @@ class Pooling(Scattering, Random):
     total = graph.total(t, axes)
     if used is not None:
       number = graph.total(graph.cast(used, acc), axes)
-      total = graph.div(total, graph.expand(number, total.shape))
+      total = total / graph.expand(number, total.shape)
     return self._wrap(graph.cast(graph.drop(total, axes), self.dtype))
 
   adaptive_avg_pool1d = member(_adaptive_means, 1, ":meth:`adaptive_avg_pool2d` of lines: (.., l) -> (.., output_size).")
@@ -613,7 +612,7 @@ class Pooling(Scattering, Random):
     if not return_indices: return values
     at = graph.const(0, dtypes.int32, t.shape)
     for size, j in zip(spatial, places):
-      at = graph.add(graph.mul(at, size), graph.expand(graph.cast(j, dtypes.int32), t.shape))
+      at = at * size + graph.expand(graph.cast(j, dtypes.int32), t.shape)
     return values, self._from_node(_first_of(name, t, best, at, used, axes, math.prod(spatial)))._called(values._names)
 
   adaptive_max_pool1d = member(_adaptive_max, 1, ":meth:`adaptive_max_pool2d` of lines: (.., l) -> (.., output_size).")

@@ -245,8 +245,8 @@ class Creation(Elementwise, Movement):
     if ints: work = dtypes.int32 if small and (n - 1) * abs(step) <= most else dtypes.int64   # no overflow on the way
     else: work = _steps_in(d)
     u = graph.cast(graph.iota(n), work)  # type: ignore[arg-type]  # an int: steps of floats are rounded up above
-    if step != 1: u = graph.mul(u, step)
-    if start != 0: u = graph.add(u, start)
+    if step != 1: u = u * step
+    if start != 0: u = u + start
     return cls._made(graph.cast(u, d), device, requires_grad)
 
   @classmethod
@@ -265,9 +265,9 @@ class Creation(Elementwise, Movement):
       raise ArgumentError(f"linspace: {n} steps from {start} to {stop}; a step does not fit {work.name}")
     # the first half is counted from the start, the second from the stop
     first = graph.lt(graph.iota(n), n // 2)
-    i = graph.cast(graph.where(first, graph.iota(n), graph.sub(graph.iota(n), n - 1)), work)
+    i = graph.cast(graph.where(first, graph.iota(n), graph.iota(n) - (n - 1)), work)
     end = graph.where(first, graph.const(start, work, (n,)), graph.const(stop, work, (n,)))
-    return cls._made(graph.cast(graph.add(graph.mul(i, step), end), d), device, requires_grad)
+    return cls._made(graph.cast(i * step + end, d), device, requires_grad)
 
   @classmethod
   def logspace(cls, start: float, stop: float, steps: int, base: float = 10.0, *, dtype: Any = None, device: str | None = None,
@@ -342,7 +342,7 @@ class Creation(Elementwise, Movement):
     """Ones on and below diagonal k of (n, m or n), zeros above, as numpy's. Raises ArgumentError."""
     rows, columns = new_shape("tri", (n, n if m is None else m))
     d = dtypes.of(dtype, dtypes.default_float)
-    limit = graph.add(graph.index_along(0, (rows, columns)), max(-rows, min(k, columns)))
+    limit = graph.index_along(0, (rows, columns)) + max(-rows, min(k, columns))
     below = graph.le(graph.index_along(1, (rows, columns)), limit)
     return cls._made(graph.cast(below, d), device, requires_grad)
 
@@ -351,7 +351,7 @@ class Creation(Elementwise, Movement):
     if len(u.shape) < 2: raise ShapeError(f"{name}: shape {u.shape}; it takes at least 2 dimensions")
     s = u.shape[-2:]
     diagonal = max(-s[0], min(diagonal, s[1]))
-    row = graph.add(graph.index_along(0, s), diagonal) if diagonal else graph.index_along(0, s)
+    row = graph.index_along(0, s) + diagonal if diagonal else graph.index_along(0, s)
     a, b = (row, graph.index_along(1, s)) if upper else (graph.index_along(1, s), row)
     inside = graph.broadcast(graph.le(a, b), u.shape)
     return self._wrap(graph.where(inside, u, 0))
@@ -453,7 +453,7 @@ class Creation(Elementwise, Movement):
     if a == b: raise AxisError(f"diag_embed: dim1 {dim1} and dim2 {dim2} are the same dimension")
     m = new_shape("diag_embed", (self.shape[-1] + abs(offset),) * 2)[0]
     rows = self.named().pad(((0, 0),) * (self.ndim - 1) + ((max(-offset, 0), max(offset, 0)),)).unsqueeze(-1)
-    at = graph.add(graph.index_along(0, (m, m)), offset)
+    at = graph.index_along(0, (m, m)) + offset
     there: Any = self._from_node(graph.eq(graph.index_along(1, (m, m)), at))
     return there.where(rows, False if rows.dtype.kind == "b" else 0).movedim((-2, -1), (a, b))._own()
 
@@ -472,8 +472,7 @@ class Creation(Elementwise, Movement):
     last = n if periodic else n - 1
     values = fn(np.arange(n) / last) if n > 1 else np.ones(n)
     make: Any = cls
-    made: Self = make(values, dtype=d, **given)
-    return made
+    return make(values, dtype=d, **given)
 
   @classmethod
   def hann_window(cls, window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None,

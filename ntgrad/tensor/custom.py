@@ -242,7 +242,7 @@ def _after(u: UOp, other: UOp) -> UOp:
   """The same value, which cannot be computed before an element of another one is, nor be found to be the same."""
   if not (0 not in other.shape and other.device == u.device): return u
   one = graph.reshape(graph.shrink(other, [(0, 1)] * len(other.shape)), ())
-  there = graph.ne(graph.or_(graph.seen_as(one, graph.UINTS[one.dtype.itemsize]), 1), 0)   # always so
+  there = graph.ne(graph.seen_as(one, graph.UINTS[one.dtype.itemsize]) | 1, 0)   # always so
   return graph.where(graph.broadcast(there, u.shape), u, 0)
 
 

@@ -610,13 +610,11 @@ class Elementwise(Base):
   def addcmul(self, tensor1: Operand, tensor2: Operand, *, value: float = 1) -> Self:
     """``self + value * tensor1 * tensor2``."""
     x, y, z = self._in_one_dtype(tensor1, tensor2)
-    out: Self = x.add(y * z, alpha=value)
-    return out
+    return x.add(y * z, alpha=value)
   def addcdiv(self, tensor1: Operand, tensor2: Operand, *, value: float = 1) -> Self:
     """``self + value * tensor1 / tensor2``."""
     x, y, z = self._in_one_dtype(tensor1, tensor2)
-    out: Self = x.add(y.div(z), alpha=value)
-    return out
+    return x.add(y.div(z), alpha=value)
   true_divide = member(_of_other, div, "``self / other``: ints give float32.")
   floor_divide = member(_of_other, idiv,
                         "``self // other``, rounded down. Raises ArgumentError for an int divided by the number 0.")
@@ -632,8 +630,7 @@ class Elementwise(Base):
     x: Any = self.cast(graph.acc_dtype(self.dtype))
     out = (x * 10.0 ** decimals)._rounding(UnaryOps.ROUND) / 10.0 ** decimals if decimals > 0 else (
       x / 10.0 ** -decimals)._rounding(UnaryOps.ROUND) * 10.0 ** -decimals
-    done: Self = out.cast(self.dtype)
-    return done
+    return out.cast(self.dtype)
   def __round__(self, digits: int | None = None) -> Any:
     """``round(x)``, ``round(x, 3)``: a Python number for one element, else a tensor, halves to even."""
     return round(self.item(), digits) if self.numel() == 1 else self.round(digits or 0)

@@ -134,10 +134,10 @@ def _scan(u: UOp, g: UOp, need: Need) -> Pairs:
   # of equal ones the last one so far has the gradient of all, as of a NaN every later one
   s, n = x.shape, x.shape[axis]
   at = graph.index_along(axis, s)
-  if reverse: at = graph.sub(n - 1, at)   # in the order of the scan
-  new = graph.or_(graph.eq(x, u), graph.isnan(x))
+  if reverse: at = n - 1 - at   # in the order of the scan
+  new = graph.eq(x, u) | graph.isnan(x)
   chosen = graph.scan(BinaryOps.MAX, graph.where(new, at, 0), axis, reverse)
-  if reverse: chosen = graph.sub(n - 1, chosen)
+  if reverse: chosen = n - 1 - chosen
   # rows, side by side, are one: element i of row r is r * n + i
   order = (*[d for d in range(len(s)) if d != axis], axis)
   chosen, g = graph.permute(chosen, order), graph.permute(g, order)
@@ -154,10 +154,10 @@ def _product_scan(x: UOp, u: UOp, g: UOp, axis: int, reverse: bool) -> UOp:
   zero = graph.eq(x, 0.0)
   ones = graph.cast(zero, dtypes.int32)
   seen = graph.scan(BinaryOps.ADD, ones, axis, reverse)
-  first = graph.and_(zero, graph.eq(seen, 1))
+  first = zero & graph.eq(seen, 1)
   without = graph.scan(BinaryOps.MUL, graph.where(first, 1.0, x), axis, reverse)
   before = graph.eq(seen, 0)
-  usual = graph.div(after(product(g, u)), graph.where(zero, 1.0, x))
+  usual = after(product(g, u)) / graph.where(zero, 1.0, x)
   return graph.where(before, usual, select(first, after(product(g, without))))
 
 
@@ -389,8 +389,7 @@ def _start(name: str, loss: Any, gradient: Any) -> UOp:
   if gradient.shape != u.shape or gradient.dtype is not u.dtype:
     raise GradientError(f"{name}: gradient= of {gradient.dtype.name} {gradient.shape} for a tensor of {u.dtype.name} {u.shape}; "
                         "they must be the same")
-  g: UOp = gradient.lazydata
-  return g
+  return gradient.lazydata
 
 
 def _memory(u: UOp) -> UOp:
@@ -437,7 +436,7 @@ def backward(loss: Any, gradient: Any = None, inputs: Sequence[Any] | None = Non
   for t, n in leaves:
     g = found.get(n)
     if g is None: continue
-    t.grad = (loss._wrap if create_graph else t._detached)(g if t.grad is None else graph.add(t.grad.lazydata, g))
+    t.grad = (loss._wrap if create_graph else t._detached)(g if t.grad is None else t.grad.lazydata + g)
   for t, n in leaves:   # used, but without slope
     if t.grad is None: t.grad = t._detached(graph.const(0.0, n.dtype, n.shape))
 

@@ -57,7 +57,7 @@ def normal_index(name: str, u: UOp, axis: int, shape: tuple[int, ...], device: s
   of = f"dimension {axis} of a tensor of shape {shape}, which has {size} elements"
   if u.dtype.kind == "u" or u.op is Ops.IOTA: return graph.index_of(within(u, 0, size, name, of, device), size)
   u = within(graph.index_of(u, size), -size, size, name, of, device)
-  return graph.where(graph.lt(u, 0), graph.add(u, size), u)
+  return graph.where(graph.lt(u, 0), u + size, u)
 
 
 def host_values(name: str, t: Any, advice: str) -> np.ndarray[Any, Any]:
@@ -106,9 +106,9 @@ def joined_index(indices: Sequence[UOp], sizes: Sequence[int]) -> UOp:
   for u, size in zip(indices, sizes):
     u = graph.index_of(u, size)
     inside = graph.inside(u, size)   # before the cast, which may cut off what makes it too large
-    valid = inside if valid is None else graph.and_(valid, inside)
+    valid = inside if valid is None else valid & inside
     u = graph.cast(u, work)
-    flat = u if flat is None else graph.add(graph.mul(flat, size), u)
+    flat = u if flat is None else flat * size + u
   assert flat is not None and valid is not None
   return graph.where(valid, flat, -1)
 
@@ -335,14 +335,12 @@ class Indexing(Elementwise, Movement):
     if not can_cast(v.dtype, self.dtype):
       raise DTypeError(f"{name}: a value of {v.dtype.name} into a tensor of {self.dtype.name}; cast it first")
     common_device(name, self.lazydata, v.lazydata)
-    out: Self = v if v.dtype is self.dtype else v.cast(self.dtype)
-    return out
+    return v if v.dtype is self.dtype else v.cast(self.dtype)
 
   def masked_fill(self, mask: Operand, value: Any) -> Self:
     """This tensor, with a number (or what broadcasts) in its dtype where the bool mask is true. Raises DTypeError,
     ArgumentError."""
-    out: Self = mask.where(self._value("masked_fill", value), self)
-    return out
+    return mask.where(self._value("masked_fill", value), self)
 
   def _set_masked(self, index: Sequence[Any], k: int, mask: Any, value: Self) -> None:
     """Replace what a mask of one dimension, item ``k`` of an index without index tensors, chooses."""
@@ -375,7 +373,7 @@ class Indexing(Elementwise, Movement):
     device = self.lazydata.device
     total = within(graph.total(ones, (0,)), n if exact else 0, n + 1, name, "", device, said=said)
     # how many there are, less those from an element on: as many as are before it
-    place = graph.sub(graph.expand(total, ones.shape), graph.scan(BinaryOps.ADD, ones, 0, True))
+    place = graph.expand(total, ones.shape) - graph.scan(BinaryOps.ADD, ones, 0, True)
     order = (dim, *[d for d in range(self.ndim) if d != dim])
     parts = graph.permute(self.lazydata, order)
     if not n: parts = graph.pad(parts, [(0, 1)] + [(0, 0)] * (self.ndim - 1))   # else nothing would look at the index
@@ -447,8 +445,7 @@ class Indexing(Elementwise, Movement):
     if not isinstance(indices, Base) or indices.ndim != self.ndim: return self.gather(d, indices)   # which says so
     shape = broadcast_shape("take_along_dim", *[(*t.shape[:d], 1, *t.shape[d + 1:]) for t in (self, indices)])
     def along(t: Any) -> Any: return t.expand((*shape[:d], t.shape[d], *shape[d + 1:]))
-    out: Self = along(self).gather(d, along(indices))
-    return out
+    return along(self).gather(d, along(indices))
 
   # ---- an index for each row
   def _rows_of(self, name: str, dim: int | str, index: Any) -> tuple[Any, ...]:

@@ -157,8 +157,7 @@ class Linalg(Products):
     """The inverses of A from the factors L of ``A = L @ L.mT`` (``upper``: of ``L.mT @ L``): (.., n, n). Raises ShapeError."""
     self._batch("cholesky_inverse", True)
     eye: Any = type(self).eye(self.shape[-1], dtype=self.dtype, device=self.device)
-    out: Self = eye.expand(self.shape).cholesky_solve(self, upper)
-    return out
+    return eye.expand(self.shape).cholesky_solve(self, upper)
 
   def tensorinv(self, ind: int = 2) -> Self:
     """What ``tensordot`` with it over ``ind`` dimensions undoes: (a.., b..) -> (b.., a..), where the first ``ind`` sizes, a..,
@@ -177,8 +176,7 @@ class Linalg(Products):
     rest = x.shape[B.ndim:]
     if math.prod(rest) != B.numel() or math.prod(x.shape[:B.ndim]) != B.numel():
       raise ShapeError(f"tensorsolve: shapes {text(self)} and {text(B)}; it takes (b.., x..) and (b..) with as many b as x")
-    out: Self = x.reshape(B.numel(), -1).solve(B.named().reshape(-1)).reshape(rest)
-    return out
+    return x.reshape(B.numel(), -1).solve(B.named().reshape(-1)).reshape(rest)
 
   def matrix_power(self, n: int) -> Self:
     """Square matrices (.., m, m) multiplied n times; the identity for 0, powers of the inverse for less. Raises ShapeError,

@@ -117,15 +117,15 @@ class Losses(Activation, Reduction):
     if logits:
       u, _, total = self._shifted(u, axis)
       log_total = graph.log(total)
-      if w is not None: u, log_total = graph.sub(u, graph.expand(log_total, s)), None   # log probabilities
+      if w is not None: u, log_total = u - graph.expand(log_total, s), None   # log probabilities
     row = _of_class(chosen, u, axis)
     if w is not None:
       mine = _of_class(chosen, w, axis)
-      row = graph.mul(mine, row)
+      row = mine * row
     if smoothing:
-      mean = self._mean_node(u if w is None else graph.mul(graph.expand(w, s), u), (axis,))
-      row = graph.add(graph.mul(row, 1 - smoothing), graph.mul(mean, smoothing))
-    row = graph.neg(row) if log_total is None else graph.sub(log_total, row)
+      mean = self._mean_node(u if w is None else graph.expand(w, s) * u, (axis,))
+      row = row * (1 - smoothing) + mean * smoothing
+    row = graph.neg(row) if log_total is None else log_total - row
     row = graph.where(graph.inside(index, s[axis]), row, math.nan)
     called = None
     if self._names is not None or Y._names is not None:
@@ -214,11 +214,11 @@ class Losses(Activation, Reduction):
     index = graph.reshape(self._classes(name, Y, s[:-1], s[a], None), (*s[:-1], 1))
     chosen = self._chosen(index, s, a)
     mine = graph.expand(_of_class(chosen, u, a), s)
-    each = graph.add(graph.sub(u, mine), real_number(name, "margin", margin))
+    each = u - mine + real_number(name, "margin", margin)
     each = graph.where(chosen, 0.0, graph.maximum(each, 0.0))
-    if p == 2: each = graph.mul(each, each)
+    if p == 2: each = each * each
     w = self._weight(name, weight, u, a)
-    if w is not None: each = graph.mul(each, graph.expand(_of_class(chosen, w, a), s))
+    if w is not None: each = each * graph.expand(_of_class(chosen, w, a), s)
     row = graph.where(graph.inside(index, s[a]), self._mean_node(each, (a,)), math.nan)
     called = merged(name, (self, Y), ([*range(a), None], range(a)), a)
     rows = self._wrap_many(graph.drop(row, (a,)), () if weight is None else (weight,), called)

@@ -36,10 +36,10 @@ class Normalising(Reduction):
     eps = real_number(name, "eps", eps)
     x = graph.cast(u, graph.acc_dtype(u.dtype))
     mean = self._mean_node(x, axes)
-    d = graph.sub(x, graph.expand(mean, x.shape))
-    var = self._mean_node(graph.mul(d, d), axes)
-    inv = graph.unary(UnaryOps.RSQRT, graph.add(var, eps))
-    return self._wrap(graph.cast(graph.mul(d, graph.expand(inv, d.shape)), u.dtype))
+    d = x - graph.expand(mean, x.shape)
+    var = self._mean_node(d * d, axes)
+    inv = graph.unary(UnaryOps.RSQRT, var + eps)
+    return self._wrap(graph.cast(d * graph.expand(inv, d.shape), u.dtype))
 
   def _last_dims(self, name: str, normalized_shape: Any, given: Sequence[tuple[str, Any]]) -> tuple[int, ...]:
     """The last dims, which have sizes ``normalized_shape``, as what is given with them has too. Raises ShapeError."""
@@ -201,13 +201,13 @@ class Normalising(Reduction):
     rest = ((0, 0),) * (self.ndim - 2)
     if not c: return self._own()
     before, after = min(size // 2, c - 1), min((size - 1) // 2, c - 1)   # as far as there are channels
-    squares = graph.pad(graph.mul(u, u), ((0, 0), (before, after), *rest))
+    squares = graph.pad(u * u, ((0, 0), (before, after), *rest))
     windows = ((1, 1, 1), (before + after + 1, 1, 1), *((1, 1, 1),) * (self.ndim - 2))
     t = graph.tile(squares, windows)
     around = graph.total(t, tuple(range(self.ndim, 2 * self.ndim)))
     around = graph.drop(around, tuple(range(self.ndim, 2 * self.ndim)))
-    scale = graph.add(graph.mul(around, alpha / size), k)
-    return self._wrap(graph.cast(graph.mul(u, graph.power(scale, -beta)), self.dtype))
+    scale = around * (alpha / size) + k
+    return self._wrap(graph.cast(u * graph.power(scale, -beta), self.dtype))
 
   def normalize(self, p: float = 2, dim: int | str = 1, eps: float = 1e-12) -> Self:
     """x over its p-norm along a dim, which counts as ``eps`` at least. Raises AxisError, ArgumentError; see ``norm``."""

@@ -93,7 +93,7 @@ class Products(Reduction, Creation):
     a, b, out = factors_of_product("matmul", x, y, None if dtype is None else dtypes.of(dtype))
     called = None if self._names is w._names is None else names_of_product("matmul", (self, w), *_product_places(nx, ny))
     if nx == 1 and ny == 1:
-      total = graph.drop(graph.total(graph.mul(a, b), (0,)), (0,))
+      total = graph.drop(graph.total(a * b, (0,)), (0,))
       return self._wrap_many(graph.cast(total, out), (w,), called)
     n = sy[-1] if ny > 1 else 1
     m = sx[-2] if nx > 1 else 1
@@ -105,7 +105,7 @@ class Products(Reduction, Creation):
     if nx > 1: a = graph.reshape(a, sx[:-1] + (1, k))
     if ny > 1: b = graph.permute(b, (*range(ny - 2), ny - 1, ny - 2))
     if ny > 2: b = graph.reshape(b, sy[:-2] + (1, n, k))
-    total = graph.total(graph.mul(graph.broadcast(a, full), graph.broadcast(b, full)), (len(full) - 1,))
+    total = graph.total(graph.broadcast(a, full) * graph.broadcast(b, full), (len(full) - 1,))
     total = graph.reshape(total, (*batch, *((m,) if nx > 1 else ()), *((n,) if ny > 1 else ())))
     return self._wrap_many(graph.cast(total, out), (w,), called)
 
@@ -583,5 +583,5 @@ def _multiplied(a: UOp, la: Labels, b: UOp, lb: Labels, keep: Collection[str], o
   a, b = _placed(a, la, every), _placed(b, lb, every)
   full = tuple([n if n != 1 else m for n, m in zip(a.shape, b.shape)])
   a, b = graph.expand(a, full), graph.expand(b, full)
-  product = graph.and_(a, b) if a.dtype.kind == "b" else graph.mul(a, b)
+  product = a & b if a.dtype.kind == "b" else a * b
   return _summed_over(product, every, out)

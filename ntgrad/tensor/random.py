@@ -129,7 +129,7 @@ def _bits(shape: tuple[int, ...], device: str | None, generator: Generator | Non
   n = math.prod(shape)
   if not n: return graph.const(0, dtypes.uint64, shape)
   state = graph.buffer(rng_state(n, device, generator))
-  counter = graph.add(graph.cast(graph.iota(n), dtypes.uint64), graph.expand(graph.shrink(state, ((0, 1),)), (n,)))
+  counter = graph.cast(graph.iota(n), dtypes.uint64) + graph.expand(graph.shrink(state, ((0, 1),)), (n,))
   # the shape comes before the hash, so that the value on top is computed (and can be assigned), not a view
   key = graph.expand(graph.reshape(graph.shrink(state, ((1, 2),)), (1,) * len(shape)), shape)
   return graph.binary(BinaryOps.THREEFRY, graph.reshape(counter, shape), key)
@@ -140,8 +140,8 @@ def _fraction(r: UOp, dtype: DType) -> UOp:
   out."""
   n = _FRACTION[dtype]
   work = graph.acc_dtype(dtype)
-  whole = graph.cast(graph.shr(r, 64 - n), dtypes.int64 if n > 31 else dtypes.int32)
-  return graph.mul(graph.cast(whole, work), 2.0 ** -n)
+  whole = graph.cast(r >> 64 - n, dtypes.int64 if n > 31 else dtypes.int32)
+  return graph.cast(whole, work) * 2.0 ** -n
 
 
 def below(value: float, dtype: DType) -> float:
@@ -269,9 +269,9 @@ class Random(Sorting):
       )
     u = _fraction(_bits(s, dev, generator), d)
     if high - low != 1:
-      u = graph.mul(u, high - low)
+      u = u * (high - low)
       if low: u = _rounded(u)
-    if low: u = graph.add(u, low)
+    if low: u = u + low
     u = graph.cast(u, d)
     # fractions of high stay below it; a sum may be rounded up to it
     if low or u.dtype is not graph.acc_dtype(d): u = graph.minimum(u, max(below(held(high, d), d), held(low, d)))
@@ -287,11 +287,11 @@ class Random(Sorting):
     work = graph.acc_dtype(d)
     # one hash, two uniforms: the high word gives the radius, the low word the angle
     a = _fraction(r, dtypes.float32)
-    low = graph.cast(graph.shr(graph.and_(r, 2 ** 32 - 1), 8), dtypes.int32)
-    angle = graph.mul(graph.cast(low, work), 2 * math.pi * 2.0 ** -24)
-    left = graph.sub(1.0, graph.cast(a, work))  # (0, 1]: its logarithm is finite
-    radius = graph.sqrt(graph.mul(graph.log(left), -2.0))
-    return cls._made(graph.cast(graph.mul(radius, graph.unary(UnaryOps.COS, angle)), d), None, requires_grad)
+    low = graph.cast((r & 2 ** 32 - 1) >> 8, dtypes.int32)
+    angle = graph.cast(low, work) * (2 * math.pi * 2.0 ** -24)
+    left = 1.0 - graph.cast(a, work)  # (0, 1]: its logarithm is finite
+    radius = graph.sqrt(graph.log(left) * -2.0)
+    return cls._made(graph.cast(radius * graph.unary(UnaryOps.COS, angle), d), None, requires_grad)
 
   @classmethod
   def normal(cls, *shape: Any, mean: float = 0.0, std: float = 1.0, requires_grad: bool | None = None, **kwargs: Any) -> Self:
@@ -299,8 +299,8 @@ class Random(Sorting):
     ArgumentError, DTypeError."""
     mean, std = real_number("normal", "mean", mean), real_number("normal", "std", std)
     if std < 0: raise ArgumentError(f"normal: std {std}; it must not be negative")
-    u = graph.mul(cls.randn(*shape, **kwargs).lazydata, std)
-    return cls._made(graph.add(u, mean), None, requires_grad)
+    u = cls.randn(*shape, **kwargs).lazydata * std
+    return cls._made(u + mean, None, requires_grad)
 
   @classmethod
   def randint(cls, *shape: Any, low: int = 0, high: int | None = None, size: Any = None, generator: Generator | None = None,
@@ -323,11 +323,11 @@ class Random(Sorting):
       raise ArgumentError(f"randint: low {shown(low)}, high {shown(high)} for {d.name}; ints with low < high, within the dtype")
     s = new_shape("randint", shape, size)
     r, span = _bits(s, Device._located(device), generator), high - low
-    if span < 2 ** 32: r = graph.shr(graph.mul(graph.shr(r, 32), span), 32)
+    if span < 2 ** 32: r = (r >> 32) * span >> 32
     elif span < 2 ** 64: r = graph.scalar(BinaryOps.MOD, r, span)
     wide = dtypes.uint64 if d is dtypes.uint64 else dtypes.int64
     u = graph.cast(r, wide)
-    return cls._from_node(graph.cast(graph.add(u, low) if low else u, d))
+    return cls._from_node(graph.cast(u + low if low else u, d))
 
   @classmethod
   def scaled_uniform(cls, *shape: Any, **kwargs: Any) -> Self:
@@ -385,7 +385,7 @@ class Random(Sorting):
   def _left(cls, s: tuple[int, ...], device: str, d: DType, generator: Generator | None) -> UOp:
     """Uniform in (0, 1], so that its logarithm is finite, in float32 or float64."""
     work = dtypes.float64 if d is dtypes.float64 else dtypes.float32
-    return graph.sub(1.0, _fraction(_bits(s, device, generator), work))
+    return 1.0 - _fraction(_bits(s, device, generator), work)
 
   @classmethod
   def exponential(cls, *shape: Any, lambd: float = 1.0, generator: Generator | None = None, device: str | None = None,
@@ -396,7 +396,7 @@ class Random(Sorting):
     s, dev, d = cls._random("exponential", shape, device, dtype)
     log = graph.log(cls._left(s, dev, d, generator))
     # 0 where the logarithm is: not -0
-    u = graph.sub(0.0, graph.div(log, lambd))
+    u = 0.0 - log / lambd
     return cls._made(graph.cast(u, d), None, requires_grad)
 
   @classmethod
@@ -409,10 +409,10 @@ class Random(Sorting):
     s = new_shape("geometric", shape)
     if p == 1: return cls.full(s, 1, dtype=d, device=device)
     log = graph.log(cls._left(s, Device._located(device), d, generator))
-    failures = graph.floor(graph.mul(log, 1 / math.log1p(-p)))
+    failures = graph.floor(log * (1 / math.log1p(-p)))
     # the greatest that every dtype's float has below its greatest int
     most = float(dtypes.max(d)) * (1 - 2.0 ** -20) if d.kind in "iu" else math.inf
-    return cls._from_node(graph.cast(graph.minimum(graph.add(failures, 1.0), most), d))
+    return cls._from_node(graph.cast(graph.minimum(failures + 1.0, most), d))
 
   @classmethod
   def log_normal(cls, *shape: Any, mean: float = 1.0, std: float = 2.0, generator: Generator | None = None,

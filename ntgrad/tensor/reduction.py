@@ -37,7 +37,7 @@ def count(u: UOp, axes: Sequence[int]) -> int:
 def reaches(u: UOp, best: UOp) -> UOp:
   """Where what is compared is as good as the best of it, or NaN."""
   same = graph.eq(u, best)
-  return graph.or_(same, graph.isnan(u)) if u.dtype.kind == "f" else same
+  return same | graph.isnan(u) if u.dtype.kind == "f" else same
 
 
 def fits_int32(fn: BinaryOps, u: UOp, n: int) -> bool:
@@ -83,8 +83,8 @@ def at_places(u: UOp, places: UOp, axis: int) -> UOp:
   for a in reversed(range(len(s))):
     if s[a] != 1:
       at = graph.cast(places if a == axis else graph.index_along(a, places.shape), work)
-      if step != 1: at = graph.mul(at, step)
-      flat = at if flat is None else graph.add(flat, at)
+      if step != 1: at = at * step
+      flat = at if flat is None else flat + at
     step *= s[a]
   return graph.gather(graph.reshape(u, (step,)), graph.const(0, work, places.shape) if flat is None else flat)
 
@@ -183,8 +183,8 @@ class Reduction(Indexing):
     best = graph.expand(graph.reduce(fn, u, (a,)), u.shape)
     found = reaches(u, best)
     # n - i is greatest at the first
-    first = graph.reduce(BinaryOps.MAX, graph.where(found, graph.sub(n, graph.index_along(a, u.shape)), 0), (a,))
-    out = graph.cast(graph.sub(n, first), graph.place_dtype(n))
+    first = graph.reduce(BinaryOps.MAX, graph.where(found, n - graph.index_along(a, u.shape), 0), (a,))
+    out = graph.cast(n - first, graph.place_dtype(n))
     if flag("keepdim", keepdim): return self._detached(graph.reshape(out, (1,) * len(s)) if axis is None else out)
     t = self._from_node(graph.drop(out, (a,)))
     if axis is not None: t._names = without(self._names, (a,))
@@ -238,7 +238,7 @@ class Reduction(Indexing):
     acc = graph.acc_dtype(as_float(u.dtype))
     total = graph.total(graph.cast(u, acc), axes)
     n = count(u, axes)
-    return graph.div(total, real(n)) if n != 1 else total
+    return total / real(n) if n != 1 else total
 
   def mean(self, axis: Axis = None, keepdim: bool = False, *, dtype: DType | str | None = None) -> Self:
     """The mean along axes (None: all); of ints and bools the default float; with ``dtype`` elements are cast first. Raises
@@ -252,9 +252,9 @@ class Reduction(Indexing):
     """Variance and mean with dims kept, in the accumulator's dtype: two passes."""
     correction = real_number("var", "correction", correction)
     mean = self._mean_node(u, axes)
-    d = graph.sub(graph.cast(u, mean.dtype), graph.expand(mean, u.shape))
-    total = graph.total(graph.mul(d, d), axes)
-    return graph.div(total, real(max(count(u, axes) - correction, 0))), mean
+    d = graph.cast(u, mean.dtype) - graph.expand(mean, u.shape)
+    total = graph.total(d * d, axes)
+    return total / real(max(count(u, axes) - correction, 0)), mean
 
   def var(self, axis: Axis = None, keepdim: bool = False, correction: float = 1, *, unbiased: bool | None = None) -> Self:
     """The variance along axes (None: all), divided by n - correction; ``unbiased`` says that as a flag, True: n - 1, False: n.
@@ -337,8 +337,7 @@ class Reduction(Indexing):
     if p <= 0 or maxnorm < 0: raise ArgumentError(f"renorm: p {p}, maxnorm {maxnorm}; p must be above 0, maxnorm not beneath it")
     x: Any = self.cast(graph.acc_dtype(self.dtype))
     size = x.norm(p, tuple([k for k in range(self.ndim) if k != d]), keepdim=True)
-    out: Self = ((size > maxnorm).where(maxnorm / (size + 1e-7), 1.0) * x).cast(self.dtype)
-    return out
+    return ((size > maxnorm).where(maxnorm / (size + 1e-7), 1.0) * x).cast(self.dtype)
   def dist(self, other: Operand, p: float = 2) -> Self:
     """The p-norm of the difference of both tensors, over all elements; see ``norm``."""
     if not p >= 0: raise ArgumentError(f"dist: p = {p}; it must not be negative")
@@ -357,7 +356,7 @@ class Reduction(Indexing):
     """x - max, its exponential, and the sum of those, along axis a (dims kept)."""
     axes = (a,) if u.shape else ()
     top = graph.detach(graph.reduce(BinaryOps.MAX, u, axes))
-    d = graph.sub(u, graph.expand(top, u.shape))
+    d = u - graph.expand(top, u.shape)
     e = graph.exp(d)
     return d, e, graph.total(e, axes)
 
@@ -365,7 +364,7 @@ class Reduction(Indexing):
     """exp(x) / sum(exp(x)) along an axis; small floats are computed in float32. Raises AxisError."""
     u, a, out = self._rows("softmax", axis)
     _, e, total = self._shifted(u, a)
-    return self._wrap(graph.cast(graph.div(e, graph.expand(total, e.shape)), out if dtype is None else dtypes.of(dtype)))
+    return self._wrap(graph.cast(e / graph.expand(total, e.shape), out if dtype is None else dtypes.of(dtype)))
 
   def softmin(self, dim: int | str = -1, dtype: DType | str | None = None) -> Self:
     """softmax(-x) along a dim. Raises AxisError."""
@@ -375,7 +374,7 @@ class Reduction(Indexing):
     """log(softmax(x)) along an axis; small floats are computed in float32. Raises AxisError."""
     u, a, out = self._rows("log_softmax", axis)
     d, _, total = self._shifted(u, a)
-    node = graph.sub(d, graph.expand(graph.log(total), d.shape))
+    node = d - graph.expand(graph.log(total), d.shape)
     return self._wrap(graph.cast(node, out if dtype is None else dtypes.of(dtype)))
 
   def logsumexp(self, axis: Axis = None, keepdim: bool = False) -> Self:
@@ -387,8 +386,8 @@ class Reduction(Indexing):
     # a row of only -inf (or with an inf) must not become inf - inf
     finite = graph.lt(graph.absolute(top), math.inf)
     top = graph.where(finite, top, 0.0)
-    total = graph.total(graph.exp(graph.sub(u, graph.expand(top, u.shape))), axes)
-    return self._finish(graph.cast(graph.add(graph.log(total), top), x.dtype), axes, keepdim)
+    total = graph.total(graph.exp(u - graph.expand(top, u.shape)), axes)
+    return self._finish(graph.cast(graph.log(total) + top, x.dtype), axes, keepdim)
 
   # ---- scans
   def cumsum(self, axis: int | str = 0, *, dtype: DType | str | None = None) -> Self:

@@ -36,34 +36,34 @@ class Places(NamedTuple):
   def times_d(self, o: UOp, dtype: DType) -> UOp:
     """The place times d (1 for 0)."""
     o = graph.cast(o, dtype) if not self.d else o
-    return graph.add(graph.mul(o, self.a), self.b)
+    return o * self.a + self.b
 
   def below(self, o: UOp, dtype: DType) -> UOp:
     """The place rounded down."""
     at = self.times_d(o, dtype)
-    return graph.idiv(at, self.d) if self.d else graph.cast(graph.floor(at), o.dtype)
+    return at // self.d if self.d else graph.cast(graph.floor(at), o.dtype)
 
   def distance(self, o: UOp, j: UOp, dtype: DType, last: int | None) -> UOp:
     """From place j to that of o, which is brought into 0 to ``last`` if that is given."""
     at, d = self.times_d(o, dtype), self.d or 1
     if last is not None: at = graph.minimum(graph.maximum(at, 0), last * d)
-    there = graph.cast(graph.mul(j, d), at.dtype)
-    difference = graph.cast(graph.sub(graph.expand(at, j.shape), there), dtype)
-    return graph.div(difference, float(real(d)))
+    there = graph.cast(j * d, at.dtype)
+    difference = graph.cast(graph.expand(at, j.shape) - there, dtype)
+    return difference / float(real(d))
 
 
 # ---- weights
 def _linear(at: Places, last: int) -> Weight:
   def weight(o: UOp, j: UOp, dtype: DType) -> UOp:
     far = graph.absolute(at.distance(o, j, dtype, last))
-    return graph.maximum(graph.sub(1.0, far), 0.0)
+    return graph.maximum(1.0 - far, 0.0)
   return weight
 
 
 def _cubic(at: Places) -> Weight:
   def weight(o: UOp, j: UOp, dtype: DType) -> UOp:
     x = graph.absolute(at.distance(o, j, dtype, None))
-    def polynomial(*factors: Any) -> Any: return reduce(lambda out, f: graph.add(graph.mul(out, x), f), factors)
+    def polynomial(*factors: Any) -> Any: return reduce(lambda out, f: out * x + f, factors)
     near, far = polynomial(_CUBIC + 2, -_CUBIC - 3, 0.0, 1.0), polynomial(_CUBIC, -5 * _CUBIC, 8 * _CUBIC, -4 * _CUBIC)
     far = graph.where(graph.lt(x, 2.0), far, 0.0)
     return graph.where(graph.le(x, 1.0), near, far)
@@ -76,8 +76,8 @@ def _cubic_edges(at: Places, last: int) -> Weight:
   def weight(o: UOp, j: UOp, dtype: DType) -> UOp:
     out = inner(o, j, dtype)
     for end, away in ((0, -1), (last, 1)):
-      more = graph.add(*[inner(o, graph.add(j, away * k), dtype) for k in (1, 2)])
-      out = graph.add(out, graph.where(graph.eq(j, end), more, 0.0))
+      more = graph.add(*[inner(o, j + away * k, dtype) for k in (1, 2)])
+      out = out + graph.where(graph.eq(j, end), more, 0.0)
     return graph.where(graph.inside(j, last + 1), out, 0.0)
   return weight
 
@@ -93,7 +93,7 @@ def _line(size: int, out: int, scale: float | None, mode: str, corners: bool, dt
   below = None if o is None else (o * at.a + at.b) // at.d
   if mode in ("nearest", "nearest-exact"): return Line(size, out, 1, lambda o: at.below(o, dtype), below)
   if mode == "bicubic":
-    return Line(size, out, 4, lambda o: graph.add(at.below(o, dtype), -1), None if below is None else below - 1,
+    return Line(size, out, 4, lambda o: at.below(o, dtype) + -1, None if below is None else below - 1,
                 _cubic(at), _cubic_edges(at, size - 1))
   begin = lambda o: graph.minimum(graph.maximum(at.below(o, dtype), 0), size - 1)  # noqa: E731
   return Line(size, out, 2, begin, below, _linear(at, size - 1))
@@ -139,11 +139,11 @@ class Resampling(Pooling):
     for one in weights:
       if one is None: continue
       one = graph.expand(one, shape)
-      w = one if w is None else graph.mul(w, one)
+      w = one if w is None else w * one
     assert w is not None
     # what has no weight does not count, whatever it is: 0 * inf would be NaN
     used = graph.ne(w, 0.0)
-    t = graph.where(graph.expand(used, t.shape), graph.mul(t, graph.expand(w, t.shape)), 0.0)
+    t = graph.where(graph.expand(used, t.shape), t * graph.expand(w, t.shape), 0.0)
     axes = tuple(range(self.ndim, self.ndim + n))
     return self._wrap(graph.cast(graph.drop(graph.total(t, axes), axes), self.dtype))
 
@@ -239,8 +239,7 @@ class Resampling(Pooling):
     for k, t in enumerate(lines):
       along = t.reshape(*[-1 if rank - 1 - k == d else 1 for d in range(rank)], 1)
       out = out + along * maps[:, :, k].reshape(given[0], *[1] * rank, rank)
-    done: Self = out.expand(given[0], *given[2:], rank).cast(self.dtype)
-    return done
+    return out.expand(given[0], *given[2:], rank).cast(self.dtype)
 
   def grid_sample(self, grid: Operand, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool = False) -> Self:
     """Elements of (n, c, h, w) at the places of a grid (n, h', w', 2), x first, from -1 to 1: (n, c, h', w'); or of (n, c, d, h,
@@ -270,8 +269,7 @@ class Resampling(Pooling):
       factors = [w for _, w in chosen if w is not None]
       if factors: value = value * math.prod(factors[1:], start=factors[0]).unsqueeze(1)
       total = value if total is None else total + value
-    done: Self = total.cast(out)
-    return done
+    return total.cast(out)
 
   def _taps_at(self, at: Any, size: int, mode: str, padding: str, corners: bool) -> list[tuple[Any, Any]]:
     """The elements of one dimension that a result is made of, as indices, and their weights (None: 1)."""

@@ -30,11 +30,11 @@ _REDUCE = ("sum", "prod", "mean", "amax", "amin")
 def _products(value: UOp, row: UOp) -> UOp:
   """Running products of values that stand row by row, anew at each row: each pass joins twice as many."""
   n, k = value.shape[0], 1
-  value, row = graph.contiguous(value), graph.contiguous(graph.add(row, 1))   # 0 is no row
+  value, row = graph.contiguous(value), graph.contiguous(row + 1)   # 0 is no row
   while k < n:
     row_before, before = [graph.pad(graph.shrink(u, [(0, n - k)]), [(k, 0)]) for u in (row, value)]
     same = graph.eq(row, row_before)
-    value = graph.contiguous(graph.mul(value, graph.where(same, before, 1)))
+    value = graph.contiguous(value * graph.where(same, before, 1))
     k *= 2
   return value
 
@@ -122,7 +122,7 @@ class Scattering(Indexing):
       ones = graph.const(1, dtypes.int32, at.shape)
       count = graph.scatter(graph.const(int(with_self), dtypes.int32, u.shape), (at,), ones, "add")
       count = graph.cast(graph.maximum(count, 1), acc)
-      total = graph.div(total, count) if acc.kind == "f" else graph.idiv(total, count)
+      total = total / count if acc.kind == "f" else total // count
     return self._wrap_many(graph.cast(total, u.dtype), (v,))
 
   def _scatter_product(self, at: UOp, v: Self, with_self: bool) -> Self:
@@ -138,7 +138,7 @@ class Scattering(Indexing):
     base = graph.cast(u, acc)
     start = graph.const(1, acc, u.shape) if with_self else base
     out = graph.scatter(start, (row,), products, "set")   # the last of a row has all of it
-    return self._wrap_many(graph.cast(graph.mul(base, out) if with_self else out, u.dtype), (v,))
+    return self._wrap_many(graph.cast(base * out if with_self else out, u.dtype), (v,))
 
   def _scatter_extreme(self, at: UOp, v: Self, with_self: bool, greatest: bool) -> Self:
     """The source in order, so that the last that goes to an element is its extreme."""
@@ -147,7 +147,7 @@ class Scattering(Indexing):
     key, bits = bits_of(x)
     if not greatest:
       ones = (1 << bits) - 1
-      key = graph.xor(key, ones)
+      key = key ^ ones
       if x.dtype.kind == "f": key = graph.where(graph.isnan(x), ones, key)
     places = places_of(key, 0, bits, n)
     own = graph.detach(u)
@@ -165,10 +165,10 @@ class Scattering(Indexing):
       won = graph.eq(value, graph.gather(found, index))
       stays = graph.eq(base, found) if with_self else graph.not_(outs[0]._hit_by(index))
       ties = graph.scatter(graph.cast(stays, acc), (index,), graph.cast(won, acc), "add")
-      share = graph.div(graph.cast(grads[0].lazydata, acc), graph.maximum(ties, 1.0))
+      share = graph.cast(grads[0].lazydata, acc) / graph.maximum(ties, 1.0)
       def at_finite(x: Any, where: UOp, g: UOp) -> Any:
         finite = graph.lt(graph.absolute(x.lazydata), math.inf)
-        return x._wrap(graph.cast(graph.where(graph.and_(where, finite), g, 0.0), x.dtype))
+        return x._wrap(graph.cast(graph.where(where & finite, g, 0.0), x.dtype))
       return at_finite(xs[0], stays, share), at_finite(xs[1], won, graph.gather(share, index)), None
     return ruled([out], [self, v, self._from_node(at)], rule)[0]
 
@@ -261,8 +261,7 @@ class Scattering(Indexing):
     m = m.expand(self.shape)
     flat = m.reshape(self.numel())
     placed = source.named().flatten()._at_true("masked_scatter", 0, flat, flat, False)
-    out: Self = m.where(placed.reshape(self.shape), self)
-    return out
+    return m.where(placed.reshape(self.shape), self)
   def masked_scatter_(self, mask: Operand, source: Operand) -> Self:
     """``masked_scatter``, written in place; see ``add_``."""
     return self._in_place("masked_scatter_", lambda: self.masked_scatter(mask, source))

@@ -41,30 +41,30 @@ def bits_of(u: UOp) -> tuple[UOp, int]:
   key, signed, size = (dtypes.uint64, dtypes.int64, 64) if wide else (dtypes.uint32, dtypes.int32, 32)
   if d.kind == "i":
     bits = 8 * d.itemsize
-    if d.itemsize < 4: return graph.cast(graph.add(graph.cast(u, signed), 1 << bits - 1), key), bits
-    return graph.xor(graph.seen_as(u, key), 1 << size - 1), size
+    if d.itemsize < 4: return graph.cast(graph.cast(u, signed) + (1 << bits - 1), key), bits
+    return graph.seen_as(u, key) ^ 1 << size - 1, size
   x = u if wide else graph.cast(u, dtypes.float32)
   number = graph.seen_as(graph.where(graph.eq(x, 0.0), 0.0, x), key)   # -0 is as great as 0
   ones, top = dtypes.max(key), graph.const(1 << size - 1, key, x.shape)
-  negative = graph.lt(graph.xor(number, ones), top)
-  number = graph.xor(number, graph.where(negative, ones, top))
+  negative = graph.lt(number ^ ones, top)
+  number = number ^ graph.where(negative, ones, top)
   number = graph.where(graph.isnan(x), ones, number)
   low = 23 - _FRACTIONS[d.name] if d.itemsize < 4 else 0
-  return (graph.shr(number, low) if low else number), size - low
+  return (number >> low if low else number), size - low
 
 
 def places_of(u: UOp, axis: int, bits: int, keep: int) -> UOp:
   """Where what is sorted along an axis stands, of unsigned ints of so many bits; the first ``keep`` of them."""
   n, s = u.shape[axis], u.shape
   if bits > _PLACES:   # by the lower half first, then what that gives by the upper one
-    low = places_of(graph.cast(graph.and_(u, (1 << _PLACES) - 1), dtypes.uint32), axis, _PLACES, n)
-    high = graph.cast(graph.shr(u, _PLACES), dtypes.uint32)
+    low = places_of(graph.cast(u & (1 << _PLACES) - 1, dtypes.uint32), axis, _PLACES, n)
+    high = graph.cast(u >> _PLACES, dtypes.uint32)
     return at_places(low, places_of(at_places(high, low, axis), axis, bits - _PLACES, keep), axis)
   shift = (n - 1).bit_length() if isinstance(n, int) else _PLACES
   key, shift = (dtypes.uint32, shift) if shift + bits <= 32 else (dtypes.uint64, _PLACES)
-  both = graph.or_(graph.shl(graph.cast(u, key), shift), graph.cast(graph.index_along(axis, s), key))
+  both = graph.cast(u, key) << shift | graph.cast(graph.index_along(axis, s), key)
   out = graph.sort(both, axis, shift, shift + bits, keep)
-  return graph.cast(graph.and_(out, (1 << min(shift, 31)) - 1), dtypes.int32)
+  return graph.cast(out & (1 << min(shift, 31)) - 1, dtypes.int32)
 
 
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
@@ -87,7 +87,7 @@ def _between(position: UOp, how: str) -> _Between:
   if how == "nearest": down = up = graph.unary(UnaryOps.ROUND, position)
   elif how == "lower": up = down
   elif how == "higher": down = up
-  way = graph.sub(position, down)
+  way = position - down
   if how == "midpoint": way = graph.const(0.5, way.dtype, way.shape)
   return _Between(graph.cast(graph.detach(down), dtypes.int32), graph.cast(graph.detach(up), dtypes.int32), way)
 
@@ -108,7 +108,7 @@ class Sorting(Reduction, Creation):
       raise ShapeError(f"sorting {u.shape[dim]} elements along dim {dim}: int32 has places of {dtypes.max(dtypes.int32)} at most"
                        "; sort parts of it")
     key, bits = bits_of(graph.detach(u))
-    if descending: key = graph.xor(key, (1 << bits) - 1)
+    if descending: key = key ^ (1 << bits) - 1
     places = places_of(key, dim, bits, keep)
     return at_places(u, places, dim), places
 
@@ -215,7 +215,7 @@ class Sorting(Reduction, Creation):
     at = graph.index_along(d, values.shape)
     fresh = _fresh(graph.detach(values), d)
     start = graph.scan(BinaryOps.MAX, graph.where(fresh, at, 0), d)
-    best = self._from_node(graph.sub(at, start)).argmax(d, keepdim=True).lazydata
+    best = self._from_node(at - start).argmax(d, keepdim=True).lazydata
     return self._chosen_along(x, d, at_places(values, best, d), at_places(places, best, d), dim, keepdim)
 
   def quantile(self, q: Any, dim: int | str | None = None, keepdim: bool = False, interpolation: str = "linear") -> Self:
@@ -247,10 +247,10 @@ class Sorting(Reduction, Creation):
       last: Any = (x._count_of_numbers(d) - 1).maximum(0).cast(parts.dtype)
       most = graph.expand(graph.permute(last.lazydata, order), (count, *rest))
     else: most = graph.const(n - 1, parts.dtype, position.shape)
-    found = _between(graph.mul(position, most), how)
+    found = _between(position * most, how)
     a, b = at_places(values, found.below, 0), at_places(values, found.above, 0)
     way = graph.cast(found.way, acc)
-    mixed = graph.add(graph.mul(a, graph.sub(1.0, way)), graph.mul(b, way))
+    mixed = a * (1.0 - way) + b * way
     out = graph.where(graph.eq(a, b), a, mixed)
     if not skip:
       nan = graph.permute(x.detach().isnan().any(d, keepdim=True).lazydata, order)
@@ -370,15 +370,13 @@ class Sorting(Reduction, Creation):
     n, rows = s[-1], math.prod(s[:-1])
     d = promote(self.dtype, values.dtype)
     u, v = [graph.cast(graph.detach(t.lazydata), d) for t in (self, values)]
-    out: Self = values._detached(_searched(u, v, n, rows, right or side == "right"))
-    return out
+    return values._detached(_searched(u, v, n, rows, right or side == "right"))
 
   def bucketize(self, boundaries: Operand, *, right: bool = False) -> Self:
     """For each element the number of the bucket between sorted boundaries (n,) that it is in, 0 to n, int32: the one whose upper
     end is not less than it (``right``: is greater). Raises ShapeError."""
     if boundaries.ndim != 1: raise ShapeError(f"bucketize: boundaries of shape {boundaries.shape}; it takes one dimension")
-    out: Self = boundaries.searchsorted(self, right=right)
-    return out
+    return boundaries.searchsorted(self, right=right)
 
   def nonzero(self, as_tuple: bool = False) -> Any:
     """(count, ndim): the indices of the elements that are not zero, row by row, int32; or ``as_tuple`` a tensor (count,) for each
@@ -395,20 +393,17 @@ class Sorting(Reduction, Creation):
     if self.numel() > dtypes.max(dtypes.int32): raise ShapeError(f"nonzero_static: indices of {self.shape}; int32 is too small")
     make: Any = type(self)
     if not size or not self.ndim or not self.numel():
-      nothing: Self = make.full((size, self.ndim), fill_value, dtype=dtypes.int32, device=self.device)
-      return nothing
+      return make.full((size, self.ndim), fill_value, dtype=dtypes.int32, device=self.device)
     counts = self.named().cast(dtypes.bool).reshape(-1).cumsum(0, dtype=dtypes.int32)
     at = counts.searchsorted(make.arange(1, size + 1, device=self.device).cast(dtypes.int32))
     columns, step = [], self.numel()
     for n in self.shape:
       step //= n
       columns.append((at // step) % n)
-    out: Self = (at < self.numel()).unsqueeze(1).where(columns[0].stack(*columns[1:], dim=1), fill_value)
-    return out
+    return (at < self.numel()).unsqueeze(1).where(columns[0].stack(*columns[1:], dim=1), fill_value)
   def argwhere(self) -> Self:
     """``nonzero()``."""
-    out: Self = self.nonzero()
-    return out
+    return self.nonzero()
 
   def repeat_interleave(self, repeats: Any, dim: int | str | None = None, output_size: int | None = None) -> Self:
     """Each element so many times in a row, along one dim or (None) of the flattened tensor; ``repeats`` is a number, or ints of
@@ -534,12 +529,12 @@ def _fresh(u: UOp, axis: int) -> UOp:
   s, n = u.shape, u.shape[axis]
   if n <= 1: return graph.const(True, dtypes.bool, s)
   before = graph.pad(graph.part(u, axis, 0, n - 1), [(1, 0) if i == axis else (0, 0) for i in range(len(s))])
-  return graph.or_(graph.eq(graph.index_along(axis, s), 0), graph.ne(u, before))
+  return graph.eq(graph.index_along(axis, s), 0) | graph.ne(u, before)
 
 
 def _run_of(fresh: UOp) -> UOp:
   """The number of the run that each element is in; ``fresh``: those that begin one."""
-  return graph.sub(graph.scan(BinaryOps.ADD, graph.cast(fresh, dtypes.int32), 0), 1)
+  return graph.scan(BinaryOps.ADD, graph.cast(fresh, dtypes.int32), 0) - 1
 
 
 def _searched(u: UOp, v: UOp, n: int, rows: int, right: bool) -> UOp:
@@ -552,20 +547,20 @@ def _searched(u: UOp, v: UOp, n: int, rows: int, right: bool) -> UOp:
   start = graph.const(0, work, shape)
   if rows != 1:   # each value's row begins here
     row = graph.reshape(graph.cast(graph.iota(rows), work), (*shape[:-1], 1))
-    start = graph.expand(graph.mul(row, n), shape)
+    start = graph.expand(row * n, shape)
   axis, step = len(shape), 1
   while step * _WAYS <= n: step *= _WAYS
   while step:   # of some elements, ``step`` apart, how many are less; then of those between two of them
     ways = min(_WAYS - 1, n // step)
     every = (*shape, ways)
     def spread(x: UOp) -> UOp: return graph.expand(graph.reshape(x, (*shape, 1)), every)  # noqa: B023 - used at once
-    at = graph.add(graph.mul(graph.cast(graph.index_along(axis, every), places), step), spread(count))
-    at = graph.add(at, step - 1)
+    at = graph.cast(graph.index_along(axis, every), places) * step + spread(count)
+    at = at + (step - 1)
     there = graph.lt(at, n)
-    x = graph.gather(flat, graph.add(spread(start), graph.cast(graph.minimum(at, n - 1), work)))
-    less = graph.and_(there, _less(x, spread(v), right))
+    x = graph.gather(flat, spread(start) + graph.cast(graph.minimum(at, n - 1), work))
+    less = there & _less(x, spread(v), right)
     found = graph.reshape(graph.total(graph.cast(less, places), (axis,)), shape)
-    count = graph.add(count, graph.mul(found, step))
+    count = count + found * step
     step //= _WAYS
   return count
 
@@ -575,13 +570,12 @@ def _less(x: UOp, v: UOp, right: bool) -> UOp:
   less = graph.binary(BinaryOps.CMPLE if right else BinaryOps.CMPLT, x, v)
   if v.dtype.kind != "f": return less
   nan = graph.isnan(v)
-  if not right: nan = graph.and_(nan, graph.not_(graph.isnan(x)))
-  return graph.or_(less, nan)
+  if not right: nan = nan & graph.not_(graph.isnan(x))
+  return less | nan
 
 
 def _bin(x: Any, low: Any, high: Any, bins: int) -> UOp:
   """Which of equal bins each element is in, -1 where it is in none."""
   at = ((x - low) / (high - low) * bins).clamp(0, bins - 1)
   inside = (x >= low) & (x <= high)
-  index: UOp = inside.where(inside.where(at, 0.0).cast(dtypes.int32), -1).lazydata
-  return index
+  return inside.where(inside.where(at, 0.0).cast(dtypes.int32), -1).lazydata
