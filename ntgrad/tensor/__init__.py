@@ -96,7 +96,7 @@ class Writing(Activation, Products):
     return self.fill_(0)
   def fill_(self, value: Any) -> Self:
     """A number (or a tensor of one element) everywhere, written in place; see ``add_``."""
-    t: Any = value if isinstance(value, Base) else type(self)(value, dtype=self.dtype)  # type: ignore[call-arg]
+    t: Any = value if isinstance(value, Base) else type(self)(value, dtype=self.dtype)
     return self._in_place("fill_", lambda: t.reshape(()).expand(self.shape))
   def detach_(self) -> Self:
     """No gradient passes through this tensor itself from now on; a leaf is none any more."""
@@ -106,7 +106,7 @@ class Writing(Activation, Products):
   def copy_(self, x: Any) -> Self:
     """The values of ``x``, broadcast to this shape, cast to this dtype and moved to this device, written in place; see
     ``add_``."""
-    t: Any = x if isinstance(x, Base) else type(self)(x)  # type: ignore[call-arg]
+    t: Any = x if isinstance(x, Base) else type(self)(x)
     return self._in_place("copy_", lambda: t.to(self.device).cast(self.dtype).expand(self.shape))
 
   abs_ = acos_ = acosh_ = addcdiv_ = addcmul_ = addmm_ = asin_ = asinh_ = atan_ = atan2_ = atanh_ = baddbmm_ = _written
@@ -126,12 +126,11 @@ class Tensor(Protocols, Writing, Resampling, Attention, Losses, Linalg, Convolut
   (docs/memory.md).
 
   ``dtype`` None keeps numpy's dtype; lists and numbers give bool, int32 or float32. Bytes are uint8, or the bits of a dtype that
-  is given. ``device`` None is the default one. A tensor
-  of another library (PyTorch, CuPy, JAX: whatever has DLPack or ``__cuda_array_interface__``) on a GPU stays there and shares its
-  memory, see :meth:`from_dlpack`; one in memory of the host is copied, as a numpy array is. ``requires_grad=True`` makes it a
-  leaf whose ``grad`` ``backward`` sets. Raises ShapeError for ragged lists, DTypeError for data or dtypes that ntgrad does not
-  have, DeviceError, ArgumentError for ints that do not fit the dtype.
-  """
+  is given. ``device`` None is the default one. A tensor of another library (PyTorch, CuPy, JAX: whatever has DLPack or
+  ``__cuda_array_interface__``) on a GPU stays there and shares its memory, see :meth:`from_dlpack`; one in memory of the host is
+  copied, as a numpy array is. ``requires_grad=True`` makes it a leaf whose ``grad`` ``backward`` sets. Raises ShapeError for
+  ragged lists, DTypeError for data or dtypes that ntgrad does not have, DeviceError, ArgumentError for ints that do not fit the
+  dtype."""
   __slots__ = ()
   train: ClassVar[type[train]] = train
   def __dir__(self) -> list[str]: return present(type(self), super().__dir__())
@@ -168,8 +167,7 @@ class Tensor(Protocols, Writing, Resampling, Attention, Losses, Linalg, Convolut
     order unless both synchronise (``Device.synchronize()``).
 
     Raises InterchangeError where ``copy=False`` rules out what would be needed or memory is not given, DTypeError, DeviceError,
-    and CaptureError while a jit records.
-    """
+    and CaptureError while a jit records."""
     from ntgrad.engine import interchange
     name = None if device is None else Device._located(device)
     if isinstance(x, Tensor):
@@ -193,8 +191,7 @@ class Tensor(Protocols, Writing, Resampling, Attention, Losses, Linalg, Convolut
     slices of memory included), and kept until the consumer lets go of it: both see what the other writes. Copies are made of
     other views, of memory without an address (OpenCL devices other than PoCL), for ``copy=True``, and for ``dl_device=(1, 0)``,
     the host. Gradients do not pass. Raises InterchangeError where ``copy=False`` rules that out, CaptureError while a jit
-    records.
-    """
+    records."""
     from ntgrad.engine import interchange
     return interchange.capsule(self, stream, max_version, dl_device, copy)
 
@@ -206,9 +203,7 @@ class Tensor(Protocols, Writing, Resampling, Attention, Losses, Linalg, Convolut
   @property
   def __cuda_array_interface__(self) -> dict[str, Any]:
     """Version 3 of the interface, with the stream that a consumer has to wait for; for tensors on CUDA only. See ``__dlpack__``.
-
-    Raises NoInterfaceError (an AttributeError) for other devices, and for dtypes that numpy has not.
-    """
+    Raises NoInterfaceError (an AttributeError) for other devices, and for dtypes that numpy has not."""
     from ntgrad.engine import interchange
     return interchange.cuda_array(self)
 
@@ -220,12 +215,9 @@ class Tensor(Protocols, Writing, Resampling, Attention, Losses, Linalg, Convolut
   def backward(self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False,
                inputs: Tensor | Sequence[Tensor] | None = None) -> Tensor:
     """Add the gradient of this tensor (one element, or with ``gradient`` given) to ``grad`` of every leaf beneath it, or of the
-    leaves ``inputs`` alone. With ``create_graph`` it has a gradient itself.
-
-    The graph stays as long as a tensor holds it, whatever ``retain_graph`` says: it may be gone through again.
-
-    Raises GradientError where there is no graph to a leaf, or the tensor has several elements and no gradient is given.
-    """
+    leaves ``inputs`` alone. With ``create_graph`` it has a gradient itself. The graph stays as long as a tensor holds it,
+    whatever ``retain_graph`` says: it may be gone through again. Raises GradientError where there is no graph to a leaf, or the
+    tensor has several elements and no gradient is given."""
     from .gradient import backward
     backward(self, gradient, [inputs] if isinstance(inputs, Tensor) else inputs, create_graph)
     return self

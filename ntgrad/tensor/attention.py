@@ -31,8 +31,7 @@ class Attention(Products, Random):
     A bool mask keeps where it is true; one of floats is added. A query that no key is left for gives zeros, as in PyTorch from
     2.5 on. ``is_causal`` lets query i see the keys 0 to i, also where l and s differ. ``enable_gqa``: queries (.., h, l, d) with
     keys and values of fewer heads, each of which serves h / heads queries that follow each other, without being copied.
-    ``dropout_p`` drops weights in training only (``Tensor.train``). Raises ShapeError, ArgumentError.
-    """
+    ``dropout_p`` drops weights in training only (``Tensor.train``). Raises ShapeError, ArgumentError."""
     one_width(_NAME, self, key, value)
     if not self._names is key._names is value._names is None:
       return self._attention_named(key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)

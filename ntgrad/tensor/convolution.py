@@ -17,7 +17,7 @@ from typing import Any, Callable, NamedTuple, Self, Sequence
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.dtype import DType, acc_dtype, dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import MAX_SIZE, real_number
@@ -86,11 +86,9 @@ def _named_paddings(name: str, padding: str, kernel: Sequence[int], stride: Sequ
 
 
 def _convolution_places(n: int, out: int, into: int, groups: int) -> tuple[list[Places], int]:
-  """Where the dimensions of a convolution's factors go, over n dimensions, and how many the result has.
-
-  The weight has the channels that come out at dimension ``out``, and those that go in at ``into``; in several groups these are
-  parts of the input's, so that their names need not agree.
-  """
+  """Where the dimensions of a convolution's factors go, over n dimensions, and how many the result has. The weight has the
+  channels that come out at dimension ``out``, and those that go in at ``into``; in several groups these are parts of the input's,
+  so that their names need not agree."""
   weight: list[int | None] = [None] * (n + 2)
   weight[out] = 1
   if groups == 1: weight[into] = n + 2
@@ -213,11 +211,9 @@ class Convolution(Elementwise, Movement):
   conv_transpose3d = member(
     _transposed, 3, ":meth:`conv_transpose2d` of volumes: (n, cin, d, h, w), weight (cin, cout/groups, *kernel).")
   def im2col(self, kernel_size: Ints, dilation: Ints = 1, padding: Padding = 0, stride: Ints = 1) -> Self:
-    """Windows as columns, ``torch.nn.functional.unfold``: (n, c, *spatial) -> (n, c * kernel elements, windows).
-
-    ``kernel_size`` is one number for two spatial dimensions, or one for each; the input may have no batch. (:meth:`unfold` makes
-    windows of one dimension, :meth:`windows` of several without putting them into columns.) Raises ShapeError, ArgumentError.
-    """
+    """Windows as columns, ``torch.nn.functional.unfold``: (n, c, *spatial) -> (n, c * kernel elements, windows). ``kernel_size``
+    is one number for two spatial dimensions, or one for each; the input may have no batch. (:meth:`unfold` makes windows of one
+    dimension, :meth:`windows` of several without putting them into columns.) Raises ShapeError, ArgumentError."""
     n = 2 if isinstance(kernel_size, int) else len(kernel_size)
     if n < 1 or self.ndim not in (n + 1, n + 2):
       raise ShapeError(f"im2col: shape {text(self)} with kernel_size {kernel_size}; give (n, c, *spatial) or (c, *spatial), "
@@ -235,10 +231,8 @@ class Convolution(Elementwise, Movement):
 
   def col2im(self, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Padding = 0, stride: Ints = 1) -> Self:
     """The adjoint of :meth:`im2col`, ``torch.nn.functional.fold``: (n, c * kernel elements, windows) -> (n, c, *output_size).
-
     Where windows overlap their elements are added up. One number as a size stands for two spatial dimensions. Raises ShapeError,
-    ArgumentError.
-    """
+    ArgumentError."""
     n = max([2] if isinstance(output_size, int) is isinstance(kernel_size, int) is True else
             [len(v) for v in (output_size, kernel_size) if not isinstance(v, int)])
     size, k = numbers("col2im", "output_size", output_size, n, 1), numbers("col2im", "kernel_size", kernel_size, n, 1)
@@ -252,7 +246,7 @@ class Convolution(Elementwise, Movement):
                        f"padding {tuple(pairs)}; give (n, c * {math.prod(k)}, windows), there being {outer} windows")
     lead = s[:-2] + (s[-2] // math.prod(k),)
     rest = len(lead)
-    u = graph.reshape(graph.cast(self.lazydata, graph.acc_dtype(self.dtype)), lead + k + outer)
+    u = graph.reshape(graph.cast(self.lazydata, acc_dtype(self.dtype)), lead + k + outer)
     u = _folded(_inside_out(u, rest, n), lead + full, k, st, di)
     u = graph.shrink(u, [(0, a) for a in lead] + [(lo, lo + a) for a, (lo, _) in zip(size, pairs)])
     out = self._wrap(graph.cast(u, self.dtype))
@@ -281,12 +275,10 @@ Weight = Callable[[UOp, UOp, DType], UOp]
 
 
 class Line(NamedTuple):
-  """How one dimension of ``size`` becomes one of ``out``: element o is made of ``taps`` elements from ``first(o)`` on.
-
-  ``firsts`` are the same numbers on the host, of one period or of all (None: not known there). ``weight`` gives, of o and the
-  place j of a tap, its weight or whether it counts; None for one tap alone. ``edge`` gives weights where what lies outside counts
-  as the nearest element.
-  """
+  """How one dimension of ``size`` becomes one of ``out``: element o is made of ``taps`` elements from ``first(o)`` on. ``firsts``
+  are the same numbers on the host, of one period or of all (None: not known there). ``weight`` gives, of o and the place j of a
+  tap, its weight or whether it counts; None for one tap alone. ``edge`` gives weights where what lies outside counts as the
+  nearest element."""
   size: int
   out: int
   taps: int
@@ -351,7 +343,8 @@ def _read(u: UOp, lines: Sequence[Line], count: Sequence[UOp]) -> tuple[UOp, lis
 def _from(first: UOp, taps: int) -> UOp:
   """(n,) -> (n, taps): each and those that follow it."""
   shape = first.shape[0], taps
-  return graph.expand(graph.reshape(first, (shape[0], 1)), shape) + graph.broadcast(graph.cast(graph.iota(taps), first.dtype), shape)
+  begin = graph.expand(graph.reshape(first, (shape[0], 1)), shape)
+  return begin + graph.broadcast(graph.cast(graph.iota(taps), first.dtype), shape)
 
 
 def _along(u: UOp, d: int, n: int, e: int | None = None) -> UOp:
@@ -449,12 +442,10 @@ class Pooling(Scattering, Random):
   max_pool1d = member(_max_pool, 1, ":meth:`max_pool2d` over the last dimension: (.., l) -> (.., l').")
   def max_pool2d(self, kernel_size: Ints = (2, 2), stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
                  ceil_mode: bool = False, return_indices: bool = False) -> Any:
-    """The greatest of each window of the last dims (2, or as many as the kernel has); stride None is the kernel's size.
-
-    With ``return_indices`` ``(values, indices)``: which element of the flattened last dims it is (int32), the first of equal
-    ones, a NaN before all. What follows the stride is in tinygrad's order; give it by name, since PyTorch has another. Raises
-    ShapeError, ArgumentError.
-    """
+    """The greatest of each window of the last dims (2, or as many as the kernel has); stride None is the kernel's size. With
+    ``return_indices`` ``(values, indices)``: which element of the flattened last dims it is (int32), the first of equal ones, a
+    NaN before all. What follows the stride is in tinygrad's order; give it by name, since PyTorch has another. Raises ShapeError,
+    ArgumentError."""
     return self._max_pool("max_pool2d", None, kernel_size, stride, dilation, padding, ceil_mode, return_indices)
 
   max_pool3d = member(_max_pool, 3, ":meth:`max_pool2d` over the last three dimensions: (.., d, h, w) -> (.., d', h', w').")
@@ -500,7 +491,7 @@ class Pooling(Scattering, Random):
     m = len(k)
     t = self._windows_of(self.lazydata, k, st, di, pairs, 0)
     axes = tuple(range(len(t.shape) - m, len(t.shape)))
-    acc = graph.acc_dtype(t.dtype)
+    acc = acc_dtype(t.dtype)
     total = graph.total(graph.cast(t, acc), axes)
     if divisor_override is None and (ceil_mode or (not count_include_pad and any([lo or hi for lo, hi in pairs]))):
       ones = graph.const(1.0, acc, self.shape[self.ndim - m:])
@@ -517,10 +508,8 @@ class Pooling(Scattering, Random):
   def avg_pool2d(self, kernel_size: Ints = (2, 2), stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
                  ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None) -> Self:
     """The mean of each window of the last dims (2, or as many as the kernel has); padding counts as zeros unless told otherwise.
-
     ``divisor_override`` is what sums are divided by in place of the number of elements. What follows the stride is in tinygrad's
-    order; give it by name, since PyTorch has another. Raises ShapeError, ArgumentError, DTypeError for what is not float.
-    """
+    order; give it by name, since PyTorch has another. Raises ShapeError, ArgumentError, DTypeError for what is not float."""
     return self._avg_pool(
       "avg_pool2d", None, kernel_size, stride, dilation, padding, ceil_mode, count_include_pad, divisor_override
     )
@@ -534,7 +523,7 @@ class Pooling(Scattering, Random):
     p = real_number(name, "norm_type", norm_type)
     if not p: raise ArgumentError(f"{name}: norm_type 0; it must be another number")
     self._needs_floats(name)
-    x = self.cast(graph.acc_dtype(self.dtype))
+    x = self._wide()
     powers = x.square() if p == 2 else x if p == 1 else x.pow(p)
     mean = powers._avg_pool(name, n, kernel_size, stride, ceil_mode=ceil_mode)
     total = mean * math.prod(numbers(name, "kernel_size", kernel_size, n, 1))
@@ -582,7 +571,7 @@ class Pooling(Scattering, Random):
 
   def _adaptive_avg(self, name: str, sizes: tuple[int, ...]) -> Self:
     self._needs_floats(name)
-    n, acc = len(sizes), graph.acc_dtype(self.dtype)
+    n, acc = len(sizes), acc_dtype(self.dtype)
     lines = [_adaptive(s, t) for s, t in zip(self.shape[self.ndim - n:], sizes)]
     t, _, weights = self._taps(graph.cast(self.lazydata, acc), lines, acc)
     used, axes = _all_of(weights, t), tuple(range(self.ndim, self.ndim + n))

@@ -37,11 +37,9 @@ def attached(t: Base, call: Any, number: int, needs: bool) -> Base:
 
 # ---- functions with a gradient written by hand
 class Context:
-  """What ``forward`` keeps for ``backward``: tensors by ``save_for_backward``, anything else as attributes.
-
-  ``needs_input_grad`` says of each argument whether its gradient is asked for: in ``forward``, whether it may be, which is so for
-  every tensor of floats, as ``gradient(x)`` takes any.
-  """
+  """What ``forward`` keeps for ``backward``: tensors by ``save_for_backward``, anything else as attributes. ``needs_input_grad``
+  says of each argument whether its gradient is asked for: in ``forward``, whether it may be, which is so for every tensor of
+  floats, as ``gradient(x)`` takes any."""
   needs_input_grad: tuple[bool, ...] = ()
   _saved: tuple[Any, ...] = ()
   _constant: tuple[Any, ...] = ()
@@ -142,8 +140,7 @@ class Function:
         @staticmethod
         def backward(ctx, gradient):
           y, = ctx.saved_tensors
-          return gradient * y
-  """
+          return gradient * y"""
 
   @staticmethod
   def forward(ctx: Any, *args: Any) -> Any:
@@ -192,12 +189,9 @@ def _with_gradient(cls: type[Function], ctx: Context, args: Sequence[Any], inner
 
 # ---- checkpoints
 class _Again:
-  """A call of a function whose values are computed again for its gradient.
-
-  ``inside`` are the nodes that stand for its arguments while it runs, ``drawn`` the places of the random numbers that it draws;
-  ``values`` are what it gave, made of these; ``sources`` the arguments, and what else gradients go on to, which is not computed
-  again.
-  """
+  """A call of a function whose values are computed again for its gradient. ``inside`` are the nodes that stand for its arguments
+  while it runs, ``drawn`` the places of the random numbers that it draws; ``values`` are what it gave, made of these; ``sources``
+  the arguments, and what else gradients go on to, which is not computed again."""
 
   def __init__(self, inside: tuple[UOp, ...], drawn: tuple[UOp, ...], arguments: tuple[UOp, ...], values: Mapping[int, UOp],
                others: tuple[UOp, ...]):
@@ -290,8 +284,7 @@ def checkpoint(fn: Callable[..., Any], *args: Any, use_reentrant: Any = None, pr
   computed again (https://arxiv.org/abs/1604.06174). It takes more time and less memory.
 
   Results and gradients are the same, of random numbers drawn by ``fn`` too. ``fn`` itself runs once. It gives a Tensor, or a
-  tuple, list or dict with Tensors. ``use_reentrant`` and ``preserve_rng_state`` are taken as PyTorch has them, without effect.
-  """
+  tuple, list or dict with Tensors. ``use_reentrant`` and ``preserve_rng_state`` are taken as PyTorch has them, without effect."""
   if not mode.grad: return fn(*args, **kwargs)
   start = Storage("", 0).serial
   inside: list[UOp] = []

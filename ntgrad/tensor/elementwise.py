@@ -12,7 +12,7 @@ from typing import Any, Callable, Self, TypeVar
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import DType, as_float, can_cast, dtypes, promote
+from ntgrad.codegen.ir.dtype import DType, acc_dtype, as_float, can_cast, dtypes, promote
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError
 from ntgrad.codegen.ir.functions import FUNCTIONS, refusal
 from ntgrad.codegen.ir.uop import BinaryOps, UnaryOps, UOp
@@ -73,8 +73,7 @@ class Elementwise(Base):
 
   def _from_host(self, values: Any) -> Any:
     """A tensor of values of the host (or of another library) where this tensor is."""
-    make: Any = type(self)
-    return make(values, device=self.lazydata.device)
+    return type(self)(values, device=self.lazydata.device)
 
   # ---- two operands
   def _binary(self, fn: BinaryOps, x: Any, reverse: bool = False) -> Self:
@@ -118,8 +117,7 @@ class Elementwise(Base):
       raise DTypeError(f"{fn.name}: bits of {d.name} tensors; it takes ints and bools (bitcast the floats to ints)")
     node = graph.binary(fn, b, a) if reverse else graph.binary(fn, a, b)
     if x is None: return self._wrap(node, 3)
-    t = self._wrap(node, 3) if x._state <= self._state else x._wrap(node, 3)
-    return t._called(called)
+    return (self if x._state <= self._state else x)._wrap(node, 3)._called(called)
 
   def add(self, x: Any, reverse: bool = False, *, alpha: float = 1) -> Self:
     """``self + alpha * x``."""
@@ -166,18 +164,14 @@ class Elementwise(Base):
   def pow(self, x: Any, reverse: bool = False) -> Self:
     """``self ** x``. Ints to a negative int number are refused (DTypeError)."""
     if isinstance(x, (np.number, np.bool_)): x = x.item()
-    if not reverse and isinstance(x, _SCALARS):
-      a = self.cast(scalar_dtype(x, self.dtype))
-      whole = int(x) if (isinstance(x, int) or x.is_integer()) and abs(x) <= (64 if a.dtype.kind != "f" else 4) else None
-      if a.dtype.kind != "f" and x < 0:
-        raise DTypeError(f"pow: ints to the power {x}; cast to a float dtype first, or use a power of at least 0")
-      if whole is not None:
-        if whole == 0: return a._without_slope(graph.const(1, a.dtype, a.shape))
-        return by_squaring(a if whole > 0 else a.reciprocal(), abs(whole), lambda p, q: p._binary(BinaryOps.MUL, q))
-      if x == 0.5: return a.sqrt()
-      if x == -0.5: return a.rsqrt()
-      return a._binary(BinaryOps.POW, x)
-    return self._binary(BinaryOps.POW, x, reverse)
+    if reverse or not isinstance(x, _SCALARS): return self._binary(BinaryOps.POW, x, reverse)
+    a = self.cast(scalar_dtype(x, self.dtype))
+    if a.dtype.kind != "f" and x < 0:
+      raise DTypeError(f"pow: ints to the power {x}; cast to a float dtype first, or use a power of at least 0")
+    if x == 0: return a._without_slope(graph.const(1, a.dtype, a.shape))
+    if (isinstance(x, int) or x.is_integer()) and abs(x) <= (64 if a.dtype.kind != "f" else 4):
+      return by_squaring(a if x > 0 else a.reciprocal(), abs(int(x)), lambda p, q: p._binary(BinaryOps.MUL, q))
+    return a.sqrt() if x == 0.5 else a.rsqrt() if x == -0.5 else a._binary(BinaryOps.POW, x)
 
   def _without_slope(self, node: UOp) -> Self:
     """A value that is made from this one and does not change with it: its gradient is zeros, not missing."""
@@ -216,10 +210,8 @@ class Elementwise(Base):
     return self + (end - self) * weight
 
   def where(self, yes: Any, no: Any) -> Self:
-    """``yes`` where this bool tensor is true, else ``no``; all broadcast together.
-
-    Raises DTypeError for another condition dtype.
-    """
+    """``yes`` where this bool tensor is true, else ``no``; all broadcast together. Raises DTypeError for another condition
+    dtype."""
     if self.dtype.kind != "b":
       raise DTypeError(f"where: a condition of {self.dtype.name}; it takes bool (compare first, e.g. x != 0)")
     a, b = self._where_pair(yes, no)
@@ -234,17 +226,15 @@ class Elementwise(Base):
         fit_aligned("where", (self, a, b))
         raise
       c, u, v = graph.broadcast(c, shape), graph.broadcast(u, shape), graph.broadcast(v, shape)
-    return self._wrap_many(
-      graph.where(c, u, v), (a, b), None if self._names is a._names is b._names is None else aligned_names("where", (self, a, b))
-    )
+    called = None if self._names is a._names is b._names is None else aligned_names("where", (self, a, b))
+    return self._wrap_many(graph.where(c, u, v), (a, b), called)
 
   def _where_pair(self, yes: Any, no: Any) -> tuple[Base, Base]:
     """Both values as tensors; a number takes the other's dtype where its kind lets it."""
-    make: Any = type(self)
+    make = type(self)
     if isinstance(no, Base) and not isinstance(yes, Base): return self._where_pair(no, yes)[::-1]
     if not isinstance(yes, Base): return make(yes), make(no)
-    if isinstance(no, Base): return yes, no
-    return yes, make(no, dtype=scalar_dtype(no, yes.dtype) if isinstance(no, _SCALARS) else None)
+    return yes, no if isinstance(no, Base) else make(no, dtype=scalar_dtype(no, yes.dtype) if isinstance(no, _SCALARS) else None)
 
   # ---- writing: the result goes to this tensor's memory, where all that share it see it
   def _in_place(self, name: str, make: Callable[[], Base]) -> Self:
@@ -253,15 +243,11 @@ class Elementwise(Base):
     self._check_writable(name)
     result, shape, dtype = make(), self.shape, self.dtype
     if result.shape != shape:
-      raise ShapeError(
-        f"{name}: a result of shape {text(result)} does not fit into a tensor of shape {text(self)}, which is written in place; "
-        "write it without assignment (a = a + b)"
-      )
+      raise ShapeError(f"{name}: a result of shape {text(result)} does not fit into a tensor of shape {text(self)}, which is "
+                       "written in place; write it without assignment (a = a + b)")
     if not can_cast(result.dtype, dtype):
-      raise DTypeError(
-        f"{name}: a result of {result.dtype.name} does not fit into a tensor of {dtype.name}, which is written in place; "
-        "cast the operand, or write it without assignment (a = a + b)"
-      )
+      raise DTypeError(f"{name}: a result of {result.dtype.name} does not fit into a tensor of {dtype.name}, which is written in "
+                       "place; cast the operand, or write it without assignment (a = a + b)")
     self._check_names(name, result)
     self._check_leaf(name)
     return self._write(name, graph.cast(result.lazydata, dtype), result._state > 0)
@@ -331,6 +317,7 @@ class Elementwise(Base):
     """A function of floats; ints and bools become float32 first."""
     return self._wrap(graph.unary(fn, graph.cast(self.lazydata, as_float(self.dtype))))
   def _times_number(self, factor: float) -> Self: return self._in_floats() * factor
+  def _wide(self) -> Self: return self.cast(acc_dtype(self.dtype))   # what small floats are computed in
   def _in_floats(self) -> Self: return self if self.dtype.kind == "f" else self.cast(dtypes.default_float)
 
   def _rounding(self, fn: UnaryOps) -> Self:
@@ -408,9 +395,7 @@ class Elementwise(Base):
     return self._binary(BinaryOps.MUL, self) if self.dtype.kind != "b" else self.pow(2)
   def clamp(self, min_: Any = None, max_: Any = None, *, min: Any = None, max: Any = None) -> Self:
     """Not below the least nor above the greatest value; the gradient passes where the value stays as it is, the limits included.
-
-    NaN stays, and comes of limits that are NaN. Raises ArgumentError if neither is given, or for the number NaN.
-    """
+    NaN stays, and comes of limits that are NaN. Raises ArgumentError if neither is given, or for the number NaN."""
     lo, hi = (min if min_ is None else min_), (max if max_ is None else max_)
     if lo is None and hi is None: raise ArgumentError("clamp: neither a least nor a greatest value given; give one of them")
     out = self
@@ -435,19 +420,16 @@ class Elementwise(Base):
   # ---- formulas, and the gradients that they are known to have
   def _formula(self, name: str) -> Self:
     """One of ``formulas``, of this tensor."""
-    u = self.lazydata
-    u = graph.cast(u, as_float(u.dtype))
-    w = graph.cast(u, graph.acc_dtype(u.dtype))
-    node: UOp = getattr(formulas, name)(self._from_node(w)).lazydata
-    return self._wrap(graph.cast(_sloped(name, node, w), u.dtype))
+    d = as_float(self.dtype)
+    w = graph.cast(graph.cast(self.lazydata, d), acc_dtype(d))
+    return self._wrap(graph.cast(_sloped(name, getattr(formulas, name)(self._from_node(w)).lazydata, w), d))
 
-  def _formula_of(self, name: str, x: Any) -> Self:
+  def _formula_of(self, name: str, other: Any) -> Self:
     """One of ``formulas``, of this tensor and another one or a number."""
-    a, b, names = self._pair(name, x, True)
-    wide = graph.acc_dtype(a.dtype)
-    p, q = graph.cast(a, wide), graph.cast(b, wide)
-    node: UOp = getattr(formulas, name)(self._from_node(p), self._from_node(q)).lazydata
-    return self._wrap_many(graph.cast(_sloped(name, node, p, q), a.dtype), (x,) if isinstance(x, Base) else (), names)
+    a, b, names = self._pair(name, other, True)
+    p, q = [graph.cast(u, acc_dtype(a.dtype)) for u in (a, b)]
+    node = getattr(formulas, name)(self._from_node(p), self._from_node(q)).lazydata
+    return self._wrap_many(graph.cast(_sloped(name, node, p, q), a.dtype), (other,) if isinstance(other, Base) else (), names)
 
   def _pair(self, name: str, x: Any, floats: bool = False) -> tuple[UOp, UOp, Names | None]:
     """The nodes of both operands, broadcast and of one dtype (with ``floats`` a float one), and the names of what they give."""
@@ -467,7 +449,7 @@ class Elementwise(Base):
     """An operand as a tensor; a number in the dtype that it works in with this one."""
     if isinstance(x, Base): return x
     if isinstance(x, np.generic): x = x.item()
-    if not isinstance(x, (bool, int, float)): return operand(name, x, self)
+    if not isinstance(x, _SCALARS): return operand(name, x, self)
     return self._from_node(scalar_node(name, x, scalar_dtype(x, self.dtype), ()))
 
   # ---- comparisons
@@ -488,16 +470,14 @@ class Elementwise(Base):
 
   def isclose(self, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Self:
     """Whether ``|self - other| <= atol + rtol * |other|``; infinities are close to equal ones only, NaN to NaN if ``equal_nan``.
-
-    Raises ArgumentError for tolerances beneath 0.
-    """
+    Raises ArgumentError for tolerances beneath 0."""
     for what, value in (("rtol", rtol), ("atol", atol)):
       if not value >= 0: raise ArgumentError(f"isclose: {what} = {value}; it must not be negative")
     u, v, names = self._pair("isclose", other)
     if u.dtype.kind == "b": u, v = graph.cast(u, dtypes.default_int), graph.cast(v, dtypes.default_int)
     a, b = self._from_node(graph.detach(u)), self._from_node(graph.detach(v))
-    if u.dtype.kind == "f" and u.dtype.itemsize < 4: a, b = a.cast(dtypes.float32), b.cast(dtypes.float32)
-    apart: Any = a.maximum(b) - a.minimum(b)   # of unsigned ints too
+    if u.dtype.kind == "f": a, b = a._wide(), b._wide()
+    apart = a.maximum(b) - a.minimum(b)   # of unsigned ints too
     close = (apart <= b.abs() * rtol + atol) & apart.isfinite() | a.eq(b)
     if equal_nan: close = close | a.isnan() & b.isnan()
     return close._called(names)
@@ -543,8 +523,7 @@ class Elementwise(Base):
     """Whether the value has a minus: also -0.0 and a NaN with one."""
     u = self.lazydata
     if u.dtype.kind != "f": return self < 0 if u.dtype.kind == "i" else self.ne(self) & False
-    t: Self = formulas.signbit(self._from_node(u))
-    return self._detached(t.lazydata)
+    return self._detached(formulas.signbit(self._from_node(u)).lazydata)
   def copysign(self, other: Any) -> Self:
     """The size of the value with the sign of the other one, zeros and NaN included; of ints float32. No slope at 0."""
     a, b, names = self._pair("copysign", other, True)
@@ -553,8 +532,7 @@ class Elementwise(Base):
   def nextafter(self, other: Any) -> Self:
     """The float of this dtype that is next to the value on the other one's side; of ints float32. No gradient."""
     a, b, names = self._pair("nextafter", other, True)
-    t: Self = formulas.nextafter(self._from_node(a), self._from_node(b))
-    return self._detached(t.lazydata)._called(names)
+    return self._detached(formulas.nextafter(self._from_node(a), self._from_node(b)).lazydata)._called(names)
   def frac(self) -> Self:
     """What is behind the point, with the sign of the value; ints give 0."""
     return self - self.trunc() if self.dtype.kind in "fe" else self.ne(self).cast(self.dtype)
@@ -575,8 +553,8 @@ class Elementwise(Base):
     """``self * 2**other``, a float: with ints as ``other`` of this dtype."""
     if other.dtype.kind == "f": return self * other.exp2()
     x = self._in_floats()
-    wide = graph.acc_dtype(x.dtype)
-    return (x.cast(wide) * other.cast(wide).exp2()).cast(x.dtype)
+    wide = x._wide()
+    return (wide * other.cast(wide.dtype).exp2()).cast(x.dtype)
   def heaviside(self, values: Any) -> Self:
     """0 beneath 0, 1 above it, ``values`` at 0; NaN stays. Without gradient."""
     u, v, names = self._pair("heaviside", values)
@@ -627,9 +605,8 @@ class Elementwise(Base):
     """Rounded to the nearest, halves to even, or to a number of ``decimals``; ints as they are. Raises ArgumentError."""
     if not decimals or self.dtype.kind != "f": return self._rounding(UnaryOps.ROUND)
     if abs(decimals) > 300: raise ArgumentError(f"round: decimals {decimals}; it goes from -300 to 300")
-    x: Any = self.cast(graph.acc_dtype(self.dtype))
-    out = (x * 10.0 ** decimals)._rounding(UnaryOps.ROUND) / 10.0 ** decimals if decimals > 0 else (
-      x / 10.0 ** -decimals)._rounding(UnaryOps.ROUND) * 10.0 ** -decimals
+    x, by = self._wide(), 10.0 ** abs(decimals)
+    out = (x * by)._rounding(UnaryOps.ROUND) / by if decimals > 0 else (x / by)._rounding(UnaryOps.ROUND) * by
     return out.cast(self.dtype)
   def __round__(self, digits: int | None = None) -> Any:
     """``round(x)``, ``round(x, 3)``: a Python number for one element, else a tensor, halves to even."""

@@ -1,6 +1,7 @@
 """Methods that are another one with its first arguments given: families whose members differ by a row of a table."""
 from __future__ import annotations
 
+import inspect
 from typing import Any, Callable, Concatenate, ParamSpec, TypeVar, overload
 
 _A = TypeVar("_A")
@@ -27,14 +28,16 @@ class _Member:
     code = fn.__code__
     if code.co_varnames[1] == "name": given = [name, *given]
     n, known = code.co_argcount, {f"_{i}": x for i, x in enumerate(given)}
-    left, by_name = code.co_varnames[1 + len(given):n], code.co_varnames[n:n + code.co_kwonlyargcount]
-    takes = ", ".join(["self", *left, *["*"] * bool(by_name), *by_name])
-    passes = ", ".join(["self", *known, *left, *[f"{k}={k}" for k in by_name]])
+    k = n + code.co_kwonlyargcount
+    left, by_name = code.co_varnames[1 + len(given):n], code.co_varnames[n:k]
+    star = [f"*{code.co_varnames[k]}"] if code.co_flags & inspect.CO_VARARGS else []
+    takes = ", ".join(["self", *left, *(star or ["*"] * bool(by_name)), *by_name])
+    passes = ", ".join(["self", *known, *left, *star, *[f"{p}={p}" for p in by_name]])
     text = "\n" * (code.co_firstlineno - 1) + f"def {name}({takes}): return _fn({passes})"
     scope = {**fn.__globals__, **known, "_fn": fn}
     exec(compile(text, code.co_filename, "exec"), scope)
     made = scope[name]
-    made.__annotations__ = {k: v for k, v in fn.__annotations__.items() if k in (*left, *by_name, "return")}
+    made.__annotations__ = {k: v for k, v in fn.__annotations__.items() if k in (*left, *by_name, "return") or f"*{k}" in star}
     made.__doc__, made.__qualname__ = self.doc.strip(), f"{owner.__qualname__}.{name}"
     for k in ("__defaults__", "__kwdefaults__"): setattr(made, k, getattr(fn, k))
     made.__dict__.update(fn.__dict__)

@@ -10,7 +10,7 @@ import functools
 import math
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
-from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.dtype import acc_dtype, dtypes
 from ntgrad.codegen.ir.elementwise import product, quotient, select
 from ntgrad.codegen.ir.errors import GradientError
 from ntgrad.codegen.ir.functions import FUNCTIONS
@@ -32,8 +32,7 @@ MANY = 8   # users of a node from which on their gradients are joined
 
 def sum_to(g: UOp, axes: Sequence[int]) -> UOp:
   """Sum along axes, kept as dims of 1. One sum upon another becomes one (also under a reshape that only drops the summed
-  dims).
-  """
+  dims)."""
   axes = [a for a in axes if g.shape[a] != 1]
   if not axes: return g
   v = graph.const_value(g)
@@ -46,7 +45,7 @@ def sum_to(g: UOp, axes: Sequence[int]) -> UOp:
   if inner.op is Ops.REDUCE_AXIS and inner.arg[0] is BinaryOps.ADD:
     out = graph.total(inner.src[0], (*inner.arg[1], *axes))
     return graph.reshape(out, tuple([1 if i in axes else s for i, s in enumerate(g.shape)]))
-  acc = graph.acc_dtype(g.dtype)
+  acc = acc_dtype(g.dtype)
   if acc is g.dtype: return graph.total(g, axes)
   return graph.cast(graph.total(graph.cast(g, acc), axes), g.dtype)
 
@@ -119,7 +118,7 @@ def _reduce(u: UOp, g: UOp, need: Need) -> Pairs:
   if fn is BinaryOps.MAX or fn is BinaryOps.MIN:
     chosen = graph.eq(x, graph.expand(u, s))
     # equal ones share the gradient
-    ties = graph.total(graph.cast(chosen, graph.acc_dtype(g.dtype)), axes)
+    ties = graph.total(graph.cast(chosen, acc_dtype(g.dtype)), axes)
     return [(x, select(chosen, graph.expand(quotient(g, graph.cast(ties, g.dtype)), s)))]
   if fn is BinaryOps.MUL: return [(x, product(graph.expand(g, s), _products_of_others(x, axes)))]
   return ()
@@ -162,9 +161,8 @@ def _product_scan(x: UOp, u: UOp, g: UOp, axis: int, reverse: bool) -> UOp:
 
 
 def _products_of_others(x: UOp, axes: Sequence[int]) -> UOp:
-  """For each element, the product of the others along axes, right where elements are zero:
-  products before times products after.
-  """
+  """For each element, the product of the others along axes, right where elements are zero: products before times products
+  after."""
   s = x.shape
   rest = [i for i in range(len(s)) if i not in axes]
   order = (*rest, *axes)
@@ -178,7 +176,7 @@ def _products_of_others(x: UOp, axes: Sequence[int]) -> UOp:
 
 def _gather(u: UOp, g: UOp, need: Need) -> Pairs:
   base, *index = u.src
-  acc = graph.acc_dtype(base.dtype)  # many rows may fall on one
+  acc = acc_dtype(base.dtype)  # many rows may fall on one
   out = graph.scatter(graph.const(0.0, acc, base.shape), index, graph.cast(g, acc), "add")
   return [(base, graph.cast(out, base.dtype))]
 
@@ -319,12 +317,9 @@ def gradients(order: Sequence[UOp], cotangents: Mapping[UOp, UOp], targets: Iter
 
 
 def total(parts: Sequence[UOp]) -> UOp:
-  """The sum of the gradients that one node gets from its users.
-
-  Of a node that many use, as the steps of a recurrent layer use its weights and slices of its input, parts that stand side by
-  side are joined, and products are one product of the joined factors: pad(a) + pad(b) + .. -> cat(a, b, ..),
-  a*b + c*d + .. -> sum(stack(a, c, ..) * stack(b, d, ..)).
-  """
+  """The sum of the gradients that one node gets from its users. Of a node that many use, as the steps of a recurrent layer use
+  its weights and slices of its input, parts that stand side by side are joined, and products are one product of the joined
+  factors: pad(a) + pad(b) + .. -> cat(a, b, ..), a*b + c*d + .. -> sum(stack(a, c, ..) * stack(b, d, ..))."""
   if len(parts) >= MANY:
     for joined in (_side_by_side, _one_product): parts = joined(parts)
   return functools.reduce(graph.add, parts)
@@ -442,8 +437,7 @@ def backward(loss: Any, gradient: Any = None, inputs: Sequence[Any] | None = Non
 
 
 def gradient(loss: Any, targets: Sequence[Any], cotangent: Any = None, unused: bool = False) -> list[Any]:
-  """The gradients with respect to targets; see ``Tensor.gradient``; with ``unused`` None for those that are not in
-  the graph."""
+  """The gradients with respect to targets; see ``Tensor.gradient``; with ``unused`` None for those that are not in the graph."""
   start = _start("gradient", loss, cotangent)
   order = walk(loss.lazydata)
   nodes = set(order)

@@ -13,7 +13,7 @@ from typing import Any, Self, Sequence
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import can_cast, dtypes
+from ntgrad.codegen.ir.dtype import acc_dtype, can_cast, dtypes
 from ntgrad.codegen.ir.errors import (
   ArgumentError,
   CaptureError,
@@ -126,7 +126,7 @@ def _order(items: Sequence[Any], arrays: Sequence[int], ints: Sequence[int]) -> 
 
 def added(base: UOp, index: Sequence[UOp], value: UOp) -> UOp:
   """Base with rows added to; small floats are added up in float32."""
-  acc = graph.acc_dtype(base.dtype) if base.dtype.kind == "f" else base.dtype
+  acc = acc_dtype(base.dtype) if base.dtype.kind == "f" else base.dtype
   return graph.cast(graph.scatter(graph.cast(base, acc), index, graph.cast(value, acc), "add"), base.dtype)
 
 
@@ -137,10 +137,7 @@ class Indexing(Elementwise, Movement):
 
   def _parse(self, name: str, index: Any) -> tuple[list[Any], list[int]]:
     """One item a dim of the result before ints are dropped: (begin, count, step) for a dim, None for a new one, or an index node;
-    and which of them are ints.
-
-    Raises IndexOutOfRangeError, ArgumentError, DTypeError.
-    """
+    and which of them are ints. Raises IndexOutOfRangeError, ArgumentError, DTypeError."""
     s = self.shape
     items = _spread(name, index, s)
     out: list[Any] = []
@@ -176,10 +173,8 @@ class Indexing(Elementwise, Movement):
 
   def _with_masks(self, name: str, index: Any) -> tuple[Self, Any, dict[int, Any]]:
     """This tensor seen so that each bool mask of an index has one dimension of it: a mask of several takes them joined, one of
-    none a new one of 1. Then the index of that, and the masks, of one dimension each, by where they stand in it.
-
-    Raises MaskShapeError for a mask that has another shape than what it stands at.
-    """
+    none a new one of 1. Then the index of that, and the masks, of one dimension each, by where they stand in it. Raises
+    MaskShapeError for a mask that has another shape than what it stands at."""
     items = index if isinstance(index, tuple) else (index,)
     masks = [_mask(i) for i in items]
     if all([m is None for m in masks]): return self, index, {}
@@ -211,12 +206,10 @@ class Indexing(Elementwise, Movement):
     """Parts, as in PyTorch: ints, slices with steps, None, Ellipsis, integer tensors and lists (which broadcast together), and
     bool masks of as many dims as they have. Ints take their dimension away before tensors, lists and masks are looked at.
 
-    Without tensors and lists a view, else a tensor of its own.
-    Ints and lists outside the dim raise IndexOutOfRangeError. So does an index tensor where the host next waits for the device,
-    on CPU and NUMPY (``config.check_indices``); where that is off, elements outside give zeros. What a mask chooses depends on
-    its values: it is computed at once, and raises CaptureError while a jit records (use ``where`` or ``masked_fill`` there);
-    ShapeError for one that has another shape than its dims.
-    """
+    Without tensors and lists a view, else a tensor of its own. Ints and lists outside the dim raise IndexOutOfRangeError. So does
+    an index tensor where the host next waits for the device, on CPU and NUMPY (``config.check_indices``); where that is off,
+    elements outside give zeros. What a mask chooses depends on its values: it is computed at once, and raises CaptureError while
+    a jit records (use ``where`` or ``masked_fill`` there); ShapeError for one that has another shape than its dims."""
     x, index, masks = self._with_masks("getitem", index)
     if masks: return x[self._with_places("getitem", index, masks)]
     items, ints = self._parse("getitem", index)
@@ -305,8 +298,7 @@ class Indexing(Elementwise, Movement):
     computed at once, and raise CaptureError while a jit records.
 
     Raises AssignError for an expanded tensor, ShapeError, DTypeError, IndexOutOfRangeError, and GradientError for a leaf that
-    requires a gradient.
-    """
+    requires a gradient."""
     self._check_writable("setitem")
     x, index, masks = self._with_masks("setitem", index)
     v = self._value("setitem", value)
@@ -426,10 +418,8 @@ class Indexing(Elementwise, Movement):
 
   def gather(self, dim: int | str, index: Any) -> Self:
     """out[i][j] = self[index[i][j]][j] for dim 0, and so on; an index out of range is an error, or zeros, as for ``x[index]``.
-
-    Raises ShapeError, DTypeError, AxisError.
-    """
-    if not isinstance(index, Base) and foreign(index): index = type(self)(index, device=self.device)  # type: ignore[call-arg]
+    Raises ShapeError, DTypeError, AxisError."""
+    if not isinstance(index, Base) and foreign(index): index = type(self)(index, device=self.device)
     indices, d = self._indices("gather", dim, index)
     out = self._wrap(graph.gather(self.lazydata, *indices))
     if self._names is not None or index._names is not None:
@@ -480,10 +470,8 @@ class Indexing(Elementwise, Movement):
 
   # ---- indices of combinations, and of a flattened tensor
   def combinations(self, r: int = 2, with_replacement: bool = False) -> Self:
-    """(n,) -> (k, r): every choice of r elements in their order, each at most once or ``with_replacement``.
-
-    Raises ShapeError, ArgumentError.
-    """
+    """(n,) -> (k, r): every choice of r elements in their order, each at most once or ``with_replacement``. Raises ShapeError,
+    ArgumentError."""
     if self.ndim != 1: raise ShapeError(f"combinations: shape {self.shape}; it takes one dimension")
     n, r = self.shape[0], whole_number("combinations", "r", r, 0)
     k = math.comb(n + r - 1 if with_replacement and n else n, r)
@@ -494,10 +482,8 @@ class Indexing(Elementwise, Movement):
     return self.named()[flat.reshape(k, r)]
 
   def unravel_index(self, shape: Ints) -> tuple[Self, ...]:
-    """Indices into a flattened tensor as one tensor of indices for each of its dims; negative ones count from the end.
-
-    Raises ShapeError, DTypeError, ArgumentError.
-    """
+    """Indices into a flattened tensor as one tensor of indices for each of its dims; negative ones count from the end. Raises
+    ShapeError, DTypeError, ArgumentError."""
     of_kind("iu", "unravel_index", "indices", self, "they must be ints")
     sizes = shape_of("unravel_index", (shape,) if isinstance(shape, int) else shape)
     step, out, at = math.prod(sizes), [], self._own()

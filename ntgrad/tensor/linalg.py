@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple, Self, Sequence
 
-from ntgrad.codegen.ir.dtype import DType, as_float, promote
+from ntgrad.codegen.ir.dtype import DType, acc_dtype, as_float, promote
 from ntgrad.codegen.ir.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
 from ntgrad.core import axes_of, whole_number
 from ntgrad.graph import nodes as graph
@@ -91,7 +91,7 @@ class Linalg(Products):
     """Matrices (b, m, n) in float32 or float64, the dimensions before the last two, and the dtype of results."""
     self._matrices(name, square)
     s, d = self.shape, _dtype(self)
-    return self.named().cast(graph.acc_dtype(d)).reshape(math.prod(s[:-2]), *s[-2:]), s[:-2], d
+    return self.named().cast(acc_dtype(d)).reshape(math.prod(s[:-2]), *s[-2:]), s[:-2], d
 
   def _both(self, name: str, other: Any) -> tuple[Any, Any, tuple[int, ...], DType, bool]:
     """Square matrices and right sides (b, n, k), in one dtype; whether the right sides are vectors."""
@@ -99,7 +99,7 @@ class Linalg(Products):
     common_device(name, self.lazydata, other.lazydata)
     right, vector, batch = self._right_side(name, other)
     d = _dtype(self, other)
-    flat = [x.cast(graph.acc_dtype(d)).expand(*batch, *x.shape[-2:]).reshape(math.prod(batch), *x.shape[-2:])
+    flat = [x.cast(acc_dtype(d)).expand(*batch, *x.shape[-2:]).reshape(math.prod(batch), *x.shape[-2:])
             for x in (self.named(), right)]
     return flat[0], flat[1], batch, d, vector
 
@@ -113,20 +113,16 @@ class Linalg(Products):
 
   # ---- solutions
   def solve(self, B: Operand, left: bool = True) -> Self:
-    """The X with ``self @ X = B`` (``left=False``: ``X @ self = B``): (.., n, n) and (.., n, k) or (n,); by LU with pivots.
-
-    A singular matrix gives infinities or NaN. Raises ShapeError.
-    """
+    """The X with ``self @ X = B`` (``left=False``: ``X @ self = B``): (.., n, n) and (.., n, k) or (n,); by LU with pivots. A
+    singular matrix gives infinities or NaN. Raises ShapeError."""
     if not left and self.ndim > 1: return self.mT.solve(B.mT).mT if B.ndim > 1 else self.mT.solve(B)
     a, b, batch, d, vector = self._both("solve", B)
     return _shaped(_factors().solve(a, b), batch, d, vector)
 
   def solve_triangular(self, B: Operand, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Self:
-    """The X with ``self @ X = B`` (``left=False``: ``X @ self = B``) of upper or lower triangles (.., n, n), and (.., n, k).
-
-    What lies beside the triangle is not looked at, nor is a ``unitriangular`` one's diagonal, which counts as 1. A zero on the
-    diagonal gives infinities or NaN. Raises ShapeError.
-    """
+    """The X with ``self @ X = B`` (``left=False``: ``X @ self = B``) of upper or lower triangles (.., n, n), and (.., n, k). What
+    lies beside the triangle is not looked at, nor is a ``unitriangular`` one's diagonal, which counts as 1. A zero on the
+    diagonal gives infinities or NaN. Raises ShapeError."""
     if not left and self.ndim > 1:
       x = self.mT.solve_triangular(B.mT if B.ndim > 1 else B, upper=not upper, unitriangular=unitriangular)
       return x.mT if B.ndim > 1 else x
@@ -135,10 +131,8 @@ class Linalg(Products):
     return _shaped(_factors().triangular(a, b, not upper), batch, d, vector)
 
   def cholesky_solve(self, L: Operand, upper: bool = False) -> Self:
-    """The X with ``A @ X = self``, where L is what ``A.cholesky(upper)`` gave: (.., n, k), (.., n, n) -> (.., n, k).
-
-    Raises ShapeError.
-    """
+    """The X with ``A @ X = self``, where L is what ``A.cholesky(upper)`` gave: (.., n, k), (.., n, n) -> (.., n, k). Raises
+    ShapeError."""
     low = L.mT if upper else L
     return low.mT.solve_triangular(low.solve_triangular(self, upper=False), upper=True)
 
@@ -201,15 +195,13 @@ class Linalg(Products):
 
   def lstsq(self, B: Operand, rcond: float | None = None) -> LeastSquares:
     """``solution`` (.., n, k), the X of least ``self @ X - B`` in squares, and of these the least one: (.., m, n), (.., m, k).
-
     Also ``residuals`` (.., k), the sums of those squares; ``rank`` (..) of ints, singular values up to ``rcond`` (None: max(m, n)
     times eps) of the greatest counting as 0; ``singular_values``. One right side may be (m,), as for ``solve``. Raises
-    ShapeError, ArgumentError.
-    """
+    ShapeError, ArgumentError."""
     self._matrices("lstsq", False)
     right, vector, _ = self._right_side("lstsq", B)
     d = _dtype(self, B)
-    acc = graph.acc_dtype(d)
+    acc = acc_dtype(d)
     tolerance = self._tolerance("lstsq", "rcond", rcond, d)
     a, b = self.named().cast(acc), right.cast(acc)
     s = self._values("lstsq")
@@ -239,22 +231,16 @@ class Linalg(Products):
 
   # ---- factorisations
   def cholesky(self, upper: bool = False) -> Self:
-    """The lower triangles L with ``L @ L.mT = self`` of positive definite matrices (.., n, n); ``upper`` gives ``L.mT``.
-
-    Only the lower triangle is read, and the gradient is symmetric. A matrix that is not positive definite gives NaN. Raises
-    ShapeError.
-    """
+    """The lower triangles L with ``L @ L.mT = self`` of positive definite matrices (.., n, n); ``upper`` gives ``L.mT``. Only the
+    lower triangle is read, and the gradient is symmetric. A matrix that is not positive definite gives NaN. Raises ShapeError."""
     a, batch, d = self._batch("cholesky", True)
     l = _factors().cholesky(a)
     return _shaped(l.mT if upper else l, batch, d)
 
   def qr(self, mode: str = "reduced") -> QR:
     """Q with orthonormal columns and R, a triangle, ``Q @ R = self``: (.., m, n) -> (.., m, k), (.., k, n), where k is the less
-    of m and n, or, in mode "complete", m; by Householder's reflections.
-
-    The gradient takes the first k columns for independent; of mode "complete" there is none where m > n. Raises ShapeError,
-    ArgumentError.
-    """
+    of m and n, or, in mode "complete", m; by Householder's reflections. The gradient takes the first k columns for independent;
+    of mode "complete" there is none where m > n. Raises ShapeError, ArgumentError."""
     if mode not in ("reduced", "complete"): raise ArgumentError(f"qr: mode {shown(mode)}; it takes 'reduced' or 'complete'")
     a, batch, d = self._batch("qr")
     q, r = _factors().qr(a, mode == "complete")
@@ -262,24 +248,20 @@ class Linalg(Products):
 
   def eigh(self, UPLO: str = "L") -> Eigen:
     """Eigenvalues (.., n), rising, and eigenvectors (.., n, n), the columns, of symmetric matrices (.., n, n); by Jacobi's
-    rotations.
-
-    Only the lower triangle is read ("U": the upper one). The gradient is symmetric, that of vectors is right where eigenvalues
-    differ; vectors have no sign of their own. Raises ShapeError, ArgumentError.
-    """
+    rotations. Only the lower triangle is read ("U": the upper one). The gradient is symmetric, that of vectors is right where
+    eigenvalues differ; vectors have no sign of their own. Raises ShapeError, ArgumentError."""
     if UPLO not in ("L", "U"): raise ArgumentError(f"eigh: UPLO {shown(UPLO)}; it takes 'L' or 'U'")
     a, batch, d = (self if UPLO == "L" or self.ndim < 2 else self.mT)._batch("eigh", True)
     w, v = _factors().eigh(a)
     return Eigen(_shaped(w, batch, d), _shaped(v, batch, d))
 
   def svd(self, full_matrices: bool = True) -> SVD:
-    """U, the singular values S, falling, and the transposed V, ``U[.., :k] * S @ Vh[.., :k, :] = self``: (.., m, n) ->
-    (.., m, m), (.., k), (.., n, n), k being the less of m and n; without ``full_matrices`` (.., m, k), (.., k), (.., k, n). By
-    rotations of columns (Hestenes, 1958).
+    """U, the singular values S, falling, and the transposed V, ``U[.., :k] * S @ Vh[.., :k, :] = self``: (.., m, n) -> (.., m,
+    m), (.., k), (.., n, n), k being the less of m and n; without ``full_matrices`` (.., m, k), (.., k), (.., k, n). By rotations
+    of columns (Hestenes, 1958).
 
     The gradient of U and V is right where singular values differ and are not 0, and there is none of columns beyond k; they have
-    no signs of their own. Raises ShapeError.
-    """
+    no signs of their own. Raises ShapeError."""
     a, batch, d = self._batch("svd")
     u, s, vt = _factors().svd(a)
     m, n = a.shape[1:]
@@ -329,8 +311,7 @@ class Linalg(Products):
   def matrix_norm(self, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False) -> Self:
     """The norm of matrices along two dimensions: "fro", the root of the sum of squares; "nuc", the sum of singular values; 2 and
     -2, the greatest and the least of these; 1 and -1, the greatest and the least sum of a column's sizes; inf and -inf, of a
-    row's. Raises AxisError, ArgumentError, ShapeError.
-    """
+    row's. Raises AxisError, ArgumentError, ShapeError."""
     kinds = ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf)
     if isinstance(ord, (bool, complex)) or not isinstance(ord, (str, int, float)) or ord not in kinds:
       raise ArgumentError(f"matrix_norm: ord {shown(ord)}; it takes {', '.join(map(repr, kinds))}")
@@ -340,7 +321,7 @@ class Linalg(Products):
     rows, columns = [self._dims("matrix_norm", d) for d in dim]
     if not rows or not columns: raise AxisError(f"matrix_norm: shape {text(self)}; it takes matrices (.., m, n)")
     r, c, d = rows[0], columns[0], _dtype(self)
-    x = self.cast(graph.acc_dtype(d))
+    x = self.cast(acc_dtype(d))
     if ord == "fro": return x.vector_norm(2, (r, c), keepdim).cast(d)
     if ord in ("nuc", 2, -2):
       rest = [k for k in range(x.ndim) if k not in (r, c)]
@@ -356,13 +337,11 @@ class Linalg(Products):
 
   # ---- covariance
   def cov(self, *, correction: float = 1, fweights: Operand | None = None, aweights: Operand | None = None) -> Self:
-    """The covariance matrix of variables (rows; one dimension is one variable) over observations (columns).
-
-    ``fweights`` (n,) says how often each observation counts (ints), ``aweights`` (n,) how much (floats not beneath 0). The sum of
-    products is divided by the number of observations less ``correction``. Raises ShapeError, DTypeError.
-    """
+    """The covariance matrix of variables (rows; one dimension is one variable) over observations (columns). ``fweights`` (n,)
+    says how often each observation counts (ints), ``aweights`` (n,) how much (floats not beneath 0). The sum of products is
+    divided by the number of observations less ``correction``. Raises ShapeError, DTypeError."""
     if self.ndim > 2: raise ShapeError(f"cov: a tensor of shape {self.shape}; it takes up to 2 dimensions")
-    d = graph.acc_dtype(as_float(self.dtype))
+    d = acc_dtype(as_float(self.dtype))
     x: Any = self.named().cast(d).reshape(self.shape if self.ndim == 2 else (1, self.numel()))
     w, count, less = self._weights(fweights, aweights, correction, d)
     total: Any = x.shape[1] if w is None else w.sum()
@@ -389,7 +368,7 @@ class Linalg(Products):
     """The matrix of correlations, from -1 to 1, of variables (rows) over observations (columns); see ``cov``. Raises
     ShapeError."""
     if self.ndim > 2: raise ShapeError(f"corrcoef: a tensor of shape {self.shape}; it takes up to 2 dimensions")
-    d = graph.acc_dtype(as_float(self.dtype))
+    d = acc_dtype(as_float(self.dtype))
     c = self.cast(d).cov()
     if self.ndim < 2: out = c / c
     else:

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import DType, as_float, promote
+from ntgrad.codegen.ir.dtype import DType, acc_dtype, as_float, promote
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
 from ntgrad.codegen.ir.uop import UOp
 from ntgrad.core import Base, real_number
@@ -75,10 +75,8 @@ class Losses(Activation, Reduction):
     return t
 
   def _classes(self, name: str, Y: Any, rows: tuple[int, ...], n: int, ignore: int | None) -> UOp:
-    """Class indices of shape ``rows`` in a dtype that holds n, the number of classes, and the index that is ignored.
-
-    Raises ShapeError, DTypeError, and IndexOutOfRangeError where a number that every row has is no class.
-    """
+    """Class indices of shape ``rows`` in a dtype that holds n, the number of classes, and the index that is ignored. Raises
+    ShapeError, DTypeError, and IndexOutOfRangeError where a number that every row has is no class."""
     u: UOp = Y.lazydata
     if u.shape != rows:
       raise ShapeError(
@@ -151,11 +149,9 @@ class Losses(Activation, Reduction):
   # ---- of classes
   def sparse_categorical_crossentropy(self, Y: Any, ignore_index: int = -1, label_smoothing: float = 0.0,
                                       reduction: str = "mean") -> Self:
-    """Cross entropy of logits (.., classes) with class indices (..,); rows whose index is ignore_index do not count.
-
-    The loss of a row whose index is no class is NaN. Raises ShapeError, DTypeError;
-    IndexOutOfRangeError where the classes are known (lists, arrays, constants).
-    """
+    """Cross entropy of logits (.., classes) with class indices (..,); rows whose index is ignore_index do not count. The loss of
+    a row whose index is no class is NaN. Raises ShapeError, DTypeError; IndexOutOfRangeError where the classes are known (lists,
+    arrays, constants)."""
     if not self.ndim: raise ShapeError("sparse_categorical_crossentropy: logits of shape (); they have a dimension of classes")
     u, a, _ = self._rows("sparse_categorical_crossentropy", -1)
     Y = self._target("sparse_categorical_crossentropy", Y, u.shape[a], ignore_index)
@@ -169,8 +165,7 @@ class Losses(Activation, Reduction):
     ``weight`` (classes,) is a factor for each class; the mean over class indices is then divided by the sum of the rows' weights,
     that over probabilities by the number of rows. Rows whose index is ignore_index do not count (None: every row does; PyTorch
     ignores -100); the mean over no rows is NaN, as is the loss of a row whose index is no class. Raises ShapeError, DTypeError,
-    ArgumentError; IndexOutOfRangeError where the classes are known (lists, arrays, constants).
-    """
+    ArgumentError; IndexOutOfRangeError where the classes are known (lists, arrays, constants)."""
     name = "cross_entropy"
     u, a, _ = self._rows(name, 0 if self.ndim == 1 else 1)
     Y = self._target(name, target, u.shape[a], ignore_index)
@@ -179,7 +174,7 @@ class Losses(Activation, Reduction):
     if ignore_index is not None and ignore_index >= 0:
       raise ArgumentError(f"{name}: ignore_index = {ignore_index} with probabilities; it is for class indices")
     if not 0 <= label_smoothing <= 1: raise ArgumentError(f"{name}: label_smoothing = {label_smoothing}; it must be from 0 to 1")
-    y = Y.cast(graph.acc_dtype(self._float()))
+    y = Y.cast(acc_dtype(self._float()))
     if label_smoothing: y = y * (1 - label_smoothing) + label_smoothing / max(self.shape[a], 1)
     w = self._weight(name, weight, u, a)
     if weight is not None and w is not None: y = y * weight._wrap(w)
@@ -189,11 +184,8 @@ class Losses(Activation, Reduction):
   def nll_loss(self, target: Any, weight: Operand | None = None, ignore_index: int | None = None,
                reduction: str = "mean") -> Self:
     """The negative of log probabilities (n, classes, ..) at class indices (n, ..), with a weight a class, by whose sum over the
-    rows the mean is divided.
-
-    Rows whose index is ignore_index do not count; the loss of a row whose index is no class is NaN. Raises ShapeError,
-    DTypeError; IndexOutOfRangeError where the classes are known (lists, arrays, constants).
-    """
+    rows the mean is divided. Rows whose index is ignore_index do not count; the loss of a row whose index is no class is NaN.
+    Raises ShapeError, DTypeError; IndexOutOfRangeError where the classes are known (lists, arrays, constants)."""
     u, a, _ = self._rows("nll_loss", 0 if self.ndim == 1 else 1)
     Y = self._target("nll_loss", target, u.shape[a], ignore_index)
     return self._class_loss("nll_loss", u, a, Y, ignore_index, 0.0, reduction, False, weight)
@@ -201,10 +193,8 @@ class Losses(Activation, Reduction):
   def multi_margin_loss(self, target: Any, p: int = 1, margin: float = 1.0, weight: Operand | None = None,
                         reduction: str = "mean") -> Self:
     """How far scores (n, classes), or (classes,), of other classes come within ``margin`` of the score of the class index (n,):
-    the mean over classes of weight[y] max(0, margin - x[y] + x[i]) ** p for i != y, with p 1 or 2.
-
-    Raises ShapeError, DTypeError, ArgumentError; IndexOutOfRangeError where the classes are known.
-    """
+    the mean over classes of weight[y] max(0, margin - x[y] + x[i]) ** p for i != y, with p 1 or 2. Raises ShapeError, DTypeError,
+    ArgumentError; IndexOutOfRangeError where the classes are known."""
     name = "multi_margin_loss"
     if p not in (1, 2): raise ArgumentError(f"{name}: p = {p}; it takes 1 or 2")
     if self.ndim not in (1, 2): raise ShapeError(f"{name}: predictions of shape {text(self)}; give (n, classes) or (classes,)")
@@ -229,14 +219,13 @@ class Losses(Activation, Reduction):
     classes y and all others i of max(0, 1 - x[y] + x[i]), divided by the number of classes; then reduced.
 
     The target has the scores' shape and is class indices, up to the first -1 of a row. Raises ShapeError, DTypeError,
-    ArgumentError; IndexOutOfRangeError where the classes are known (lists, arrays, constants).
-    """
+    ArgumentError; IndexOutOfRangeError where the classes are known (lists, arrays, constants)."""
     name = "multilabel_margin_loss"
     if self.ndim not in (1, 2): raise ShapeError(f"{name}: predictions of shape {text(self)}; give (n, classes) or (classes,)")
     n = self.shape[-1]
     Y = self._target(name, target, n, -1)
     index = self._from_node(self._classes(name, Y, self.shape, n, -1))
-    x: Any = self.named().cast(graph.acc_dtype(self._float()))
+    x: Any = self.named().cast(acc_dtype(self._float()))
     counts: Any = (index < 0).cumsum(-1, dtype="int32") < 1
     mine = (counts.unsqueeze(-1) & (index.unsqueeze(-1) == self._from_node(graph.iota(n)))).detach()   # (.., target, class)
     others = mine.any(-2).logical_not().unsqueeze(-2)
@@ -251,7 +240,7 @@ class Losses(Activation, Reduction):
   def _alike(self, *others: Any) -> Any:
     """This tensor and others as floats of the dtype that the loss is computed in, then the dtype that it has."""
     out: DType = promote(self._float(), *[t.dtype for t in others])
-    work = graph.acc_dtype(out)
+    work = acc_dtype(out)
     return (*[t.cast(work) for t in (self, *others)], out)
 
   def _against(self, name: str, target: Any) -> Any:
@@ -311,9 +300,7 @@ class Losses(Activation, Reduction):
                           swap: bool = False, reduction: str = "mean") -> Self:
     """max(0, margin + distance to positive - distance to negative), reduced; (n, d) or (d,) each, distances as
     ``pairwise_distance`` has them (Balntas et al., Learning shallow convolutional feature descriptors with triplet losses, 2016).
-
-    ``swap`` takes the lesser of the negative's distances to this tensor and to the positive. Raises ShapeError, ArgumentError.
-    """
+    ``swap`` takes the lesser of the negative's distances to this tensor and to the positive. Raises ShapeError, ArgumentError."""
     return self._triplet("triplet_margin_loss", positive, negative, lambda a, b: a.pairwise_distance(b, p, eps), margin, swap,
                          reduction)
 
@@ -428,11 +415,9 @@ class Losses(Activation, Reduction):
     return self._lost(name, (x.softplus() - x * y)._weighted(name, weight).mean(-1), reduction, out)
 
   def kl_div(self, target: Operand, reduction: str = "mean", log_target: bool = False) -> Self:
-    """target * (log(target) - x) for log probabilities x, 0 log 0 being 0; ``log_target``: the target is a logarithm too.
-
-    The reduction "batchmean" is the sum divided by the size of dimension 0: the divergence itself, a row. Raises ShapeError,
-    ArgumentError.
-    """
+    """target * (log(target) - x) for log probabilities x, 0 log 0 being 0; ``log_target``: the target is a logarithm too. The
+    reduction "batchmean" is the sum divided by the size of dimension 0: the divergence itself, a row. Raises ShapeError,
+    ArgumentError."""
     x, y, out = self._against("kl_div", target)
     if log_target: loss = y.exp() * (y - x)
     else:
@@ -444,12 +429,10 @@ class Losses(Activation, Reduction):
 
   def gaussian_nll_loss(self, target: Operand, var: Operand, full: bool = False, eps: float = 1e-6,
                         reduction: str = "mean") -> Self:
-    """(log(var) + (x - target)² / var) / 2 for predicted means and variances, reduced; ``full`` adds log(2 pi) / 2.
-
-    ``var`` has the shape of x, or 1 as its last size, or lacks that dim, or is a number; it counts as eps at least, gradients
-    passing as if it did not (Nix and Weigend, Estimating the mean and variance of the target probability distribution, 1994).
-    Raises ShapeError, ArgumentError for an eps that is not above 0.
-    """
+    """(log(var) + (x - target)² / var) / 2 for predicted means and variances, reduced; ``full`` adds log(2 pi) / 2. ``var`` has
+    the shape of x, or 1 as its last size, or lacks that dim, or is a number; it counts as eps at least, gradients passing as if
+    it did not (Nix and Weigend, Estimating the mean and variance of the target probability distribution, 1994). Raises
+    ShapeError, ArgumentError for an eps that is not above 0."""
     name = "gaussian_nll_loss"
     x, y, v, out = self._alike(self._same_shape(name, target), var)
     eps = _positive(name, "eps", eps)

@@ -120,10 +120,7 @@ class Movement(Base):
   # ---- shape
   def reshape(self, *shape: Any) -> Self:
     """A view: the elements in row-major order in another shape; one size may be -1, and None is the size that the tensor has in
-    this place.
-
-    Raises ShapeError if the sizes do not give as many.
-    """
+    this place. Raises ShapeError if the sizes do not give as many."""
     u = self.lazydata
     new = shape_of("reshape", shape, u.shape)
     if new == u.shape: return self
@@ -245,10 +242,8 @@ class Movement(Base):
     return self.transpose(dim0, dim1) if self.ndim else self
 
   def movedim(self, source: Dims, destination: Dims) -> Self:
-    """A view with dims moved to other places, the others in their order: (a, b, c).movedim(0, -1) -> (b, c, a).
-
-    Raises AxisError for a dim named twice, ArgumentError for another number of places than dims.
-    """
+    """A view with dims moved to other places, the others in their order: (a, b, c).movedim(0, -1) -> (b, c, a). Raises AxisError
+    for a dim named twice, ArgumentError for another number of places than dims."""
     src, dst = [tuple(v) if isinstance(v, (tuple, list)) else (v,) for v in (source, destination)]
     n = self.ndim
     if len(src) != len(dst): raise ArgumentError(f"movedim: dims {src} to {dst}; give as many of both")
@@ -441,9 +436,7 @@ class Movement(Base):
   # ---- padded, repeated and joined
   def pad(self, padding: int | Sequence[None | int | Sequence[int]], mode: str = "constant", value: float | bool = 0.0) -> Self:
     """More elements round the tensor: a (before, after) pair a dim, or flat as in torch, from the last dim. Negative cuts off.
-
-    ``mode`` is "constant" (``value``), "reflect", "replicate" or "circular". Raises ShapeError, ArgumentError.
-    """
+    ``mode`` is "constant" (``value``), "reflect", "replicate" or "circular". Raises ShapeError, ArgumentError."""
     s = self.shape
     given = (padding,) if isinstance(padding, int) else padding
     pairs: list[Any]
@@ -520,9 +513,7 @@ class Movement(Base):
 
   def cat(*tensors: Any, dim: int | str = 0) -> Any:
     """Joined along a dim: ``a.cat(b, c, dim=1)``, ``Tensor.cat(a, b)``, ``Tensor.cat([a, b])`` or ``Tensor.cat([a, b], 1)``.
-
-    Raises ShapeError, AxisError, DeviceError, ArgumentError.
-    """
+    Raises ShapeError, AxisError, DeviceError, ArgumentError."""
     if behind_a_list(tensors): tensors, dim = tensors[:1], tensors[1]
     self, *_ = tensors = several("cat", tensors)
     d = self._dim("cat", dim)
@@ -585,8 +576,7 @@ class Movement(Base):
     Both sides have the same names, each once; parentheses group those that make one dimension, ``1`` and ``()`` are dimensions of
     1, ``...`` stands for any number of them (in parentheses on the right only). Of each group's sizes one may be left open. A
     dimension that stays one keeps its name of ``named``. Raises ArgumentError for a pattern that is none, ShapeError for sizes
-    that do not fit.
-    """
+    that do not fit."""
     axes = {k: count_of("rearrange", f"size {k}", n) for k, n in sizes.items()}
     pieces, groups = Pattern.of(formula).moves(self, axes)
     split = self._regrouped(tuple([n for _, n in pieces]), [d for d, _ in pieces])
@@ -605,10 +595,8 @@ class Movement(Base):
 
   def bitcast(self, dtype: DType | str) -> Self:
     """A view of the same bits as another dtype. One of another size changes the last dimension: (.., n) of float32 is (.., 4n) of
-    uint8 (the lowest byte first) and (.., n / 2) of float64. No gradient passes, but for the same dtype.
-
-    Raises DTypeError where one is bool and the other is not, ShapeError where the last dimension is missing or does not divide.
-    """
+    uint8 (the lowest byte first) and (.., n / 2) of float64. No gradient passes, but for the same dtype. Raises DTypeError where
+    one is bool and the other is not, ShapeError where the last dimension is missing or does not divide."""
     d, u = dtypes.of(dtype), self.lazydata
     if d is u.dtype: return self._seen((Ops.RESHAPE, u.shape))
     if (d.kind == "b") != (u.dtype.kind == "b"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 from typing import Any, Self, Sequence
 
+from ntgrad.codegen.ir.dtype import acc_dtype
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
 from ntgrad.codegen.ir.uop import UnaryOps
 from ntgrad.core import real_number
@@ -34,7 +35,7 @@ class Normalising(Reduction):
     self._needs_floats(name)
     u = self.lazydata
     eps = real_number(name, "eps", eps)
-    x = graph.cast(u, graph.acc_dtype(u.dtype))
+    x = graph.cast(u, acc_dtype(u.dtype))
     mean = self._mean_node(x, axes)
     d = x - graph.expand(mean, x.shape)
     var = self._mean_node(d * d, axes)
@@ -54,10 +55,8 @@ class Normalising(Reduction):
 
   def layer_norm(self, normalized_shape: int | Sequence[int], weight: Operand | None = None, bias: Operand | None = None,
                  eps: float = 1e-5) -> Self:
-    """(x - mean) / sqrt(variance + eps) * weight + bias over the last dims (https://arxiv.org/abs/1607.06450).
-
-    (.., *normalized_shape) -> the same; weight and bias have ``normalized_shape``. Raises ShapeError, DTypeError.
-    """
+    """(x - mean) / sqrt(variance + eps) * weight + bias over the last dims (https://arxiv.org/abs/1607.06450). (..,
+    *normalized_shape) -> the same; weight and bias have ``normalized_shape``. Raises ShapeError, DTypeError."""
     axes = self._last_dims("layer_norm", normalized_shape, (("weight", weight), ("bias", bias)))
     return self._normal("layer_norm", axes, eps)._affine(weight, bias)
 
@@ -68,14 +67,12 @@ class Normalising(Reduction):
   def rms_norm(self, normalized_shape: int | Sequence[int] | None = None, weight: Operand | None = None,
                eps: float | None = 1e-6, axis: int | str | Sequence[int | str] = -1) -> Self:
     """x / sqrt(mean(x²) + eps) * weight over the last dims (https://arxiv.org/abs/1910.07467); small floats in float32.
-
     ``normalized_shape`` has the sizes of these dims, as weight has; without it, it is along ``axis``. ``eps`` None is the dtype's
-    smallest step at 1. Raises ShapeError, AxisError, DTypeError.
-    """
+    smallest step at 1. Raises ShapeError, AxisError, DTypeError."""
     self._needs_floats("rms_norm")
     if normalized_shape is not None: axes = self._last_dims("rms_norm", normalized_shape, (("weight", weight),))
     else: axes = self._dims("rms_norm", axis)
-    x = self.cast(graph.acc_dtype(self.dtype))
+    x = self._wide()
     if eps is None: eps = _step(self.dtype)
     x = (x * (x.square().mean(axes, keepdim=True) + real_number("rms_norm", "eps", eps)).rsqrt()).cast(self.dtype)
     return x._affine(weight, None)
@@ -84,11 +81,9 @@ class Normalising(Reduction):
     self, weight: Operand | None, bias: Operand | None, mean: Operand, invstd: Operand,
     axis: int | str | tuple[int | str, ...] = 1
   ) -> Self:
-    """(x - mean) * invstd * weight + bias, statistics and parameters along the channel axes; weight and bias may be None.
-
-    Each has the sizes of the channel axes in order, with or without dims of 1 for the others, or as many elements in one dim.
-    Raises ShapeError.
-    """
+    """(x - mean) * invstd * weight + bias, statistics and parameters along the channel axes; weight and bias may be None. Each
+    has the sizes of the channel axes in order, with or without dims of 1 for the others, or as many elements in one dim. Raises
+    ShapeError."""
     axes = self._dims("batchnorm", axis)
     one_width("batchnorm", self, weight, bias, mean, invstd)
     shape = tuple([s if i in axes else 1 for i, s in enumerate(self.shape)])
@@ -127,7 +122,7 @@ class Normalising(Reduction):
   def _moved(self, mean: Any, var: Any, axes: tuple[int, ...], momentum: float) -> None:
     """Running statistics moved towards those of this tensor, taken along axes and averaged over what stands before the last."""
     with no_grad():
-      x = self.detach().cast(graph.acc_dtype(self.dtype))
+      x = self.detach()._wide()
       for running, now in ((mean, x.mean(axes)), (var, x.var(axes))):
         if running is None: continue
         if now.ndim > 1: now = now.mean(0)
@@ -139,8 +134,7 @@ class Normalising(Reduction):
 
     By the running statistics, or, in ``training``, by the batch's own mean and variance; then the running ones, where given, move
     towards these by ``momentum`` (the variance unbiased). All are (c,). Raises ShapeError, DTypeError; ArgumentError where
-    running statistics are missing, and for a single value a channel in training.
-    """
+    running statistics are missing, and for a single value a channel in training."""
     name, momentum = "batch_norm", real_number("batch_norm", "momentum", momentum)
     given = ("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias)
     c = self._channels(name, 2, given)
@@ -155,17 +149,16 @@ class Normalising(Reduction):
       raise ArgumentError(f"{name}: no running_{'mean' if running_mean is None else 'var'} outside of training; give both, or "
                           "training=True")
     shape = (1, c, *[1] * (self.ndim - 2))
-    x = self.cast(graph.acc_dtype(self.dtype))
+    x = self._wide()
     mean, inv = running_mean.reshape(shape), (running_var + real_number(name, "eps", eps)).rsqrt().reshape(shape)
     return ((x - mean) * inv).cast(self.dtype)._by_channel(weight, bias)
 
   def instance_norm(self, running_mean: Operand | None = None, running_var: Operand | None = None, weight: Operand | None = None,
                     bias: Operand | None = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5) -> Self:
-    """Normalisation of each channel of each sample over what follows: (n, c, l, ..) -> the same (https://arxiv.org/abs/1607.08022).
-
-    By its own mean and variance, towards whose averages over the batch the running ones move; or, without ``use_input_stats``, by
-    the running ones. All are (c,). Raises ShapeError, DTypeError, ArgumentError as :meth:`batch_norm`.
-    """
+    """Normalisation of each channel of each sample over what follows: (n, c, l, ..) -> the same
+    (https://arxiv.org/abs/1607.08022). By its own mean and variance, towards whose averages over the batch the running ones move;
+    or, without ``use_input_stats``, by the running ones. All are (c,). Raises ShapeError, DTypeError, ArgumentError as
+    :meth:`batch_norm`."""
     name, momentum = "instance_norm", real_number("instance_norm", "momentum", momentum)
     self._channels(name, 3, (("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias)))
     if not use_input_stats: return self.batch_norm(running_mean, running_var, weight, bias, False, momentum, eps)
@@ -177,10 +170,8 @@ class Normalising(Reduction):
     return out
 
   def group_norm(self, num_groups: int, weight: Operand | None = None, bias: Operand | None = None, eps: float = 1e-5) -> Self:
-    """Normalisation of groups of channels of each sample (https://arxiv.org/abs/1803.08494): (n, c, ..) -> the same.
-
-    Weight and bias are (c,). Raises ShapeError, DTypeError; ArgumentError for a number of groups that does not divide c.
-    """
+    """Normalisation of groups of channels of each sample (https://arxiv.org/abs/1803.08494): (n, c, ..) -> the same. Weight and
+    bias are (c,). Raises ShapeError, DTypeError; ArgumentError for a number of groups that does not divide c."""
     c = self._channels("group_norm", 2, (("weight", weight), ("bias", bias)))
     if num_groups < 1 or c % num_groups:
       raise ArgumentError(f"group_norm: {c} channels of input {text(self)} cannot be divided into {num_groups} groups")
@@ -190,14 +181,12 @@ class Normalising(Reduction):
     return u._by_channel(weight, bias)
 
   def local_response_norm(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Self:
-    """x / (k + alpha * mean(x² of ``size`` channels around))^beta (AlexNet, section 3.3): (n, c, l, ..) -> the same.
-
-    Channels outside count as zeros. Raises ShapeError, DTypeError, ArgumentError for a size below 1.
-    """
+    """x / (k + alpha * mean(x² of ``size`` channels around))^beta (AlexNet, section 3.3): (n, c, l, ..) -> the same. Channels
+    outside count as zeros. Raises ShapeError, DTypeError, ArgumentError for a size below 1."""
     c = self._channels("local_response_norm", 3, ())
     if size < 1: raise ArgumentError(f"local_response_norm: size {size}; it must be at least 1")
     alpha, beta, k = [real_number("local_response_norm", what, v) for what, v in (("alpha", alpha), ("beta", beta), ("k", k))]
-    u = graph.cast(self.lazydata, graph.acc_dtype(self.dtype))
+    u = graph.cast(self.lazydata, acc_dtype(self.dtype))
     rest = ((0, 0),) * (self.ndim - 2)
     if not c: return self._own()
     before, after = min(size // 2, c - 1), min((size - 1) // 2, c - 1)   # as far as there are channels
@@ -212,6 +201,6 @@ class Normalising(Reduction):
   def normalize(self, p: float = 2, dim: int | str = 1, eps: float = 1e-12) -> Self:
     """x over its p-norm along a dim, which counts as ``eps`` at least. Raises AxisError, ArgumentError; see ``norm``."""
     x = self._in_floats()
-    wide = x.cast(graph.acc_dtype(x.dtype))
+    wide = x._wide()
     a = self._dim("normalize", dim)
     return (wide / wide.norm(p, a, keepdim=True).clamp(eps)).cast(x.dtype)

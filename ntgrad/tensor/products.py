@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Collection, Mapping, NamedTuple, Self, Sequence
 
-from ntgrad.codegen.ir.dtype import DType, as_float, dtypes, promote, sum_dtype
+from ntgrad.codegen.ir.dtype import DType, acc_dtype, as_float, dtypes, promote, sum_dtype
 from ntgrad.codegen.ir.errors import ArgumentError, AxisError, ShapeError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import axis_of
@@ -27,7 +27,7 @@ def factors_of_product(name: str, a: UOp, b: UOp, dtype: DType | None = None) ->
   """Both factors in the dtype that their product is summed in, and the dtype of the result: ``dtype``, or their common one."""
   if a.device != b.device: common_device(name, a, b)
   out = a.dtype if a.dtype is b.dtype else promote(a.dtype, b.dtype)
-  acc = graph.acc_dtype(out if dtype is None else promote(out, dtype))
+  acc = acc_dtype(out if dtype is None else promote(out, dtype))
   return graph.cast(a, acc), graph.cast(b, acc), dtype or (acc if out.kind == "e" else out)
 
 
@@ -73,12 +73,10 @@ class Products(Reduction, Creation):
 
   # ---- matmul
   def dot(self, w: Any, dtype: Any = None) -> Self:
-    """The matrix product: 1-d with 1-d is the inner product; dims before the last two broadcast. Raises ShapeError.
-
-    (.., m, k) @ (.., k, n) -> (.., m, n), in the dtype that both have together, or ``dtype``. float16, bfloat16 and fp8 are added
-    up in float32, small ints and bools in int32; int sums that the dtype does not hold wrap. Raises DTypeError for float64 with a
-    smaller float that requires a gradient.
-    """
+    """The matrix product: 1-d with 1-d is the inner product; dims before the last two broadcast. Raises ShapeError. (.., m, k) @
+    (.., k, n) -> (.., m, n), in the dtype that both have together, or ``dtype``. float16, bfloat16 and fp8 are added up in
+    float32, small ints and bools in int32; int sums that the dtype does not hold wrap. Raises DTypeError for float64 with a
+    smaller float that requires a gradient."""
     if not isinstance(w, Products): w = self._from_host(w)
     x, y = self.lazydata, w.lazydata
     sx, sy = x.shape, y.shape
@@ -140,10 +138,8 @@ class Products(Reduction, Creation):
 
   # ---- a product and a sum
   def addmm(self, mat1: Operand, mat2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
-    """``beta * self + alpha * (mat1 @ mat2)`` of matrices (n, k) and (k, m); with a beta of 0 this tensor does not count.
-
-    Raises ShapeError for tensors of other shapes.
-    """
+    """``beta * self + alpha * (mat1 @ mat2)`` of matrices (n, k) and (k, m); with a beta of 0 this tensor does not count. Raises
+    ShapeError for tensors of other shapes."""
     return self._plus_product("addmm", mat1, mat2, 2, beta, alpha)
   def addmv(self, mat: Operand, vec: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
     """``beta * self + alpha * (mat @ vec)`` of a matrix (n, k) and a vector (k,); see ``addmm``."""
@@ -197,10 +193,8 @@ class Products(Reduction, Creation):
     return self.T
 
   def inner(self, other: Operand) -> Self:
-    """The sum of products over the last dimension of both: (.., k), (*o, k) -> (.., *o); with a number it is ``*``.
-
-    Raises ShapeError.
-    """
+    """The sum of products over the last dimension of both: (.., k), (*o, k) -> (.., *o); with a number it is ``*``. Raises
+    ShapeError."""
     return self * other if self.ndim == 0 or other.ndim == 0 else self._dotted("inner", other, [self.ndim - 1], [other.ndim - 1])
 
   def vdot(self, other: Operand) -> Self:
@@ -209,11 +203,9 @@ class Products(Reduction, Creation):
     return self.dot(other)
 
   def tensordot(self, other: Operand, dims: Any = 2) -> Self:
-    """The sum of products over several dimensions, then the other ones of the first and of the second.
-
-    ``dims`` is a number (that many last ones of the first with as many first ones of the second), or two lists, the dimensions of
-    the first and those of the second. Raises ShapeError, AxisError, ArgumentError.
-    """
+    """The sum of products over several dimensions, then the other ones of the first and of the second. ``dims`` is a number (that
+    many last ones of the first with as many first ones of the second), or two lists, the dimensions of the first and those of the
+    second. Raises ShapeError, AxisError, ArgumentError."""
     n, m = self.ndim, other.ndim
     if isinstance(dims, (tuple, list)) and len(dims) == 2:
       both = [list(d) if isinstance(d, (tuple, list)) else [d] for d in dims]
@@ -280,9 +272,7 @@ class Products(Reduction, Creation):
 
   def pdist(self, p: float = 2.0) -> Self:
     """The p-norm of the difference of every two rows: (n, d) -> (n (n - 1) / 2,), of rows 0 and 1, 0 and 2, .., 1 and 2, ..
-
-    Raises ShapeError, ArgumentError.
-    """
+    Raises ShapeError, ArgumentError."""
     if self.ndim != 2: raise ShapeError(f"pdist: shape {text(self)}; it takes (n, d)")
     n, x = self.shape[0], self.named()
     make: Any = type(self)
@@ -291,17 +281,15 @@ class Products(Reduction, Creation):
 
   def cdist(self, other: Operand, p: float = 2.0) -> Self:
     """The p-norm of the difference of every two rows: (.., m, k), (.., n, k) -> (.., m, n); dims before the last two broadcast.
-
     Each difference is computed, so that near rows keep all digits of their distance. p goes from 0 (how many elements differ) to
     inf. Small floats are computed in float32, ints give float32; no slope where a distance is 0. Raises ShapeError,
-    ArgumentError.
-    """
+    ArgumentError."""
     if not p >= 0: raise ArgumentError(f"cdist: p = {p!r}; it must be a number of at least 0")
     if self.ndim < 2 or other.ndim < 2 or self.shape[-1] != other.shape[-1]:
       raise ShapeError(f"cdist: shapes {text(self)} and {text(other)}; it takes (.., m, k) and (.., n, k)")
     broadcast_shape("cdist", self.shape[:-2], other.shape[:-2])
     out = as_float(promote(self.dtype, other.dtype))
-    acc = graph.acc_dtype(out)
+    acc = acc_dtype(out)
     d = self.named().cast(acc).unsqueeze(-2) - other.named().cast(acc).unsqueeze(-3)
     if 0 < p < 1:   # the slope of |x| ** p at 0 is none, and must not become inf * 0
       none = d == 0
@@ -321,8 +309,7 @@ class Products(Reduction, Creation):
 
     Three and more tensors are multiplied two at a time, up to six in the order with the fewest multiplications. Small floats are
     added up in float32, and rounded once, at the end; ints as ``@`` has them, or, of one tensor, as ``sum``. Raises ArgumentError
-    for a formula that is none, ShapeError for tensors that do not fit it.
-    """
+    for a formula that is none, ShapeError for tensors that do not fit it."""
     words, given = _written(formula, operands)
     xs = several("einsum", given)
     return xs[0]._summed("einsum", xs, read_formula(words, xs))
@@ -337,11 +324,11 @@ class Products(Reduction, Creation):
     _unwidened(name, xs)
     out = common_dtype(*[x.lazydata for x in xs])
     summed = len(every) > len(output)
-    if out.kind == "e": out = graph.acc_dtype(out)
-    acc = graph.acc_dtype(out) if summed or len(xs) > 1 else out
+    if out.kind == "e": out = acc_dtype(out)
+    acc = acc_dtype(out) if summed or len(xs) > 1 else out
     if summed and len(xs) == 1:
       n, out = math.prod([sizes[c] for c in every[len(output):]]), sum_dtype(out)
-      acc = dtypes.int32 if out.kind in "iu" and fits_int32(BinaryOps.ADD, xs[0].lazydata, n) else graph.acc_dtype(out)
+      acc = dtypes.int32 if out.kind in "iu" and fits_int32(BinaryOps.ADD, xs[0].lazydata, n) else acc_dtype(out)
     done = [_ready(graph.cast(x.lazydata, acc), labels, sizes) for x, labels in zip(xs, terms)]
     live = set(range(len(done)))
     for i, j in order_of_products([labels for _, labels in done], output, sizes):
@@ -357,8 +344,7 @@ class Products(Reduction, Creation):
   def newton_schulz(self, steps: int, params: Sequence[float] = (3.4445, -4.775, 2.0315), eps: float = 1e-7) -> Self:
     """Matrices (.., m, n) of the same singular vectors whose singular values are near 1: ``steps`` times the odd polynomial
     ``params[0]·x + params[1]·x³ + ..`` of them (https://kellerjordan.github.io/posts/muon/), of the matrix divided by its
-    Frobenius norm; ``steps`` are 1000 at most. Raises ShapeError, ArgumentError.
-    """
+    Frobenius norm; ``steps`` are 1000 at most. Raises ShapeError, ArgumentError."""
     if self.ndim < 2: raise ShapeError(f"newton_schulz: shape {text(self)}; it takes matrices (.., m, n)")
     n = count_of("newton_schulz", "steps", steps, _MOST_STEPS)
     if not len(params): raise ArgumentError("newton_schulz: params has no number; it takes those of x, x³ and so on")
@@ -481,11 +467,9 @@ def _sizes(formula: str, terms: Sequence[Labels], tensors: Sequence[Any]) -> dic
 
 # ---- the order of products
 def order_of_products(terms: Sequence[Labels], output: Labels, sizes: Mapping[str, int]) -> list[tuple[int, int]]:
-  """Which two tensors to multiply at each step; a product's number is the next one after the tensors'.
-
-  As many as six are multiplied with the fewest multiplications that any order has; of more, the two come next whose product is
-  smallest beside them.
-  """
+  """Which two tensors to multiply at each step; a product's number is the next one after the tensors'. As many as six are
+  multiplied with the fewest multiplications that any order has; of more, the two come next whose product is smallest beside
+  them."""
   sets = [frozenset(t) for t in terms]
   if len(sets) <= 2: return [(0, 1)] if len(sets) == 2 else []
   return (_best if len(sets) <= _EXACT else _greedy)(sets, frozenset(output), {c: int(n) for c, n in sizes.items()})

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import DType, dtypes, held
+from ntgrad.codegen.ir.dtype import DType, acc_dtype, dtypes, held
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base, real_number, whole_number
@@ -34,8 +34,7 @@ class Generator:
 
   Numbers are those that ``Tensor.manual_seed`` with the same seed gives, on every device. Calls captured by a jit draw the next
   ones at every replay. ``seed`` is an int from 0 to 2**64 - 1, None for one from the operating system; ``device`` says nothing.
-  Raises ArgumentError; CaptureError where a sequence begins while a jit records, here and in the methods that set it.
-  """
+  Raises ArgumentError; CaptureError where a sequence begins while a jit records, here and in the methods that set it."""
   __slots__ = ("_seed", "_counter", "__weakref__")
 
   def __init__(self, seed: int | None = None, device: str | None = None):
@@ -139,7 +138,7 @@ def _fraction(r: UOp, dtype: DType) -> UOp:
   """[0, 1) from the top bits of uint64, in float32 or float64: as many bits as the dtype's fraction holds, so that 1 never comes
   out."""
   n = _FRACTION[dtype]
-  work = graph.acc_dtype(dtype)
+  work = acc_dtype(dtype)
   whole = graph.cast(r >> 64 - n, dtypes.int64 if n > 31 else dtypes.int32)
   return graph.cast(whole, work) * 2.0 ** -n
 
@@ -262,7 +261,7 @@ class Random(Sorting):
       low <= high
       and math.isfinite(held(low, d))
       and math.isfinite(held(high, d))
-      and math.isfinite(held(high - low, graph.acc_dtype(d)))
+      and math.isfinite(held(high - low, acc_dtype(d)))
     ):
       raise ArgumentError(
         f"uniform: low {low}, high {high} for {d.name}; numbers of the dtype, low not above high, nor too far apart"
@@ -274,7 +273,7 @@ class Random(Sorting):
     if low: u = u + low
     u = graph.cast(u, d)
     # fractions of high stay below it; a sum may be rounded up to it
-    if low or u.dtype is not graph.acc_dtype(d): u = graph.minimum(u, max(below(held(high, d), d), held(low, d)))
+    if low or u.dtype is not acc_dtype(d): u = graph.minimum(u, max(below(held(high, d), d), held(low, d)))
     return cls._made(u, None, requires_grad)
 
   @classmethod
@@ -284,7 +283,7 @@ class Random(Sorting):
     ArgumentError, DTypeError."""
     s, dev, d = cls._random("randn", shape, device, dtype, size)
     r = _bits(s, dev, generator)
-    work = graph.acc_dtype(d)
+    work = acc_dtype(d)
     # one hash, two uniforms: the high word gives the radius, the low word the angle
     a = _fraction(r, dtypes.float32)
     low = graph.cast((r & 2 ** 32 - 1) >> 8, dtypes.int32)
@@ -342,19 +341,15 @@ class Random(Sorting):
     return cls.uniform(*s, low=-bound, high=bound, **kwargs)
   @classmethod
   def kaiming_uniform(cls, *shape: Any, a: float = 0.01, **kwargs: Any) -> Self:
-    """Uniform with bound sqrt(6 / (1 + a²) / fan in), the fan in being the product of all sizes but the first.
-
-    Raises ShapeError for no dims.
-    """
+    """Uniform with bound sqrt(6 / (1 + a²) / fan in), the fan in being the product of all sizes but the first. Raises ShapeError
+    for no dims."""
     s = cls._fan("kaiming_uniform", shape)
     bound = math.sqrt(6 / (1 + a * a) / math.prod(s[1:]))
     return cls.uniform(*s, low=-bound, high=bound, **kwargs)
   @classmethod
   def kaiming_normal(cls, *shape: Any, a: float = 0.01, **kwargs: Any) -> Self:
-    """Normal with deviation sqrt(2 / (1 + a²) / fan in), the fan in being the product of all sizes but the first.
-
-    Raises ShapeError for no dims.
-    """
+    """Normal with deviation sqrt(2 / (1 + a²) / fan in), the fan in being the product of all sizes but the first. Raises
+    ShapeError for no dims."""
     s = cls._fan("kaiming_normal", shape)
     return cls.normal(*s, mean=0.0, std=math.sqrt(2 / (1 + a * a) / math.prod(s[1:])), **kwargs)
   @classmethod
@@ -419,7 +414,7 @@ class Random(Sorting):
                  device: str | None = None, dtype: Any = None, requires_grad: bool | None = None) -> Self:
     """exp of a normal distribution with that mean and standard deviation. Raises ArgumentError, DTypeError."""
     s, dev, d = cls._random("log_normal", shape, device, dtype)
-    u = cls.normal(*s, mean=mean, std=std, generator=generator, device=dev, dtype=graph.acc_dtype(d)).lazydata
+    u = cls.normal(*s, mean=mean, std=std, generator=generator, device=dev, dtype=acc_dtype(d)).lazydata
     return cls._made(graph.cast(graph.exp(u), d), None, requires_grad)
 
   @classmethod
@@ -436,7 +431,7 @@ class Random(Sorting):
     # of the half in which most of it lies, so that small probabilities are not differences from 1
     sign = -1.0 if (a - mean) + (b - mean) > 0 else 1.0
     low, high = sorted([math.erfc(-sign * (x - mean) / std / math.sqrt(2)) for x in (a, b)])   # twice the probabilities
-    u: Any = cls._from_node(_fraction(_bits(s, dev, generator), graph.acc_dtype(d)))
+    u: Any = cls._from_node(_fraction(_bits(s, dev, generator), acc_dtype(d)))
     x = _quantile(u * (high - low) + low) * (sign * std) + mean
     return cls._made(x.minimum(b).maximum(a).cast(d).lazydata, None, requires_grad)
 
@@ -461,11 +456,8 @@ class Random(Sorting):
 
   def bernoulli(self, p: Operand | None = None, *, generator: Generator | None = None) -> Self:
     """1 with the probability that each element is, else 0, of this shape and dtype; with ``p``, a number or a tensor that
-    broadcasts to this shape, those are the probabilities.
-
-    An element below 0 counts as 0, one above 1 as 1, NaN as 0. No gradient. Raises DTypeError for probabilities that are no
-    floats, ShapeError, ArgumentError for a number p outside [0, 1].
-    """
+    broadcasts to this shape, those are the probabilities. An element below 0 counts as 0, one above 1 as 1, NaN as 0. No
+    gradient. Raises DTypeError for probabilities that are no floats, ShapeError, ArgumentError for a number p outside [0, 1]."""
     of: Any = self if p is None else p
     of_kind("f", "bernoulli", "probabilities", of, "they must be floats")
     if p is not None:
@@ -481,8 +473,7 @@ class Random(Sorting):
 
     Below a rate of 10 by inversion, above by transformed rejection (Hörmann, The transformed rejection method for generating
     Poisson random variables, 1993, PTRS), the first of 16 attempts that is accepted (should all fail, which is rarer than once in
-    10**9: the rate rounded).
-    """
+    10**9: the rate rounded)."""
     of_kind("f", "poisson", "rates", self, "they must be floats")
     rate: Any = self.named().detach()
     if rate.dtype.itemsize < 8: rate = rate.cast(dtypes.float32)
@@ -493,13 +484,12 @@ class Random(Sorting):
     return self._detached(graph.cast(out.lazydata, self.dtype))
 
   def multinomial(self, num_samples: int = 1, replacement: bool = False, *, generator: Generator | None = None) -> Self:
-    """Indices drawn by weight along the last dim of a 1-d or 2-d tensor, int32: (n,) gives (num_samples,), (m, n) gives
-    (m, num_samples).
+    """Indices drawn by weight along the last dim of a 1-d or 2-d tensor, int32: (n,) gives (num_samples,), (m, n) gives (m,
+    num_samples).
 
     Weights need not add up to 1; they must not be negative. Without replacement the indices of a row differ: those of the least
     exponential variables with the weights as rates (Efraimidis and Spirakis, Weighted random sampling with a reservoir, 2006),
-    and indices of weight 0 come last. Raises ShapeError, ArgumentError for more samples than that gives.
-    """
+    and indices of weight 0 come last. Raises ShapeError, ArgumentError for more samples than that gives."""
     if self.ndim not in (1, 2): raise ShapeError(f"multinomial: weights of shape {self.shape}; it takes 1 or 2 dimensions")
     n = self.shape[-1]
     if num_samples < 1 or not n or (num_samples > n and not replacement):
@@ -545,13 +535,11 @@ class Random(Sorting):
   def gumbel_softmax(self, tau: float = 1.0, hard: bool = False, dim: int | str = -1, *,
                      generator: Generator | None = None) -> Self:
     """softmax((x + g) / tau) along a dim with Gumbel noise g: nearly one-hot samples of the classes whose logits x are; ``hard``:
-    exactly one-hot ones, which have the gradient of the soft ones (Jang et al., https://arxiv.org/abs/1611.01144).
-
-    Raises AxisError, DTypeError, ArgumentError.
-    """
+    exactly one-hot ones, which have the gradient of the soft ones (Jang et al., https://arxiv.org/abs/1611.01144). Raises
+    AxisError, DTypeError, ArgumentError."""
     if not real_number("gumbel_softmax", "tau", tau) > 0: raise ArgumentError(f"gumbel_softmax: tau {tau}; it must be above 0")
     of_kind("f", "gumbel_softmax", "a tensor", self, "it takes floats")
-    x: Any = self.cast(graph.acc_dtype(self.dtype))
+    x: Any = self._wide()
     noise = type(self).exponential(*self.shape, generator=generator, device=self.device, dtype=x.dtype).log()
     soft = ((x - noise) / tau).softmax(dim)
     if not hard: return soft.cast(self.dtype)

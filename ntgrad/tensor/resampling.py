@@ -10,7 +10,7 @@ import math
 from functools import reduce
 from typing import Any, NamedTuple, Self, Sequence
 
-from ntgrad.codegen.ir.dtype import DType, dtypes, promote
+from ntgrad.codegen.ir.dtype import DType, acc_dtype, dtypes, promote
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.ir.uop import UOp
 from ntgrad.core import MAX_SIZE, whole_number
@@ -132,7 +132,7 @@ class Resampling(Pooling):
     if all([line.weight is None for line in lines]):   # what is not computed with stays as it is
       t, _, _ = self._taps(self.lazydata, lines, dtypes.float32)
       return self._wrap(graph.reshape(t, t.shape[:len(t.shape) - n]))
-    acc = graph.acc_dtype(self.dtype)
+    acc = acc_dtype(self.dtype)
     t, _, weights = self._taps(graph.cast(self.lazydata, acc), lines, acc)
     shape = (1,) * (self.ndim - n) + t.shape[self.ndim - n:]
     w: UOp | None = None
@@ -154,8 +154,7 @@ class Resampling(Pooling):
     ``mode`` is "nearest" (by left edges), "nearest-exact" (by centres), "linear", "bilinear" and "trilinear" for one, two and
     three spatial dimensions, "bicubic" for two, "area" (means, as adaptive_avg_pool). ``align_corners``: the first and the last
     elements stay where they are, in place of the outer edges. All but the nearest modes take floats. Raises ShapeError,
-    ArgumentError, DTypeError.
-    """
+    ArgumentError, DTypeError."""
     if mode not in _MODES: raise ArgumentError(f"interpolate: mode {mode!r}; it takes {', '.join(map(repr, _MODES))}")
     n = self.ndim - 2
     want = 2 if mode == "bicubic" else _LINEAR.get(mode, n)
@@ -220,19 +219,17 @@ class Resampling(Pooling):
 
   # ---- grids
   def affine_grid(self, size: Sequence[int], align_corners: bool = False) -> Self:
-    """The places that affine maps (n, 2, 3), or (n, 3, 4), send a regular grid to, for ``grid_sample``: (n, h, w, 2), or
-    (n, d, h, w, 3), x first, where ``size`` is (n, c, h, w), or (n, c, d, h, w).
-
-    The grid goes from -1 to 1: the centres of the outermost elements with ``align_corners``, else their outer edges (Jaderberg et
-    al., https://arxiv.org/abs/1506.02025). Raises ShapeError, DTypeError, ArgumentError.
-    """
+    """The places that affine maps (n, 2, 3), or (n, 3, 4), send a regular grid to, for ``grid_sample``: (n, h, w, 2), or (n, d,
+    h, w, 3), x first, where ``size`` is (n, c, h, w), or (n, c, d, h, w). The grid goes from -1 to 1: the centres of the
+    outermost elements with ``align_corners``, else their outer edges (Jaderberg et al., https://arxiv.org/abs/1506.02025). Raises
+    ShapeError, DTypeError, ArgumentError."""
     name, given, rank = "affine_grid", tuple(size), len(size) - 2
     if rank not in (2, 3) or self.shape != (given[0], rank, rank + 1):
       raise ShapeError(f"{name}: maps of shape {text(self)} for size {given}; it takes (n, 2, 3) with (n, c, h, w), or (n, 3, 4) "
                        "with (n, c, d, h, w)")
     of_kind("f", name, "maps", self, "it takes floats")
     new_shape(name, given)
-    maps: Any = self.named().cast(graph.acc_dtype(self.dtype))
+    maps: Any = self.named()._wide()
     lines = [(self._from_node(graph.iota(s)).cast(maps.dtype) * 2 + (1 - s)) / max(s - 1 if align_corners else s, 1)
              for s in given[:1:-1]]
     out = maps[:, :, rank].reshape(given[0], *[1] * rank, rank)
@@ -247,8 +244,7 @@ class Resampling(Pooling):
 
     ``mode``: bilinear (of neighbours), nearest, or bicubic (two dims). ``padding_mode``: what lies outside counts as zeros, as
     the border, or mirrored (reflection). With ``align_corners`` -1 and 1 are the centres of the outermost elements, else their
-    outer edges. Raises ShapeError, DTypeError, ArgumentError.
-    """
+    outer edges. Raises ShapeError, DTypeError, ArgumentError."""
     name, rank = "grid_sample", self.ndim - 2
     if mode not in ("bilinear", "nearest", "bicubic") or (mode == "bicubic" and rank == 3):
       raise ArgumentError(f"{name}: mode {shown(mode)}; it takes 'bilinear', 'nearest' or, for (n, c, h, w), 'bicubic'")
@@ -261,7 +257,7 @@ class Resampling(Pooling):
       raise DTypeError(f"{name}: a tensor of {self.dtype.name} and a grid of {grid.dtype.name}; both must be floats")
     if not all(self.shape[2:]): raise ShapeError(f"{name}: a tensor of shape {text(self)}; it has nothing to sample")
     out, sizes = promote(self.dtype, grid.dtype), self.shape[2:]
-    places = grid.named().cast(graph.acc_dtype(out))
+    places = grid.named().cast(acc_dtype(out))
     taps = [self._taps_at(places[..., rank - 1 - k], s, mode, padding_mode, align_corners) for k, s in enumerate(sizes)]
     total: Any = None
     for chosen in itertools.product(*taps):

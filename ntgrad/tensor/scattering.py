@@ -10,7 +10,7 @@ from typing import Any, Callable, Self, Sequence
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import dtypes
+from ntgrad.codegen.ir.dtype import acc_dtype, dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import Base, whole_number
@@ -64,10 +64,8 @@ class Scattering(Indexing):
 
   def scatter(self, dim: int | str, index: Any, src: Any, reduce: str | None = None) -> Self:
     """self with self[index[i][j]][j] = src[i][j] for dim 0, and so on; ``src`` is a tensor or a number. ``reduce="add"`` adds,
-    "multiply" multiplies (see ``scatter_reduce`` for what that takes).
-
-    Raises ShapeError, DTypeError, AxisError, ArgumentError.
-    """
+    "multiply" multiplies (see ``scatter_reduce`` for what that takes). Raises ShapeError, DTypeError, AxisError,
+    ArgumentError."""
     if reduce not in (None, "add", "multiply"):
       raise ArgumentError(f"scatter: reduce {reduce!r}; it takes None, 'add' or 'multiply' (scatter_reduce has more)")
     indices, v, called = self._scattered("scatter", dim, index, src)
@@ -86,8 +84,7 @@ class Scattering(Indexing):
     (``include_self=False``) without; where nothing goes the element stays. A mean of ints is rounded down.
 
     Sum and mean are one or two scatters. amax and amin sort the source first, prod sorts it by where it goes and takes log2(n)
-    passes over its n elements: all O(n log n). Equal extremes share the gradient. Raises as ``scatter``.
-    """
+    passes over its n elements: all O(n log n). Equal extremes share the gradient. Raises as ``scatter``."""
     if reduce not in _REDUCE:
       raise ArgumentError(f"scatter_reduce: reduce {shown(reduce)}; it takes {', '.join(map(repr, _REDUCE))}")
     indices, v, called = self._scattered("scatter_reduce", dim, index, src)
@@ -114,7 +111,7 @@ class Scattering(Indexing):
 
   def _scatter_sum(self, at: UOp, v: Self, with_self: bool, mean: bool) -> Self:
     u = self.lazydata
-    acc = graph.acc_dtype(u.dtype) if u.dtype.kind != "u" or u.dtype.itemsize < 4 else u.dtype
+    acc = acc_dtype(u.dtype) if u.dtype.kind != "u" or u.dtype.itemsize < 4 else u.dtype
     base = graph.cast(u, acc)
     if not with_self: base = graph.where(self._hit_by(at), 0, base)
     total = graph.scatter(base, (at,), graph.cast(v.lazydata, acc), "add")
@@ -127,7 +124,7 @@ class Scattering(Indexing):
 
   def _scatter_product(self, at: UOp, v: Self, with_self: bool) -> Self:
     u = self.lazydata
-    acc = graph.acc_dtype(u.dtype) if u.dtype.kind in "fb" else u.dtype
+    acc = acc_dtype(u.dtype) if u.dtype.kind in "fb" else u.dtype
     size = u.shape[0]
     outside = graph.const(size, at.dtype, at.shape)   # behind all others
     row = graph.where(graph.inside(at, size), at, outside)
@@ -161,7 +158,7 @@ class Scattering(Indexing):
     def rule(grads: Any, xs: Any, outs: Any) -> Any:
       """Each of the elements that are equal to the extreme has the same share."""
       base, value, index = [x.lazydata for x in xs]
-      found, acc = outs[0].lazydata, graph.acc_dtype(u.dtype)
+      found, acc = outs[0].lazydata, acc_dtype(u.dtype)
       won = graph.eq(value, graph.gather(found, index))
       stays = graph.eq(base, found) if with_self else graph.not_(outs[0]._hit_by(index))
       ties = graph.scatter(graph.cast(stays, acc), (index,), graph.cast(won, acc), "add")
