@@ -47,10 +47,10 @@ def _sloped(name: str, value: UOp, *made_from: UOp) -> UOp:
   return graph.sloped(name, value, *made_from) if mode.grad else value
 
 
-def _greatest(d: DType) -> float:
-  """The greatest finite number of a float dtype."""
+def info_of(d: DType) -> Any:
+  """What is known of a float dtype: ``max``, the greatest finite number, and ``eps``, the distance from 1 to the next."""
   import ml_dtypes
-  return float(ml_dtypes.finfo(d.np).max)
+  return ml_dtypes.finfo(d.np)
 
 
 def _operators(fn: BinaryOps) -> tuple[Callable[[_T, Any], _T], Callable[[_T, Any], _T]]:
@@ -566,7 +566,7 @@ class Elementwise(Base):
     """Numbers in place of NaN and infinities: for an infinity, None is the greatest or least finite number of the dtype."""
     if self.dtype.kind == "e": return self.cast(dtypes.float32).nan_to_num(nan, posinf, neginf)
     if self.dtype.kind != "f": return self._own()
-    most = _greatest(self.dtype)
+    most = float(info_of(self.dtype).max)
     out = self.isnan().where(nan, self)
     out = self.eq(math.inf).where(most if posinf is None else posinf, out)
     return self.eq(-math.inf).where(-most if neginf is None else neginf, out)

@@ -15,7 +15,6 @@ import functools
 from dataclasses import dataclass
 from typing import Any, Callable, Collection, Mapping, Sequence
 
-import ml_dtypes
 import numpy as np
 
 from ntgrad import tile
@@ -29,6 +28,7 @@ from ntgrad.graph.modes import mode
 from ntgrad.tile import Tensor, TileKernel, language as tl
 
 from .custom import Rule, by_rule, ruled
+from .elementwise import info_of
 
 
 # ---- values with a rule
@@ -98,11 +98,6 @@ def eye(x: Any, m: int, n: int | None = None) -> Any:
 def _half_diagonal(x: Any) -> Any:
   """The lower triangle with half of the diagonal."""
   return x.tril() * (1 - eye(x, x.shape[-1]) * 0.5)
-
-
-def eps(dtype: DType) -> float:
-  """The distance from 1 to the next number of a dtype."""
-  return float(ml_dtypes.finfo(dtype.np).eps)
 
 
 # ---- matrices too large for a program
@@ -255,7 +250,7 @@ def cofactors(a: Any) -> Any:
   lu, order, sign = _lu_of(a)
   n = lu.shape[-1]
   d = _diagonal(lu)
-  least = eps(a.dtype) * d.abs().max(axis=-1, keepdim=True)
+  least = float(info_of(a.dtype).eps) * d.abs().max(axis=-1, keepdim=True)
   changed = (d == 0).where((least == 0).where(1e-20, least), d)
   lu = lu + (changed - d).unsqueeze(-1) * eye(a, n)
   x = _by_lu(lu, order, eye(a, n).expand(lu.shape))

@@ -9,7 +9,8 @@ size. ``factors.py`` has the factorisations, their gradients and their kernels.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, Self, Sequence
+from collections import namedtuple
+from typing import Any, Self, Sequence
 
 from ntgrad.codegen.ir.dtype import DType, acc_dtype, as_float, promote
 from ntgrad.codegen.ir.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
@@ -18,48 +19,22 @@ from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked
 from ntgrad.graph.dimension_names import text
 
-from .elementwise import by_squaring
+from .elementwise import by_squaring, info_of
 from .products import Products
 from .promotion import broadcast_shape, common_device
 from .reduction import Axis
 
-
-class LeastSquares(NamedTuple):
-  """What ``lstsq`` gives."""
-  solution: Any
-  residuals: Any
-  rank: Any
-  singular_values: Any
+# what methods with several results give
+LeastSquares = namedtuple("LeastSquares", "solution residuals rank singular_values")
+SignAndLogarithm = namedtuple("SignAndLogarithm", "sign logabsdet")
+Eigen = namedtuple("Eigen", "eigenvalues eigenvectors")
+QR = namedtuple("QR", "Q R")
+SVD = namedtuple("SVD", "U S Vh")
 
 
 def _dtype(*tensors: Any) -> DType:
   """What results have: the dtype of the floats, float32 for ints."""
   return as_float(promote(*[t.dtype for t in tensors]))
-
-
-class SignAndLogarithm(NamedTuple):
-  """What ``slogdet`` gives."""
-  sign: Any
-  logabsdet: Any
-
-
-class Eigen(NamedTuple):
-  """What ``eigh`` gives."""
-  eigenvalues: Any
-  eigenvectors: Any
-
-
-class QR(NamedTuple):
-  """What ``qr`` gives."""
-  Q: Any
-  R: Any
-
-
-class SVD(NamedTuple):
-  """What ``svd`` gives."""
-  U: Any
-  S: Any
-  Vh: Any
 
 
 def _factors() -> Any:
@@ -92,6 +67,12 @@ class Linalg(Products):
     self._matrices(name, square)
     s, d = self.shape, _dtype(self)
     return self.named().cast(acc_dtype(d)).reshape(math.prod(s[:-2]), *s[-2:]), s[:-2], d
+
+  def _batched(self, name: str, square: bool, *options: Any) -> Any:
+    """What a function of ``factors.py`` gives, one result or several."""
+    a, batch, d = self._batch(name, square)
+    out = getattr(_factors(), name)(a, *options)
+    return tuple([_shaped(x, batch, d) for x in out]) if isinstance(out, tuple) else _shaped(out, batch, d)
 
   def _both(self, name: str, other: Any) -> tuple[Any, Any, tuple[int, ...], DType, bool]:
     """Square matrices and right sides (b, n, k), in one dtype; whether the right sides are vectors."""
@@ -138,8 +119,7 @@ class Linalg(Products):
 
   def inverse(self) -> Self:
     """The inverses of square matrices (.., n, n), by LU with pivots; infinities or NaN where there is none. Raises ShapeError."""
-    a, batch, d = self._batch("inverse", True)
-    return _shaped(_factors().inverse(a), batch, d)
+    return self._batched("inverse", True)
 
   inv = inverse
 
@@ -149,7 +129,7 @@ class Linalg(Products):
 
   def cholesky_inverse(self, upper: bool = False) -> Self:
     """The inverses of A from the factors L of ``A = L @ L.mT`` (``upper``: of ``L.mT @ L``): (.., n, n). Raises ShapeError."""
-    self._batch("cholesky_inverse", True)
+    self._matrices("cholesky_inverse", True)
     eye: Any = type(self).eye(self.shape[-1], dtype=self.dtype, device=self.device)
     return eye.expand(self.shape).cholesky_solve(self, upper)
 
@@ -185,11 +165,11 @@ class Linalg(Products):
   def pinv(self, rtol: float | None = None) -> Self:
     """The pseudo-inverses (.., n, m) of (.., m, n). Singular values up to ``rtol`` (None: max(m, n) times the dtype's eps) of the
     greatest count as 0; the gradient takes the rank for constant. Raises ShapeError, ArgumentError."""
-    a, batch, d = self._batch("pinv")
-    return _shaped(_factors().pinv(a, self._tolerance("pinv", "rtol", rtol, d)), batch, d)
+    self._matrices("pinv", False)
+    return self._batched("pinv", False, self._tolerance("pinv", "rtol", rtol, _dtype(self)))
 
   def _tolerance(self, name: str, what: str, value: Any, d: DType) -> float:
-    if value is None: return max(self.shape[-2:]) * _factors().eps(d)
+    if value is None: return max(self.shape[-2:]) * float(info_of(d).eps)
     if not value >= 0: raise ArgumentError(f"{name}: {what} {value!r}; it must be a number of at least 0")
     return float(value)
 
@@ -215,14 +195,11 @@ class Linalg(Products):
   # ---- determinants
   def det(self) -> Self:
     """Determinants (..) of square matrices (.., n, n), by LU with pivots. Raises ShapeError."""
-    a, batch, d = self._batch("det", True)
-    return _shaped(_factors().det(a), batch, d)
+    return self._batched("det", True)
 
   def slogdet(self) -> SignAndLogarithm:
     """The sign of determinants (1, -1, or 0), and the logarithm of their size (-inf for 0), each (..). Raises ShapeError."""
-    a, batch, d = self._batch("slogdet", True)
-    sign, log = _factors().slogdet(a)
-    return SignAndLogarithm(_shaped(sign, batch, d), _shaped(log, batch, d))
+    return SignAndLogarithm(*self._batched("slogdet", True))
 
   def logdet(self) -> Self:
     """Logarithms of determinants (..) of (.., n, n): -inf for 0, NaN for one beneath it. Raises ShapeError."""
@@ -242,18 +219,14 @@ class Linalg(Products):
     of m and n, or, in mode "complete", m; by Householder's reflections. The gradient takes the first k columns for independent;
     of mode "complete" there is none where m > n. Raises ShapeError, ArgumentError."""
     if mode not in ("reduced", "complete"): raise ArgumentError(f"qr: mode {shown(mode)}; it takes 'reduced' or 'complete'")
-    a, batch, d = self._batch("qr")
-    q, r = _factors().qr(a, mode == "complete")
-    return QR(_shaped(q, batch, d), _shaped(r, batch, d))
+    return QR(*self._batched("qr", False, mode == "complete"))
 
   def eigh(self, UPLO: str = "L") -> Eigen:
     """Eigenvalues (.., n), rising, and eigenvectors (.., n, n), the columns, of symmetric matrices (.., n, n); by Jacobi's
     rotations. Only the lower triangle is read ("U": the upper one). The gradient is symmetric, that of vectors is right where
     eigenvalues differ; vectors have no sign of their own. Raises ShapeError, ArgumentError."""
     if UPLO not in ("L", "U"): raise ArgumentError(f"eigh: UPLO {shown(UPLO)}; it takes 'L' or 'U'")
-    a, batch, d = (self if UPLO == "L" or self.ndim < 2 else self.mT)._batch("eigh", True)
-    w, v = _factors().eigh(a)
-    return Eigen(_shaped(w, batch, d), _shaped(v, batch, d))
+    return Eigen(*(self if UPLO == "L" or self.ndim < 2 else self.mT)._batched("eigh", True))
 
   def svd(self, full_matrices: bool = True) -> SVD:
     """U, the singular values S, falling, and the transposed V, ``U[.., :k] * S @ Vh[.., :k, :] = self``: (.., m, n) -> (.., m,
@@ -267,8 +240,7 @@ class Linalg(Products):
     m, n = a.shape[1:]
     if full_matrices and m != n:
       tall = u if m > n else vt.mT
-      _, k = tall.shape[1:]
-      more = _factors().qr(tall.detach(), True)[0][:, :, k:]
+      more = _factors().qr(tall.detach(), True)[0][:, :, tall.shape[2]:]
       more = _factors().refuse("svd", "columns beyond the singular values have no gradient; take full_matrices=False", more, a)
       tall = tall.cat(more, dim=2)
       u, vt = (tall, vt) if m > n else (u, tall.mT)
@@ -294,8 +266,7 @@ class Linalg(Products):
     self._matrices("matrix_rank", False)
     relative = self._tolerance("matrix_rank", "tol", tol, _dtype(self))
     s = self.detach()._values("matrix_rank")
-    if tol is not None: return (s > relative).sum(-1)
-    return _count(s, relative)
+    return _count(s, relative) if tol is None else (s > relative).sum(-1)
 
   # ---- norms
   def vector_norm(self, ord: float = 2, dim: Axis = None, keepdim: bool = False) -> Self:
@@ -345,11 +316,11 @@ class Linalg(Products):
     x: Any = self.named().cast(d).reshape(self.shape if self.ndim == 2 else (1, self.numel()))
     w, count, less = self._weights(fweights, aweights, correction, d)
     total: Any = x.shape[1] if w is None else w.sum()
-    centred = x - (x.sum(1, keepdim=True) / total if w is None else (x * w).sum(1, keepdim=True) / total)
+    centred = x - (x if w is None else x * w).sum(1, keepdim=True) / total
     out = (centred if w is None else centred * w) @ centred.T
     if w is None: out = out / float(max(count - correction, 0))
     else: out = out / (total - correction * less).maximum(0)
-    out = out.reshape(()) if self.ndim < 2 else out
+    if self.ndim < 2: out = out.reshape(())
     return out.cast(self.dtype) if self.dtype.kind == "f" else out
 
   def _weights(self, often: Any, much: Any, correction: float, d: DType) -> tuple[Any, int, Any]:
@@ -368,10 +339,7 @@ class Linalg(Products):
     """The matrix of correlations, from -1 to 1, of variables (rows) over observations (columns); see ``cov``. Raises
     ShapeError."""
     if self.ndim > 2: raise ShapeError(f"corrcoef: a tensor of shape {self.shape}; it takes up to 2 dimensions")
-    d = acc_dtype(as_float(self.dtype))
-    c = self.cast(d).cov()
-    if self.ndim < 2: out = c / c
-    else:
-      s = c.diagonal().sqrt()
-      out = (c / s.unsqueeze(1) / s.unsqueeze(0)).clamp(-1, 1)
-    return out._rounded_to(self.dtype)
+    c = self.cast(acc_dtype(as_float(self.dtype))).cov()
+    if self.ndim < 2: return (c / c)._rounded_to(self.dtype)
+    s = c.diagonal().sqrt()
+    return (c / s.unsqueeze(1) / s.unsqueeze(0)).clamp(-1, 1)._rounded_to(self.dtype)

@@ -24,6 +24,7 @@ from ntgrad.graph.checks import Operand, checked, of_kind, operand
 from ntgrad.graph.dimension_names import fit_aligned, merged, text
 
 from .activation import Activation
+from .families import member
 from .promotion import broadcast_shape, common_device
 from .reduction import Reduction
 
@@ -79,9 +80,7 @@ class Losses(Activation, Reduction):
     ShapeError, DTypeError, and IndexOutOfRangeError where a number that every row has is no class."""
     u: UOp = Y.lazydata
     if u.shape != rows:
-      raise ShapeError(
-        f"{name}: class indices of shape {text(Y)} for predictions of {text(self)}; they must have shape {rows}"
-      )
+      raise ShapeError(f"{name}: class indices of shape {text(Y)} for predictions of {text(self)}; they must have shape {rows}")
     of_kind("iu", name, "class indices", u, "they must be ints")
     common_device(name, self.lazydata, u)
     known_class(name, u, n, ignore)
@@ -92,11 +91,9 @@ class Losses(Activation, Reduction):
     """A weight for each class in the dtype of u, along dim ``axis`` of as many dims. Raises ShapeError."""
     if weight is None: return None
     n = u.shape[axis]
-    if weight.shape != (n,):
-      raise ShapeError(f"{name}: a weight of shape {weight.shape} for {n} classes; it must be ({n},)")
+    if weight.shape != (n,): raise ShapeError(f"{name}: a weight of shape {weight.shape} for {n} classes; it must be ({n},)")
     common_device(name, u, weight.lazydata)
-    w = graph.cast(weight.lazydata, as_float(u.dtype))
-    return graph.reshape(w, (1,) * axis + (n,) + (1,) * (len(u.shape) - axis - 1))
+    return graph.reshape(graph.cast(weight.lazydata, as_float(u.dtype)), (1,) * axis + (n,) + (1,) * (len(u.shape) - axis - 1))
 
   def _chosen(self, index: UOp, s: tuple[int, ...], axis: int) -> UOp:
     """Where along ``axis`` of a shape the index of each row is."""
@@ -132,19 +129,15 @@ class Losses(Activation, Reduction):
 
     def as_rows(node: UOp) -> Any: return self._wrap_many(graph.reshape(node, rows), () if weight is None else (weight,), called)
 
-    used = None
-    if ignore_index is not None:
-      used = graph.ne(index, ignore_index)
-      row = graph.where(used, row, 0.0)
-    loss: Any = as_rows(row)
-    if how != "mean" or (used is None and mine is None):
+    used, out = None if ignore_index is None else graph.ne(index, ignore_index), self._float()
+    loss: Any = as_rows(row if used is None else graph.where(used, row, 0.0))
+    if mine is not None and used is not None: mine = graph.where(used, mine, 0.0)
+    if how != "mean" or used is mine is None:
       # without a mean over the rows that count, one may be rounded before it is reduced
-      return loss.cast(self._float())._reduced(name, how) if used is None else loss._reduced(name, how).cast(self._float())
-    if mine is None:
-      assert used is not None
-      return (loss.sum() / self._from_node(graph.reshape(used, rows)).sum().cast(loss.dtype)).cast(self._float())
-    if used is not None: mine = graph.where(used, mine, 0.0)
-    return (loss.sum() / as_rows(mine).sum()).cast(self._float())
+      return loss.cast(out)._reduced(name, how) if used is None else loss._reduced(name, how).cast(out)
+    rest: Any = used if mine is None else mine
+    count = self._from_node(graph.reshape(rest, rows)).sum().cast(loss.dtype) if mine is None else as_rows(rest).sum()
+    return (loss.sum() / count).cast(out)
 
   # ---- of classes
   def sparse_categorical_crossentropy(self, Y: Any, ignore_index: int = -1, label_smoothing: float = 0.0,
@@ -203,8 +196,7 @@ class Losses(Activation, Reduction):
     Y = self._target(name, target, s[a])
     index = graph.reshape(self._classes(name, Y, s[:-1], s[a], None), (*s[:-1], 1))
     chosen = self._chosen(index, s, a)
-    mine = graph.expand(_of_class(chosen, u, a), s)
-    each = u - mine + real_number(name, "margin", margin)
+    each = u - graph.expand(_of_class(chosen, u, a), s) + real_number(name, "margin", margin)
     each = graph.where(chosen, 0.0, graph.maximum(each, 0.0))
     if p == 2: each = each * each
     w = self._weight(name, weight, u, a)
@@ -233,8 +225,7 @@ class Losses(Activation, Reduction):
     each = (counts.unsqueeze(-1) & others).where((1 - scores + x.unsqueeze(-2)).relu(), 0.0)
     rows = each.sum((-2, -1)) / max(n, 1)
     rows._names = None if self._names is None else self._names[:-1]
-    total: Self = rows._reduced(name, reduction)
-    return total.cast(self._float())
+    return rows._reduced(name, reduction).cast(self._float())
 
   # ---- what losses of numbers share
   def _alike(self, *others: Any) -> Any:
@@ -256,34 +247,30 @@ class Losses(Activation, Reduction):
 
   def _lost(self, name: str, loss: Any, reduction: str, out: DType) -> Self:
     """The loss of elements, reduced, in its dtype."""
-    total: Self = loss._reduced(name, reduction)
-    return total.cast(out)
+    return loss._reduced(name, reduction).cast(out)
 
   # ---- distances
-  def mse_loss(self, target: Operand, reduction: str = "mean") -> Self:
-    """(x - target)², reduced. Raises ShapeError."""
-    x, y, out = self._against("mse_loss", target)
-    return self._lost("mse_loss", (x - y).square(), reduction, out)
+  def _loss_of(self, name: str, loss: Callable[[Any, Any], Any], target: Operand, reduction: str = "mean") -> Self:
+    x, y, out = self._against(name, target)
+    return self._lost(name, loss(x, y), reduction, out)
 
-  def l1_loss(self, target: Operand, reduction: str = "mean") -> Self:
-    """|x - target|, reduced. Raises ShapeError."""
-    x, y, out = self._against("l1_loss", target)
-    return self._lost("l1_loss", (x - y).abs(), reduction, out)
+  mse_loss = member(_loss_of, lambda x, y: (x - y).square(), "(x - target)², reduced. Raises ShapeError.")
+  l1_loss = member(_loss_of, lambda x, y: (x - y).abs(), "|x - target|, reduced. Raises ShapeError.")
+  soft_margin_loss = member(_loss_of, lambda x, y: (-y * x).softplus(), """
+    log(1 + exp(-target * x)) for targets 1 and -1, without overflow, reduced. Raises ShapeError.""")
 
   def smooth_l1_loss(self, target: Operand, reduction: str = "mean", beta: float = 1.0) -> Self:
     """d² / (2 beta) where d = |x - target| is less than beta, d - beta / 2 elsewhere, reduced. Raises ShapeError,
     ArgumentError for a negative beta."""
     beta = _positive("smooth_l1_loss", "beta", beta, zero=True)
     if beta == 0: return self.l1_loss(target, reduction)
-    x, y, out = self._against("smooth_l1_loss", target)
-    return self._lost("smooth_l1_loss", (x - y)._huber(beta) / beta, reduction, out)
+    return self._loss_of("smooth_l1_loss", lambda x, y: (x - y)._huber(beta) / beta, target, reduction)
 
   def huber_loss(self, target: Operand, reduction: str = "mean", delta: float = 1.0) -> Self:
     """d² / 2 where d = |x - target| is less than delta, delta (d - delta / 2) elsewhere, reduced (Huber, Robust Estimation of a
     Location Parameter, 1964). Raises ShapeError, ArgumentError for a delta that is not above 0."""
     delta = _positive("huber_loss", "delta", delta)
-    x, y, out = self._against("huber_loss", target)
-    return self._lost("huber_loss", (x - y)._huber(delta), reduction, out)
+    return self._loss_of("huber_loss", lambda x, y: (x - y)._huber(delta), target, reduction)
 
   def _huber(self, delta: float) -> Any:
     """d²/2 for d = |x| up to delta, delta * (d - delta/2) from there: with m the lesser of d and delta, m * (d - m/2)."""
@@ -333,9 +320,9 @@ class Losses(Activation, Reduction):
     if isinstance(dim, str):   # the same dimension of both, counted from the last
       named = x if x._names is not None else y
       dim = named._dim("cosine_similarity", dim) - named.ndim
-    if x.ndim < y.ndim: x = x.reshape((1,) * (y.ndim - x.ndim) + x.shape)
-    if y.ndim < x.ndim: y = y.reshape((1,) * (x.ndim - y.ndim) + y.shape)
-    x, y = x / x.norm(2, dim, True).maximum(eps), y / y.norm(2, dim, True).maximum(eps)
+    n = max(x.ndim, y.ndim)
+    x, y = [t if t.ndim == n else t.reshape((1,) * (n - t.ndim) + t.shape) for t in (x, y)]
+    x, y = [t / t.norm(2, dim, True).maximum(eps) for t in (x, y)]
     return (x * y).sum(dim).cast(out)
 
   def cosine_embedding_loss(self, x2: Operand, target: Operand, margin: float = 0.0, reduction: str = "mean") -> Self:
@@ -365,11 +352,6 @@ class Losses(Activation, Reduction):
     name = "margin_ranking_loss"
     x, y, t, out = self._alike(input2, target)
     return self._lost(name, ((y - x) * t + real_number(name, "margin", margin)).relu(), reduction, out)
-
-  def soft_margin_loss(self, target: Operand, reduction: str = "mean") -> Self:
-    """log(1 + exp(-target * x)) for targets 1 and -1, without overflow, reduced. Raises ShapeError."""
-    x, y, out = self._against("soft_margin_loss", target)
-    return self._lost("soft_margin_loss", (-y * x).softplus(), reduction, out)
 
   # ---- of probabilities
   def binary_cross_entropy(self, target: Operand, weight: Operand | None = None, reduction: str = "mean") -> Self:
@@ -411,8 +393,7 @@ class Losses(Activation, Reduction):
   def multilabel_soft_margin_loss(self, target: Operand, weight: Operand | None = None, reduction: str = "mean") -> Self:
     """Binary cross entropy of sigmoid(x), times a weight a class, its mean over the last dim, reduced. Raises ShapeError."""
     name = "multilabel_soft_margin_loss"
-    x, y, out = self._against(name, target)
-    return self._lost(name, (x.softplus() - x * y)._weighted(name, weight).mean(-1), reduction, out)
+    return self._loss_of(name, lambda x, y: (x.softplus() - x * y)._weighted(name, weight).mean(-1), target, reduction)
 
   def kl_div(self, target: Operand, reduction: str = "mean", log_target: bool = False) -> Self:
     """target * (log(target) - x) for log probabilities x, 0 log 0 being 0; ``log_target``: the target is a logarithm too. The
@@ -424,8 +405,7 @@ class Losses(Activation, Reduction):
       zero = y == 0
       loss = y * zero.where(1.0, y).log() - y * x
     if reduction != "batchmean": return self._lost("kl_div", loss, reduction, out)
-    total = loss.sum()
-    return (total / self.shape[0] if self.ndim else total).cast(out)
+    return (loss.sum() / self.shape[0] if self.ndim else loss.sum()).cast(out)
 
   def gaussian_nll_loss(self, target: Operand, var: Operand, full: bool = False, eps: float = 1e-6,
                         reduction: str = "mean") -> Self:

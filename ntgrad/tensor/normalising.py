@@ -13,13 +13,8 @@ from ntgrad.graph.checks import Operand, checked, one_width
 from ntgrad.graph.dimension_names import text
 from ntgrad.graph.modes import no_grad
 
+from .elementwise import info_of
 from .reduction import Reduction
-
-
-def _step(dtype: Any) -> float:
-  """The distance from 1 to the next number of a dtype of floats."""
-  import ml_dtypes
-  return float(ml_dtypes.finfo(dtype.np).eps)
 
 
 @checked
@@ -73,33 +68,28 @@ class Normalising(Reduction):
     if normalized_shape is not None: axes = self._last_dims("rms_norm", normalized_shape, (("weight", weight),))
     else: axes = self._dims("rms_norm", axis)
     x = self._wide()
-    if eps is None: eps = _step(self.dtype)
+    if eps is None: eps = float(info_of(self.dtype).eps)
     x = (x * (x.square().mean(axes, keepdim=True) + real_number("rms_norm", "eps", eps)).rsqrt()).cast(self.dtype)
     return x._affine(weight, None)
 
-  def batchnorm(
-    self, weight: Operand | None, bias: Operand | None, mean: Operand, invstd: Operand,
-    axis: int | str | tuple[int | str, ...] = 1
-  ) -> Self:
+  def batchnorm(self, weight: Operand | None, bias: Operand | None, mean: Operand, invstd: Operand,
+                axis: int | str | tuple[int | str, ...] = 1) -> Self:
     """(x - mean) * invstd * weight + bias, statistics and parameters along the channel axes; weight and bias may be None. Each
     has the sizes of the channel axes in order, with or without dims of 1 for the others, or as many elements in one dim. Raises
     ShapeError."""
     axes = self._dims("batchnorm", axis)
     one_width("batchnorm", self, weight, bias, mean, invstd)
     shape = tuple([s if i in axes else 1 for i, s in enumerate(self.shape)])
-    channels = tuple([s for s in shape if s != 1])
+    channels = [s for s in shape if s != 1]
 
     def along(what: str, t: Any) -> Any:
-      if tuple([s for s in t.shape if s != 1]) not in (channels, tuple([s for s in (math.prod(shape),) if s != 1])):
-        raise ShapeError(
-          f"batchnorm: {what} of shape {t.shape} for input {self.shape} on axis {axis}; "
-          f"it needs shape {tuple([self.shape[a] for a in axes])} or {shape}"
-        )
+      if [s for s in t.shape if s != 1] not in (channels, [s for s in (math.prod(shape),) if s != 1]):
+        raise ShapeError(f"batchnorm: {what} of shape {t.shape} for input {self.shape} on axis {axis}; "
+                         f"it needs shape {tuple([self.shape[a] for a in axes])} or {shape}")
       return t.reshape(shape)
 
     scale = along("invstd", invstd)
-    if weight is not None:
-      scale = scale * along("weight", weight)
+    if weight is not None: scale = scale * along("weight", weight)
     x = (self - along("mean", mean)) * scale
     return x if bias is None else x + along("bias", bias)
 
@@ -176,31 +166,25 @@ class Normalising(Reduction):
     if num_groups < 1 or c % num_groups:
       raise ArgumentError(f"group_norm: {c} channels of input {text(self)} cannot be divided into {num_groups} groups")
     s = self.shape
-    u = self.named().reshape(s[0], num_groups, math.prod(s[1:]) // num_groups)._normal("group_norm", (2,), eps).reshape(s)._own()
-    u._names = self._names
-    return u._by_channel(weight, bias)
+    rows = self.named().reshape(s[0], num_groups, math.prod(s[1:]) // num_groups)
+    return rows._normal("group_norm", (2,), eps).reshape(s)._own()._called(self._names)._by_channel(weight, bias)
 
   def local_response_norm(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Self:
     """x / (k + alpha * mean(x² of ``size`` channels around))^beta (AlexNet, section 3.3): (n, c, l, ..) -> the same. Channels
     outside count as zeros. Raises ShapeError, DTypeError, ArgumentError for a size below 1."""
     c = self._channels("local_response_norm", 3, ())
     if size < 1: raise ArgumentError(f"local_response_norm: size {size}; it must be at least 1")
-    alpha, beta, k = [real_number("local_response_norm", what, v) for what, v in (("alpha", alpha), ("beta", beta), ("k", k))]
-    u = graph.cast(self.lazydata, acc_dtype(self.dtype))
-    rest = ((0, 0),) * (self.ndim - 2)
+    alpha, beta, k = [real_number("local_response_norm", *given) for given in (("alpha", alpha), ("beta", beta), ("k", k))]
+    u, n = graph.cast(self.lazydata, acc_dtype(self.dtype)), self.ndim
     if not c: return self._own()
     before, after = min(size // 2, c - 1), min((size - 1) // 2, c - 1)   # as far as there are channels
-    squares = graph.pad(u * u, ((0, 0), (before, after), *rest))
-    windows = ((1, 1, 1), (before + after + 1, 1, 1), *((1, 1, 1),) * (self.ndim - 2))
-    t = graph.tile(squares, windows)
-    around = graph.total(t, tuple(range(self.ndim, 2 * self.ndim)))
-    around = graph.drop(around, tuple(range(self.ndim, 2 * self.ndim)))
-    scale = around * (alpha / size) + k
+    squares = graph.pad(u * u, ((0, 0), (before, after), *((0, 0),) * (n - 2)))
+    t, axes = graph.tile(squares, ((1, 1, 1), (before + after + 1, 1, 1), *((1, 1, 1),) * (n - 2))), range(n, 2 * n)
+    scale = graph.drop(graph.total(t, axes), axes) * (alpha / size) + k
     return self._wrap(graph.cast(u * graph.power(scale, -beta), self.dtype))
 
   def normalize(self, p: float = 2, dim: int | str = 1, eps: float = 1e-12) -> Self:
     """x over its p-norm along a dim, which counts as ``eps`` at least. Raises AxisError, ArgumentError; see ``norm``."""
     x = self._in_floats()
     wide = x._wide()
-    a = self._dim("normalize", dim)
-    return (wide / wide.norm(p, a, keepdim=True).clamp(eps)).cast(x.dtype)
+    return (wide / wide.norm(p, self._dim("normalize", dim), keepdim=True).clamp(eps)).cast(x.dtype)

@@ -6,7 +6,9 @@ before it, and so on.
 """
 from __future__ import annotations
 
+import itertools
 import math
+import string
 from typing import Any, Callable, Collection, Mapping, NamedTuple, Self, Sequence
 
 from ntgrad.codegen.ir.dtype import DType, acc_dtype, as_float, dtypes, promote, sum_dtype
@@ -18,6 +20,7 @@ from ntgrad.graph.checks import Operand, checked, mixed, one_width
 from ntgrad.graph.dimension_names import Names, Places, fit, merged, ordinal, text
 
 from .creation import Creation
+from .families import member
 from .movement import count_of, several
 from .promotion import broadcast_shape, common_device, common_dtype
 from .reduction import Reduction, fits_int32
@@ -93,8 +96,7 @@ class Products(Reduction, Creation):
     if nx == 1 and ny == 1:
       total = graph.drop(graph.total(a * b, (0,)), (0,))
       return self._wrap_many(graph.cast(total, out), (w,), called)
-    n = sy[-1] if ny > 1 else 1
-    m = sx[-2] if nx > 1 else 1
+    m, n = sx[-2] if nx > 1 else 1, sy[-1] if ny > 1 else 1
     try: batch = broadcast_shape("matmul", sx[:-2], sy[:-2]) if nx > 2 or ny > 2 else ()
     except ShapeError:
       fit("matmul", (self, w), *_product_places(nx, ny), "factor")
@@ -109,8 +111,7 @@ class Products(Reduction, Creation):
 
   def matmul(self, x: Any, reverse: bool = False, dtype: Any = None) -> Self:
     """``self @ x``; see ``dot``."""
-    if reverse: return self._from_host(x).dot(self, dtype)
-    return self.dot(x, dtype)
+    return self._from_host(x).dot(self, dtype) if reverse else self.dot(x, dtype)
   def __matmul__(self, x: Any) -> Self: return self.dot(x)
   def __rmatmul__(self, x: Any) -> Self: return self.matmul(x, True)
   def __imatmul__(self, x: Any) -> Self: return self._in_place("@=", lambda: self @ x)
@@ -137,37 +138,37 @@ class Products(Reduction, Creation):
     return self.outer(vec2)
 
   # ---- a product and a sum
-  def addmm(self, mat1: Operand, mat2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
-    """``beta * self + alpha * (mat1 @ mat2)`` of matrices (n, k) and (k, m); with a beta of 0 this tensor does not count. Raises
-    ShapeError for tensors of other shapes."""
-    return self._plus_product("addmm", mat1, mat2, 2, beta, alpha)
-  def addmv(self, mat: Operand, vec: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
-    """``beta * self + alpha * (mat @ vec)`` of a matrix (n, k) and a vector (k,); see ``addmm``."""
-    if vec.ndim != 1: raise ShapeError(f"addmv: a vector of shape {vec.shape}; it must have 1 dimension")
-    return self._plus_product("addmv", mat, vec, 2, beta, alpha)
-  def baddbmm(self, batch1: Operand, batch2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
-    """``beta * self + alpha * (batch1 @ batch2)`` of matrices (b, n, k) and (b, k, m); see ``addmm``."""
-    return self._plus_product("baddbmm", batch1, batch2, 3, beta, alpha)
-  def addbmm(self, batch1: Operand, batch2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
-    """``beta * self + alpha * (batch1 @ batch2).sum(0)`` of matrices (b, n, k) and (b, k, m); see ``addmm``."""
-    if batch1.ndim != 3 or batch2.ndim != 3 or batch1.shape[0] != batch2.shape[0]:
-      raise ShapeError(f"addbmm: shapes {batch1.shape} and {batch2.shape}; it takes (b, n, k) and (b, k, m)")
-    rows = batch1.named().transpose(0, 1).flatten(1)   # the sum over b is one over (b, k)
-    return self._plus_product("addbmm", rows, batch2.named().flatten(0, 1), 2, beta, alpha)
-  def addr(self, vec1: Operand, vec2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
-    """``beta * self + alpha * vec1.outer(vec2)`` of vectors (n,) and (m,); with a beta of 0 this tensor does not count. Raises
-    ShapeError."""
-    return self._plus("addr", vec1.outer(vec2), beta, alpha)
-  def _plus_product(self, name: str, a: Any, b: Any, ndim: int, beta: float, alpha: float) -> Self:
-    if a.ndim != ndim or b.ndim != (1 if name == "addmv" else ndim):
-      raise ShapeError(f"{name}: a product of shapes {a.shape} and {b.shape}; each must have {ndim} dimensions")
-    return self._plus(name, a @ b, beta, alpha)
+  def _plus_product(self, name: str, ndim: int, batch1: Operand, batch2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
+    if batch1.ndim != ndim or batch2.ndim != (1 if name == "addmv" else ndim):
+      raise ShapeError(f"{name}: a product of shapes {batch1.shape} and {batch2.shape}; each must have {ndim} dimensions")
+    return self._plus(name, batch1 @ batch2, beta, alpha)
   def _plus(self, name: str, product: Any, beta: float, alpha: float) -> Self:
     if broadcast_shape(name, self.shape, product.shape) != product.shape:
       raise ShapeError(f"{name}: a tensor of shape {self.shape} beside a product of shape {product.shape}; it must broadcast to "
                        "that")
     out: Self = _times(product, alpha)
     return out.cast(common_dtype(self.lazydata, out.lazydata)) if beta == 0 else _times(self, beta) + out
+
+  def addmm(self, mat1: Operand, mat2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
+    """``beta * self + alpha * (mat1 @ mat2)`` of matrices (n, k) and (k, m); with a beta of 0 this tensor does not count. Raises
+    ShapeError for tensors of other shapes."""
+    return self._plus_product("addmm", 2, mat1, mat2, beta=beta, alpha=alpha)
+  def addmv(self, mat: Operand, vec: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
+    """``beta * self + alpha * (mat @ vec)`` of a matrix (n, k) and a vector (k,); see ``addmm``."""
+    if vec.ndim != 1: raise ShapeError(f"addmv: a vector of shape {vec.shape}; it must have 1 dimension")
+    return self._plus_product("addmv", 2, mat, vec, beta=beta, alpha=alpha)
+  baddbmm = member(
+    _plus_product, 3, "``beta * self + alpha * (batch1 @ batch2)`` of matrices (b, n, k) and (b, k, m); see ``addmm``.")
+  def addbmm(self, batch1: Operand, batch2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
+    """``beta * self + alpha * (batch1 @ batch2).sum(0)`` of matrices (b, n, k) and (b, k, m); see ``addmm``."""
+    if batch1.ndim != 3 or batch2.ndim != 3 or batch1.shape[0] != batch2.shape[0]:
+      raise ShapeError(f"addbmm: shapes {batch1.shape} and {batch2.shape}; it takes (b, n, k) and (b, k, m)")
+    rows = batch1.named().transpose(0, 1).flatten(1)   # the sum over b is one over (b, k)
+    return self._plus("addbmm", rows @ batch2.named().flatten(0, 1), beta, alpha)
+  def addr(self, vec1: Operand, vec2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
+    """``beta * self + alpha * vec1.outer(vec2)`` of vectors (n,) and (m,); with a beta of 0 this tensor does not count. Raises
+    ShapeError."""
+    return self._plus("addr", vec1.outer(vec2), beta, alpha)
 
   # ---- of matrices and vectors, by their names
   def mm(self, mat2: Operand) -> Self:
@@ -249,10 +250,10 @@ class Products(Reduction, Creation):
     """Kronecker's product: (a, b), (c, d) -> (a*c, b*d), each element of the first times all of the second; of tensors with
     fewer dimensions the first ones are 1. The names of dimensions go."""
     n = max(self.ndim, other.ndim)
-    s, o = (1,) * (n - self.ndim) + self.shape, (1,) * (n - other.ndim) + other.shape
-    a = self.named().reshape(tuple([v for k in s for v in (k, 1)]))
-    b = other.named().reshape(tuple([v for k in o for v in (1, k)]))
-    return (a * b).reshape(tuple([k * m for k, m in zip(s, o)]))._own()
+    s, o = [(1,) * (n - t.ndim) + t.shape for t in (self, other)]
+    a = self.named().reshape([v for k in s for v in (k, 1)])
+    b = other.named().reshape([v for k in o for v in (1, k)])
+    return (a * b).reshape([k * m for k, m in zip(s, o)])._own()
 
   def cross(self, other: Operand, dim: int | str = -1) -> Self:
     """The vector product along a dimension of 3; the others broadcast. Raises ShapeError, AxisError."""
@@ -275,8 +276,7 @@ class Products(Reduction, Creation):
     Raises ShapeError, ArgumentError."""
     if self.ndim != 2: raise ShapeError(f"pdist: shape {text(self)}; it takes (n, d)")
     n, x = self.shape[0], self.named()
-    make: Any = type(self)
-    i, j = make.triu_indices(n, n, 1, device=self.device).unbind(0)
+    i, j = type(self).triu_indices(n, n, 1, device=self.device).unbind(0)
     return (x[i] - x[j]).norm(p, -1)
 
   def cdist(self, other: Operand, p: float = 2.0) -> Self:
@@ -388,7 +388,7 @@ def _chain(name: str, given: Sequence[Any], vectors: bool) -> Any:
 # ---- formulas of einsum
 Labels = Sequence[str]
 _EXACT = 6      # as many tensors are multiplied in the best order; of more the pair is next that makes the least of its factors
-_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_LETTERS = string.ascii_uppercase + string.ascii_lowercase
 
 
 class Formula(NamedTuple):
@@ -401,23 +401,19 @@ class Formula(NamedTuple):
 def _written(formula: Any, operands: Sequence[Any]) -> tuple[str, Sequence[Any]]:
   """A formula as text, and its tensors; also where each tensor is followed by a list of numbers. Raises ArgumentError."""
   if isinstance(formula, str): return formula, operands
-  given = (formula, *operands)
-  lists = [*given[1::2], *given[-1:]] if len(given) % 2 else list(given[1::2])
-  if len(given) < 2:
+  if not operands:
     raise ArgumentError(f"einsum: {shown(formula)}; give a formula (ij,jk->ik) and tensors, or tensors with lists")
-  words = [_word(labels) for labels in lists]
-  if len(given) % 2: return f"{','.join(words[:-1])}->{words[-1]}", given[:-1:2]
-  return ",".join(words), given[::2]
+  text = ",".join([_word(labels) for labels in operands[::2]])
+  if len(operands) % 2: return text, (formula, *operands[1::2])
+  return f"{text}->{_word(operands[-1])}", (formula, *operands[1:-1:2])
 
 
 def _word(labels: Any) -> str:
   if not isinstance(labels, (list, tuple)): raise ArgumentError(f"einsum: {shown(labels)} where a list of labels is due")
-  out = []
   for n in labels:
     if n is not Ellipsis and (not isinstance(n, int) or isinstance(n, bool) or not 0 <= n < len(_LETTERS)):
       raise ArgumentError(f"einsum: label {shown(n)} in {shown(labels)}; it takes ints from 0 to {len(_LETTERS) - 1}, and ...")
-    out.append("..." if n is Ellipsis else _LETTERS[n])
-  return "".join(out)
+  return "".join(["..." if n is Ellipsis else _LETTERS[n] for n in labels])
 
 
 def read_formula(formula: str, tensors: Sequence[Any]) -> Formula:
@@ -504,24 +500,17 @@ def _best(sets: Sequence[frozenset[str]], output: frozenset[str], sizes: Mapping
 def _greedy(sets: Sequence[frozenset[str]], output: frozenset[str], sizes: Mapping[str, int]) -> list[tuple[int, int]]:
   live = dict(enumerate(sets))
   steps: list[tuple[int, int]] = []
+  def kept(pair: tuple[int, int]) -> frozenset[str]:
+    return (live[pair[0]] | live[pair[1]]) & output.union(*[s for i, s in live.items() if i not in pair])
+  def price(pair: tuple[int, int]) -> tuple[int, int]:
+    """How much larger a product is than its factors, and the work that it takes."""
+    a, b = live[pair[0]], live[pair[1]]
+    return _work(kept(pair), sizes) - _work(a, sizes) - _work(b, sizes), _work(a | b, sizes)
   while len(live) > 1:
-    pair = min([(_price((i, j), live, output, sizes), (i, j)) for i in live for j in live if i < j])[1]
-    product = _kept(pair, live, output)
-    live = {i: s for i, s in live.items() if i not in pair} | {len(sets) + len(steps): product}
+    pair = min([(price(pair), pair) for pair in itertools.combinations(live, 2)])[1]
+    live = {i: s for i, s in live.items() if i not in pair} | {len(sets) + len(steps): kept(pair)}
     steps.append(pair)
   return steps
-
-
-def _price(pair: tuple[int, int], live: Mapping[int, frozenset[str]], output: frozenset[str],
-           sizes: Mapping[str, int]) -> tuple[int, int]:
-  """How much larger a product is than its factors, and the work that it takes."""
-  a, b = live[pair[0]], live[pair[1]]
-  return _work(_kept(pair, live, output), sizes) - _work(a, sizes) - _work(b, sizes), _work(a | b, sizes)
-
-
-def _kept(pair: tuple[int, int], live: Mapping[int, frozenset[str]], output: frozenset[str]) -> frozenset[str]:
-  others = [s for i, s in live.items() if i not in pair]
-  return (live[pair[0]] | live[pair[1]]) & output.union(*others)
 
 
 # ---- nodes

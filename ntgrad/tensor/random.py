@@ -25,6 +25,7 @@ from ntgrad.graph.lock import synchronized
 from ntgrad.graph.modes import mode
 
 from .creation import new_shape, node_of, number_dtype
+from .families import member
 from .sorting import Sorting
 
 
@@ -113,14 +114,8 @@ def rng_state(n: int, device: str | None = None, generator: Generator | None = N
   return b
 
 
-_FRACTION = {
-  dtypes.float64: 53,
-  dtypes.float32: 24,
-  dtypes.float16: 11,
-  dtypes.bfloat16: 8,
-  dtypes.float8_e4m3: 4,
-  dtypes.float8_e5m2: 3,
-}
+_FRACTION = {dtypes.float64: 53, dtypes.float32: 24, dtypes.float16: 11, dtypes.bfloat16: 8, dtypes.float8_e4m3: 4,
+             dtypes.float8_e5m2: 3}
 
 
 def _bits(shape: tuple[int, ...], device: str | None, generator: Generator | None = None) -> UOp:
@@ -138,19 +133,13 @@ def _fraction(r: UOp, dtype: DType) -> UOp:
   """[0, 1) from the top bits of uint64, in float32 or float64: as many bits as the dtype's fraction holds, so that 1 never comes
   out."""
   n = _FRACTION[dtype]
-  work = acc_dtype(dtype)
-  whole = graph.cast(r >> 64 - n, dtypes.int64 if n > 31 else dtypes.int32)
-  return graph.cast(whole, work) * 2.0 ** -n
+  return graph.cast(graph.cast(r >> 64 - n, dtypes.int64 if n > 31 else dtypes.int32), acc_dtype(dtype)) * 2.0 ** -n
 
 
 def below(value: float, dtype: DType) -> float:
   """The greatest number less than ``value`` that a dtype has."""
-  return float(
-    np.nextafter(
-      np.array(value, dtype.np),
-      np.array(-math.inf, np.float32).astype(dtype.np) if dtype is not dtypes.float8_e4m3 else np.array(-448, dtype.np),
-    )
-  )
+  least = np.array(-448 if dtype is dtypes.float8_e4m3 else -math.inf, np.float32).astype(dtype.np)
+  return float(np.nextafter(np.array(value, dtype.np), least))
 
 
 def _rounded(u: UOp) -> UOp:
@@ -251,21 +240,15 @@ class Random(Sorting):
   def uniform(cls, *shape: Any, low: float = 0.0, high: float = 1.0, generator: Generator | None = None,
               device: str | None = None, dtype: Any = None, requires_grad: bool | None = None) -> Self:
     """Uniform in [low, high), both rounded to the dtype. Raises ArgumentError, DTypeError."""
-    low, high = real_number("uniform", "low", low), real_number("uniform", "high", high)
+    low, high = [real_number("uniform", *given) for given in (("low", low), ("high", high))]
     if dtype is not None and dtypes.of(dtype).kind in "iu":
-      if not (math.isfinite(low) and math.isfinite(high)) or low != int(low) or high != int(high):
+      if not all([math.isfinite(v) and v == int(v) for v in (low, high)]):
         raise ArgumentError(f"uniform: low {low}, high {high} for {dtypes.of(dtype).name}; they must be ints")
       return cls.randint(*shape, low=int(low), high=int(high), generator=generator, device=device, dtype=dtype)
     s, dev, d = cls._random("uniform", shape, device, dtype)
-    if not (
-      low <= high
-      and math.isfinite(held(low, d))
-      and math.isfinite(held(high, d))
-      and math.isfinite(held(high - low, acc_dtype(d)))
-    ):
-      raise ArgumentError(
-        f"uniform: low {low}, high {high} for {d.name}; numbers of the dtype, low not above high, nor too far apart"
-      )
+    if not low <= high or not all([math.isfinite(held(v, t)) for v, t in ((low, d), (high, d), (high - low, acc_dtype(d)))]):
+      raise ArgumentError(f"uniform: low {low}, high {high} for {d.name}; numbers of the dtype, low not above high, nor too far "
+                          "apart")
     u = _fraction(_bits(s, dev, generator), d)
     if high - low != 1:
       u = u * (high - low)
@@ -296,10 +279,9 @@ class Random(Sorting):
   def normal(cls, *shape: Any, mean: float = 0.0, std: float = 1.0, requires_grad: bool | None = None, **kwargs: Any) -> Self:
     """Normal with a mean and a standard deviation; ``generator``, ``device`` and ``dtype`` as for ``randn``. Raises
     ArgumentError, DTypeError."""
-    mean, std = real_number("normal", "mean", mean), real_number("normal", "std", std)
+    mean, std = [real_number("normal", *given) for given in (("mean", mean), ("std", std))]
     if std < 0: raise ArgumentError(f"normal: std {std}; it must not be negative")
-    u = cls.randn(*shape, **kwargs).lazydata * std
-    return cls._made(u + mean, None, requires_grad)
+    return cls._made(cls.randn(*shape, **kwargs).lazydata * std + mean, None, requires_grad)
 
   @classmethod
   def randint(cls, *shape: Any, low: int = 0, high: int | None = None, size: Any = None, generator: Generator | None = None,
@@ -324,8 +306,7 @@ class Random(Sorting):
     r, span = _bits(s, Device._located(device), generator), high - low
     if span < 2 ** 32: r = (r >> 32) * span >> 32
     elif span < 2 ** 64: r = graph.scalar(BinaryOps.MOD, r, span)
-    wide = dtypes.uint64 if d is dtypes.uint64 else dtypes.int64
-    u = graph.cast(r, wide)
+    u = graph.cast(r, dtypes.uint64 if d is dtypes.uint64 else dtypes.int64)
     return cls._from_node(graph.cast(u + low if low else u, d))
 
   @classmethod
@@ -358,16 +339,12 @@ class Random(Sorting):
     if not s or 0 in s: raise ShapeError(f"{name}: shape {s}; it takes at least one dimension and no size of 0")
     return s
 
-  def rand_like(self, *, generator: Generator | None = None, dtype: Any = None, device: str | None = None,
-                requires_grad: bool | None = None) -> Self:
-    """Uniform in [0, 1) of this shape, dtype and device. Raises DTypeError for a dtype that is no float."""
+  def _like(self, make: str, *, generator: Generator | None = None, dtype: Any = None, device: str | None = None,
+            requires_grad: bool | None = None) -> Self:
     given = self._alike_in(dtype, device)
-    return type(self).rand(*self.shape, generator=generator, requires_grad=requires_grad, **given)._called(self._names)
-  def randn_like(self, *, generator: Generator | None = None, dtype: Any = None, device: str | None = None,
-                 requires_grad: bool | None = None) -> Self:
-    """Normal of this shape, dtype and device. Raises DTypeError for a dtype that is no float."""
-    given = self._alike_in(dtype, device)
-    return type(self).randn(*self.shape, generator=generator, requires_grad=requires_grad, **given)._called(self._names)
+    return getattr(type(self), make)(*self.shape, generator=generator, requires_grad=requires_grad, **given)._called(self._names)
+  rand_like = member(_like, "rand", "Uniform in [0, 1) of this shape, dtype and device. Raises DTypeError.")
+  randn_like = member(_like, "randn", "Normal of this shape, dtype and device. Raises DTypeError.")
   def randint_like(self, low: int = 0, high: int = 10, *, generator: Generator | None = None, dtype: Any = None,
                    device: str | None = None) -> Self:
     """Ints from low to high - 1 of this shape, dtype and device; of the default int where this tensor has no ints. Raises
@@ -379,8 +356,7 @@ class Random(Sorting):
   @classmethod
   def _left(cls, s: tuple[int, ...], device: str, d: DType, generator: Generator | None) -> UOp:
     """Uniform in (0, 1], so that its logarithm is finite, in float32 or float64."""
-    work = dtypes.float64 if d is dtypes.float64 else dtypes.float32
-    return 1.0 - _fraction(_bits(s, device, generator), work)
+    return 1.0 - _fraction(_bits(s, device, generator), dtypes.float64 if d is dtypes.float64 else dtypes.float32)
 
   @classmethod
   def exponential(cls, *shape: Any, lambd: float = 1.0, generator: Generator | None = None, device: str | None = None,
@@ -389,9 +365,7 @@ class Random(Sorting):
     DTypeError."""
     if real_number("exponential", "lambd", lambd) <= 0: raise ArgumentError(f"exponential: lambd {lambd}; it must be above 0")
     s, dev, d = cls._random("exponential", shape, device, dtype)
-    log = graph.log(cls._left(s, dev, d, generator))
-    # 0 where the logarithm is: not -0
-    u = 0.0 - log / lambd
+    u = 0.0 - graph.log(cls._left(s, dev, d, generator)) / lambd   # 0 where the logarithm is: not -0
     return cls._made(graph.cast(u, d), None, requires_grad)
 
   @classmethod
@@ -424,7 +398,7 @@ class Random(Sorting):
     """Normal with a mean and a standard deviation, of which only what lies between a and b is drawn: the quantile of a uniform
     number. Raises ArgumentError, DTypeError."""
     name = "trunc_normal"
-    mean, std, a, b = [real_number(name, what, v) for what, v in (("mean", mean), ("std", std), ("a", a), ("b", b))]
+    mean, std, a, b = [real_number(name, *given) for given in (("mean", mean), ("std", std), ("a", a), ("b", b))]
     if std < 0 or not a <= b: raise ArgumentError(f"{name}: std {std}, a {a}, b {b}; std of at least 0, and a not above b")
     s, dev, d = cls._random(name, shape, device, dtype)
     if not std: return cls.full(s, min(max(mean, a), b), dtype=d, device=dev, requires_grad=requires_grad)
@@ -450,9 +424,8 @@ class Random(Sorting):
   # ---- distributions that a tensor gives
   def _uniform(self, generator: Generator | None, shape: tuple[int, ...] | None = None) -> Self:
     """Uniform float32 (float64 for a tensor of that) on this device."""
-    s = self.shape if shape is None else shape
     d = dtypes.float64 if self.dtype is dtypes.float64 else dtypes.float32
-    return type(self).rand(*s, generator=generator, device=self.device, dtype=d)
+    return type(self).rand(*self.shape if shape is None else shape, generator=generator, device=self.device, dtype=d)
 
   def bernoulli(self, p: Operand | None = None, *, generator: Generator | None = None) -> Self:
     """1 with the probability that each element is, else 0, of this shape and dtype; with ``p``, a number or a tensor that
@@ -461,11 +434,9 @@ class Random(Sorting):
     of: Any = self if p is None else p
     of_kind("f", "bernoulli", "probabilities", of, "they must be floats")
     if p is not None:
-      value = graph.const_value(of.lazydata)
-      if value is not None: _between("bernoulli", value)
+      if (value := graph.const_value(of.lazydata)) is not None: _between("bernoulli", value)
       of = of.expand(self.shape)
-    drawn = of._uniform(generator) < of
-    return self._detached(graph.cast(drawn.lazydata, self.dtype))
+    return self._detached(graph.cast((of._uniform(generator) < of).lazydata, self.dtype))
 
   def poisson(self, *, generator: Generator | None = None) -> Self:
     """Of each element as a rate, a number of the Poisson distribution, of this shape and dtype; NaN for negative rates and NaN.
@@ -495,16 +466,15 @@ class Random(Sorting):
     if num_samples < 1 or not n or (num_samples > n and not replacement):
       raise ArgumentError(f"multinomial: {num_samples} samples of {n} weights with replacement={replacement}; "
                           "at least one, and without replacement up to as many as there are weights")
-    w: Any = (self.named().unsqueeze(0) if self.ndim == 1 else self.named()).detach().cast(dtypes.float32)
-    make = type(self)
+    w: Any = self.named().atleast_2d().detach().cast(dtypes.float32)
+    make: Any = type(self)
+    how = {"generator": generator, "device": self.device, "dtype": dtypes.float32}
     if replacement or num_samples == 1:
       running = w.cumsum(1)
       last = running.shrink(((0, w.shape[0]), (n - 1, n)))
-      drawn: Any = make.rand(w.shape[0], num_samples, 1, generator=generator, device=self.device, dtype=dtypes.float32)
-      out = (drawn >= (running / last).unsqueeze(1)).sum(2, dtype=dtypes.int32).minimum(n - 1)
-    else:
-      waits: Any = make.exponential(*w.shape, generator=generator, device=self.device, dtype=dtypes.float32)
-      out = (waits / w).topk(num_samples, 1, False)[1]
+      drawn = make.rand(w.shape[0], num_samples, 1, **how) >= (running / last).unsqueeze(1)
+      out: Any = drawn.sum(2, dtype=dtypes.int32).minimum(n - 1)
+    else: out = (make.exponential(*w.shape, **how) / w).topk(num_samples, 1, False)[1]
     return out.squeeze(0) if self.ndim == 1 else out
 
   # ---- written in place
@@ -539,43 +509,54 @@ class Random(Sorting):
     AxisError, DTypeError, ArgumentError."""
     if not real_number("gumbel_softmax", "tau", tau) > 0: raise ArgumentError(f"gumbel_softmax: tau {tau}; it must be above 0")
     of_kind("f", "gumbel_softmax", "a tensor", self, "it takes floats")
-    x: Any = self._wide()
+    x = self._wide()
     noise = type(self).exponential(*self.shape, generator=generator, device=self.device, dtype=x.dtype).log()
-    soft = ((x - noise) / tau).softmax(dim)
-    if not hard: return soft.cast(self.dtype)
-    d = self._dim("gumbel_softmax", dim)
-    if not self.ndim: return soft.cast(self.dtype)
+    soft, d = ((x - noise) / tau).softmax(dim), self._dim("gumbel_softmax", dim)
+    if not hard or not self.ndim: return soft.cast(self.dtype)
     at = self._from_node(graph.index_along(d, self.shape))
     chosen = (at == soft.detach().argmax(d, keepdim=True)).cast(soft.dtype)
     return (chosen + (soft - soft.detach())).cast(self.dtype)
 
-  def dropout(self, p: float = 0.5, training: bool | None = None, *, generator: Generator | None = None) -> Self:
-    """While training: zero with probability p, else divided by 1 - p. ``training`` None: as ``Tensor.train`` says. Raises
-    ArgumentError for a p outside [0, 1]."""
-    return self._dropped("dropout", p, training, self.shape, generator)
+  def _dropout(self, name: str, dims: tuple[int, ...], p: float = 0.5, training: bool | None = None, *,
+               generator: Generator | None = None) -> Self:
+    """Of elements or, where ``dims`` says how many dimensions there may be (and last, of how many the first is no batch), of
+    whole channels. Raises ShapeError."""
+    shape = self._per_channel(name, dims[:-1], dims[-1]) if dims else self.shape
+    return self._dropped(name, p, training, shape, generator, "alpha" in name)
 
-  def dropout1d(self, p: float = 0.5, training: bool | None = None, *, generator: Generator | None = None) -> Self:
-    """``dropout`` of whole channels of (n, channels, length), or (channels, length). Raises ShapeError, ArgumentError."""
-    return self._dropped("dropout1d", p, training, self._per_channel("dropout1d", (2, 3), 2), generator)
+  def _dropped(self, name: str, p: float, training: bool | None, shape: tuple[int, ...], generator: Generator | None,
+               alpha: bool) -> Self:
+    """Dropout with one random number for each element of ``shape``, which is expanded."""
+    p = _between(name, p)
+    if not (mode.training if training is None else flag(name, training)) or p == 0: return self._own()
+    if p == 1: return self * 0
+    kept = type(self).rand(*shape, generator=generator, device=self.device, dtype=dtypes.float32) >= p
+    if not alpha: return kept.where(self * (1 / (1 - p)), 0)
+    scale = 1 / math.sqrt((_ALPHA ** 2 * p + 1) * (1 - p))
+    return kept.where(self * scale + _ALPHA * scale * p, _ALPHA * scale * (p - 1))
 
-  def dropout2d(self, p: float = 0.5, training: bool | None = None, *, generator: Generator | None = None) -> Self:
-    """``dropout`` of whole channels of (n, channels, height, width); of 3 dims, as in PyTorch, (n, channels, length). Raises
-    ShapeError, ArgumentError."""
-    return self._dropped("dropout2d", p, training, self._per_channel("dropout2d", (3, 4), 0), generator)
+  def _per_channel(self, name: str, dims: tuple[int, ...], unbatched: int) -> tuple[int, ...]:
+    """The shape with 1 behind the channels, which are at dim 1, or 0 with ``unbatched`` dims. Raises ShapeError."""
+    if self.ndim not in (dims or range(2, self.ndim + 1)):
+      raise ShapeError(f"{name}: shape {self.shape}; it takes {' or '.join(map(str, dims)) or 'at least 2'} dimensions")
+    kept = 1 if self.ndim == unbatched else 2
+    return self.shape[:kept] + (1,) * (self.ndim - kept)
 
-  def dropout3d(self, p: float = 0.5, training: bool | None = None, *, generator: Generator | None = None) -> Self:
-    """``dropout`` of whole channels of (n, channels, depth, height, width), or without n. Raises ShapeError, ArgumentError."""
-    return self._dropped("dropout3d", p, training, self._per_channel("dropout3d", (4, 5), 4), generator)
-
-  def alpha_dropout(self, p: float = 0.5, training: bool | None = None, *, generator: Generator | None = None) -> Self:
-    """While training: elements go to the limit of ``selu`` with probability p, and all are scaled so that mean 0 and variance 1
-    stay (Klambauer et al., Self-Normalizing Neural Networks, 2017). Raises ArgumentError."""
-    return self._dropped("alpha_dropout", p, training, self.shape, generator, alpha=True)
-
-  def feature_alpha_dropout(self, p: float = 0.5, training: bool | None = None, *, generator: Generator | None = None) -> Self:
-    """``alpha_dropout`` of whole channels of (n, channels, ..). Raises ShapeError, ArgumentError."""
-    shape = self._per_channel("feature_alpha_dropout", range(2, self.ndim + 1), 0)
-    return self._dropped("feature_alpha_dropout", p, training, shape, generator, alpha=True)
+  dropout = member(_dropout, (), """
+    While training: zero with probability p, else divided by 1 - p. ``training`` None: as ``Tensor.train`` says. Raises
+    ArgumentError for a p outside [0, 1].""")
+  dropout1d = member(_dropout, (2, 3, 2), """
+    ``dropout`` of whole channels of (n, channels, length), or (channels, length). Raises ShapeError, ArgumentError.""")
+  dropout2d = member(_dropout, (3, 4, 0), """
+    ``dropout`` of whole channels of (n, channels, height, width); of 3 dims, as in PyTorch, (n, channels, length). Raises
+    ShapeError, ArgumentError.""")
+  dropout3d = member(_dropout, (4, 5, 4), """
+    ``dropout`` of whole channels of (n, channels, depth, height, width), or without n. Raises ShapeError, ArgumentError.""")
+  alpha_dropout = member(_dropout, (), """
+    While training: elements go to the limit of ``selu`` with probability p, and all are scaled so that mean 0 and variance 1
+    stay (Klambauer et al., Self-Normalizing Neural Networks, 2017). Raises ArgumentError.""")
+  feature_alpha_dropout = member(
+    _dropout, (0,), "``alpha_dropout`` of whole channels of (n, channels, ..). Raises ShapeError, ArgumentError.")
 
   def rrelu(self, lower: float = 1 / 8, upper: float = 1 / 3, training: bool | None = None) -> Self:
     """x where it is not negative, else x times a slope: in training (None: as ``Tensor.training`` says) random from lower to
@@ -586,22 +567,3 @@ class Random(Sorting):
     if mode.training if training is None else training:
       slope = type(self).uniform(*self.shape, low=lower, high=upper, device=self.device, dtype=x.dtype)
     return (x >= 0).where(x, x * slope)
-
-  def _per_channel(self, name: str, dims: Any, unbatched: int) -> tuple[int, ...]:
-    """The shape with 1 behind the channels, which are at dim 1, or 0 with ``unbatched`` dims. Raises ShapeError."""
-    if self.ndim not in dims:
-      raise ShapeError(f"{name}: shape {self.shape}; it takes {' or '.join(map(str, dims)) or 'at least 2'} dimensions")
-    kept = 1 if self.ndim == unbatched else 2
-    return self.shape[:kept] + (1,) * (self.ndim - kept)
-
-  def _dropped(self, name: str, p: float, training: bool | None, shape: tuple[int, ...], generator: Generator | None,
-               alpha: bool = False) -> Self:
-    """Dropout with one random number for each element of ``shape``, which is expanded."""
-    p = _between(name, p)
-    if not (mode.training if training is None else flag(name, training)) or p == 0: return self._own()
-    if p == 1: return self * 0
-    make: Any = type(self)
-    kept = make.rand(*shape, generator=generator, device=self.device, dtype=dtypes.float32) >= p
-    if not alpha: return kept.where(self * (1 / (1 - p)), 0)
-    scale = 1 / math.sqrt((_ALPHA ** 2 * p + 1) * (1 - p))
-    return kept.where(self * scale + _ALPHA * scale * p, _ALPHA * scale * (p - 1))
