@@ -12,6 +12,7 @@ over the data for all dimensions together; a dimension's weights may be a small 
 """
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, Callable, NamedTuple, Self, Sequence
 
@@ -28,7 +29,7 @@ from ntgrad.graph.variable import BoundInt
 
 from .elementwise import Elementwise
 from .families import member
-from .movement import Movement, pad_value
+from .movement import Movement, as_tuple, pad_value
 from .products import factors_of_product, names_of_product
 from .random import Random
 from .reduction import reaches
@@ -40,7 +41,7 @@ Padding = int | Sequence[int | Sequence[int]]
 
 def each(name: str, what: str, value: Any, n: int) -> tuple[Any, ...]:
   """One value for all of n spatial dimensions, or one for each, as n values. Raises ShapeError."""
-  out = tuple(value) if isinstance(value, (tuple, list)) else (value,) * n
+  out = as_tuple(value, n)
   if len(out) != n: raise ShapeError(f"{name}: {what} {out} for {n} spatial dimensions; give one number, or {n}")
   return out
 
@@ -191,7 +192,7 @@ class Convolution(Elementwise, Movement):
                        f"gives spatial sizes {tuple(size)}; sizes must be at least 1")
     w = weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1).flip(*range(2, 2 + n))
     x = self
-    if any([s > 1 for s in st]):  # stride - 1 zeros after each element but the last
+    if max(st) > 1:  # stride - 1 zeros after each element but the last
       x = x.reshape(sx[:2] + tuple([v for s in sx[2:] for v in (s, 1)]))
       x = x.pad(((0, 0), (0, 0)) + tuple([p for s in st for p in ((0, 0), (0, s - 1))]))
       x = x.reshape(sx[:2] + tuple([s * t for s, t in zip(sx[2:], st)]))
@@ -310,19 +311,15 @@ def _windowed(u: UOp, lines: Sequence[Line], count: Sequence[UOp]) -> tuple[UOp,
   """(lead.., sizes..) -> (lead.., outs.., taps..) as windows, and for each line the places of the taps, (out, taps)."""
   n, lead = len(lines), u.shape[:len(u.shape) - len(lines)]
   plan = [line.period() for line in lines]
-  ends = []
-  for line, (step, phases, low, taps) in zip(lines, plan):
-    ends.append((-low, (line.out // phases - 1) * step + taps - line.size + low))
+  ends = [(-low, (line.out // phases - 1) * step + taps - line.size + low)
+          for line, (step, phases, low, taps) in zip(lines, plan)]
   u = graph.shrink(u, [(0, s) for s in lead] + [(max(-lo, 0), line.size - max(-hi, 0)) for line, (lo, hi) in zip(lines, ends)])
   u = graph.pad(u, ((0, 0),) * len(lead) + tuple([(max(lo, 0), max(hi, 0)) for lo, hi in ends]))
   u = graph.windows(u, [p[3] for p in plan], [p[0] for p in plan], (1,) * n)
   outer, inner = u.shape[len(lead):len(lead) + n], u.shape[len(lead) + n:]
   u = graph.reshape(u, lead + tuple([v for s in outer for v in (s, 1)]) + inner)
   u = graph.expand(u, lead + tuple([v for s, p in zip(outer, plan) for v in (s, p[1])]) + inner)
-  places = []
-  for o, (step, phases, low, taps) in zip(count, plan):
-    begin = o // phases * step + low
-    places.append(_from(begin, taps))
+  places = [_from(o // phases * step + low, taps) for o, (step, phases, low, taps) in zip(count, plan)]
   return graph.reshape(u, lead + tuple([line.out for line in lines]) + inner), places
 
 
@@ -332,10 +329,8 @@ def _read(u: UOp, lines: Sequence[Line], count: Sequence[UOp]) -> tuple[UOp, lis
   m = len(u.shape) - n
   outs, taps = tuple([line.out for line in lines]), tuple([line.taps for line in lines])
   places = [_from(line.first(o), line.taps) for line, o in zip(lines, count)]
-  index = []
-  for k, (line, j) in enumerate(zip(lines, places)):
-    j = graph.minimum(graph.maximum(j, 0), line.size - 1)
-    index.append(graph.expand(_along(j, k, 2 * n, n + k), outs + taps))
+  index = [graph.expand(_along(graph.minimum(graph.maximum(j, 0), line.size - 1), k, 2 * n, n + k), outs + taps)
+           for k, (line, j) in enumerate(zip(lines, places))]
   t = graph.gather(graph.permute(u, (*range(m, m + n), *range(m))), *index)
   return graph.permute(t, (*range(2 * n, 2 * n + m), *range(2 * n))), places
 
@@ -381,12 +376,9 @@ def _adaptive(size: int, out: int) -> Line:
 
 def _all_of(weights: Sequence[UOp | None], t: UOp) -> UOp | None:
   """Which taps count, of those that count in each dimension; None for all."""
-  out: UOp | None = None
-  n = len(weights)
-  shape = (1,) * (len(t.shape) - 2 * n) + t.shape[len(t.shape) - 2 * n:]
-  for w in weights:
-    if w is not None: out = graph.expand(w, shape) if out is None else out & graph.expand(w, shape)
-  return out
+  rest = len(t.shape) - 2 * len(weights)
+  used = [graph.expand(w, (1,) * rest + t.shape[rest:]) for w in weights if w is not None]
+  return functools.reduce(graph.and_, used) if used else None
 
 
 @checked
@@ -409,12 +401,10 @@ class Pooling(Scattering, Random):
                           "so that every window has an element")
     spatial = s[len(s) - n:]
     if ceil_mode:  # further windows that start inside the input or the padding before it
-      grown = []
-      for size, t, d, dim, (lo, hi) in zip(k, st, di, spatial, pairs):
+      for i, (size, t, d, dim, (lo, hi)) in enumerate(zip(k, st, di, spatial, pairs)):
         out = -(-(dim + lo + hi - (size - 1) * d - 1) // t) + 1
         if (out - 1) * t >= dim + lo: out -= 1
-        grown.append((lo, max(hi, (out - 1) * t + (size - 1) * d + 1 - dim - lo)))
-      pairs = grown
+        pairs[i] = lo, max(hi, (out - 1) * t + (size - 1) * d + 1 - dim - lo)
     _must_fit(name, k, di, spatial, pairs)
     return k, st, di, pairs
 
@@ -468,10 +458,9 @@ class Pooling(Scattering, Random):
       size = given
     if min(size) < 1: raise ShapeError(f"{name}: input {s} with a kernel of {k} and padding {pad} gives sizes {size}")
     rows, each = math.prod(lead), math.prod(size)
-    make: Any = type(self)
-    flat = make.zeros(rows, each, dtype=self.dtype, device=self.device)
-    out = flat.scatter(1, indices.named().reshape(rows, -1 if rows else 0), self.named().reshape(rows, -1 if rows else 0))
-    return out.reshape(*lead, *size)._own()._called(self._names)
+    flat = type(self).zeros(rows, each, dtype=self.dtype, device=self.device)
+    at, values = [t.named().reshape(rows, -1 if rows else 0) for t in (indices, self)]
+    return flat.scatter(1, at, values).reshape(*lead, *size)._own()._called(self._names)
 
   max_unpool1d = member(_unpool, 1, ":meth:`max_unpool2d` over the last dimension: (.., l') -> (.., l).")
   max_unpool2d = member(_unpool, 2, """
@@ -546,17 +535,14 @@ class Pooling(Scattering, Random):
     tiled = all([line.tiles() for line in lines])
     t, places = _windowed(u, lines, count) if tiled else _read(u, lines, count)
     n, m = len(lines), len(t.shape)
-    shaped, weights = [], []
-    for k, (line, o, j) in enumerate(zip(lines, count, places)):
-      make = line.edge if tiled and line.edge is not None else line.weight
-      where = (m - 2 * n + k, m, m - n + k)
-      shaped.append(_along(j, *where))
-      w = None if make is None else make(graph.reshape(o, (*o.shape, 1)), j, dtype)
-      weights.append(None if w is None else _along(w, *where))
-    return t, shaped, weights
+    def placed(u: UOp, k: int) -> UOp: return _along(u, m - 2 * n + k, m, m - n + k)
+    makers = [line.edge if tiled and line.edge is not None else line.weight for line in lines]
+    weights = [None if make is None else placed(make(graph.reshape(o, (*o.shape, 1)), j, dtype), k)
+               for k, (make, o, j) in enumerate(zip(makers, count, places))]
+    return t, [placed(j, k) for k, j in enumerate(places)], weights
 
   def _adaptive_sizes(self, name: str, n: int, output_size: Any) -> tuple[int, ...]:
-    given = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * n
+    given = as_tuple(output_size, n)
     if len(given) != n: raise ShapeError(f"{name}: output_size {given} for {n} dimensions; give one number, or {n}")
     if self.ndim < n: raise ShapeError(f"{name}: shape {text(self)}; it takes at least {n} dimension{'s' * (n > 1)}")
     spatial = self.shape[self.ndim - n:]
@@ -629,8 +615,7 @@ class Pooling(Scattering, Random):
     if any([o + w - 1 > s for o, w, s in zip(sizes, k, spatial)]):
       raise ShapeError(f"{name}: {sizes} windows of {k} do not fit into {spatial}")
     rows = (1,) * (n + 2 - self.ndim) + lead
-    make: Any = type(self)
-    u = make.rand(*rows, n, device=self.device) if _random_samples is None else _random_samples.named()
+    u: Any = type(self).rand(*rows, n, device=self.device) if _random_samples is None else _random_samples.named()
     if u.shape != (*rows, n): raise ShapeError(f"{name}: random samples of shape {u.shape}; they are {(*rows, n)}")
     at: Any = None   # of each element of each window, its number in the flattened spatial dims
     for d in range(n):

@@ -400,7 +400,7 @@ class Creation(Elementwise, Movement):
       raise ShapeError(f"block_diag: shapes {', '.join([str(t.shape) for t in ts])}; it takes at most 2 dimensions")
     ts = tuple([t.named().atleast_2d() for t in ts])
     ends = list(itertools.accumulate([t.shape[1] for t in ts]))
-    rows = [t.pad(((0, 0), (end - t.shape[1], ends[-1] - end))) for t, end in zip(ts, ends)]
+    rows = [t.pad(((0, 0), (at, ends[-1] - at - t.shape[1]))) for t, at in zip(ts, (0, *ends))]
     return rows[0].cat(*rows[1:], dim=0)
 
   def vander(self, N: int | None = None, increasing: bool = False) -> Self:

@@ -193,8 +193,8 @@ def _winners(index: Sequence[UOp], rows: tuple[int, ...]) -> tuple[UOp, UOp]:
 
 
 def _cat(u: UOp, g: UOp, need: Need) -> Pairs:
-  ends = itertools.accumulate([s.shape[u.arg] for s in u.src])
-  return [(s, graph.part(g, u.arg, end - s.shape[u.arg], end)) for s, end in zip(u.src, ends)]
+  ends = list(itertools.accumulate([s.shape[u.arg] for s in u.src]))
+  return [(s, graph.part(g, u.arg, begin, end)) for s, begin, end in zip(u.src, (0, *ends), ends)]
 
 
 def _sloped(u: UOp, g: UOp, need: Need) -> Pairs:

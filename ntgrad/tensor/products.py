@@ -21,7 +21,7 @@ from ntgrad.graph.dimension_names import Names, Places, fit, merged, ordinal, te
 
 from .creation import Creation
 from .families import member
-from .movement import count_of, several
+from .movement import as_tuple, count_of, several
 from .promotion import broadcast_shape, common_device, common_dtype
 from .reduction import Reduction, fits_int32
 
@@ -209,9 +209,8 @@ class Products(Reduction, Creation):
     second. Raises ShapeError, AxisError, ArgumentError."""
     n, m = self.ndim, other.ndim
     if isinstance(dims, (tuple, list)) and len(dims) == 2:
-      both = [list(d) if isinstance(d, (tuple, list)) else [d] for d in dims]
-      ours = [axis_of("tensordot", d, n, self._names) for d in both[0]]
-      theirs = [axis_of("tensordot", d, m, other._names) for d in both[1]]
+      ours = [axis_of("tensordot", d, n, self._names) for d in as_tuple(dims[0])]
+      theirs = [axis_of("tensordot", d, m, other._names) for d in as_tuple(dims[1])]
       if len(ours) != len(theirs) or len(set(ours)) != len(ours) or len(set(theirs)) != len(theirs):
         raise ArgumentError(f"tensordot: dims {shown(dims)}; give as many of the first as of the second, none twice")
     else:

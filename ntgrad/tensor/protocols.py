@@ -15,17 +15,9 @@ from weakref import ref
 
 import numpy as np
 
+from ntgrad.codegen.ir import errors
 from ntgrad.codegen.ir.dtype import DType
-from ntgrad.codegen.ir.errors import (
-  ArgumentError,
-  CaptureError,
-  GradientError,
-  InterchangeError,
-  NtgradError,
-  ScalarError,
-  ShapeError,
-  shown,
-)
+from ntgrad.codegen.ir.errors import ArgumentError, CaptureError, GradientError, InterchangeError, ScalarError, ShapeError, shown
 from ntgrad.codegen.ir.uop import Ops
 from ntgrad.core import Base
 from ntgrad.engine.buffer import Buffer
@@ -176,7 +168,7 @@ class Protocols(Reduction):
     if self.numel() <= WHOLE: return host_view(u)
     memory: Any = self.detach()
     try: return np.from_dlpack(memory, copy=False)
-    except (BufferError, RuntimeError, NtgradError): return None
+    except (BufferError, RuntimeError, errors.NtgradError): return None
 
   def _brief(self) -> str:
     """The tensor without its values, for messages."""

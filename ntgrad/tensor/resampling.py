@@ -35,8 +35,7 @@ class Places(NamedTuple):
 
   def times_d(self, o: UOp, dtype: DType) -> UOp:
     """The place times d (1 for 0)."""
-    o = graph.cast(o, dtype) if not self.d else o
-    return o * self.a + self.b
+    return (o if self.d else graph.cast(o, dtype)) * self.a + self.b
 
   def below(self, o: UOp, dtype: DType) -> UOp:
     """The place rounded down."""
@@ -47,17 +46,12 @@ class Places(NamedTuple):
     """From place j to that of o, which is brought into 0 to ``last`` if that is given."""
     at, d = self.times_d(o, dtype), self.d or 1
     if last is not None: at = graph.minimum(graph.maximum(at, 0), last * d)
-    there = graph.cast(j * d, at.dtype)
-    difference = graph.cast(graph.expand(at, j.shape) - there, dtype)
-    return difference / float(real(d))
+    return graph.cast(graph.expand(at, j.shape) - graph.cast(j * d, at.dtype), dtype) / float(real(d))
 
 
 # ---- weights
 def _linear(at: Places, last: int) -> Weight:
-  def weight(o: UOp, j: UOp, dtype: DType) -> UOp:
-    far = graph.absolute(at.distance(o, j, dtype, last))
-    return graph.maximum(1.0 - far, 0.0)
-  return weight
+  return lambda o, j, dtype: graph.maximum(1.0 - graph.absolute(at.distance(o, j, dtype, last)), 0.0)
 
 
 def _cubic(at: Places) -> Weight:
@@ -65,8 +59,7 @@ def _cubic(at: Places) -> Weight:
     x = graph.absolute(at.distance(o, j, dtype, None))
     def polynomial(*factors: Any) -> Any: return reduce(lambda out, f: out * x + f, factors)
     near, far = polynomial(_CUBIC + 2, -_CUBIC - 3, 0.0, 1.0), polynomial(_CUBIC, -5 * _CUBIC, 8 * _CUBIC, -4 * _CUBIC)
-    far = graph.where(graph.lt(x, 2.0), far, 0.0)
-    return graph.where(graph.le(x, 1.0), near, far)
+    return graph.where(graph.le(x, 1.0), near, graph.where(graph.lt(x, 2.0), far, 0.0))
   return weight
 
 
@@ -95,8 +88,7 @@ def _line(size: int, out: int, scale: float | None, mode: str, corners: bool, dt
   if mode == "bicubic":
     return Line(size, out, 4, lambda o: at.below(o, dtype) + -1, None if below is None else below - 1,
                 _cubic(at), _cubic_edges(at, size - 1))
-  begin = lambda o: graph.minimum(graph.maximum(at.below(o, dtype), 0), size - 1)  # noqa: E731
-  return Line(size, out, 2, begin, below, _linear(at, size - 1))
+  return Line(size, out, 2, lambda o: graph.minimum(graph.maximum(at.below(o, dtype), 0), size - 1), below, _linear(at, size - 1))
 
 
 def _cubic_weights(t: Any) -> list[Any]:
@@ -135,16 +127,10 @@ class Resampling(Pooling):
     acc = acc_dtype(self.dtype)
     t, _, weights = self._taps(graph.cast(self.lazydata, acc), lines, acc)
     shape = (1,) * (self.ndim - n) + t.shape[self.ndim - n:]
-    w: UOp | None = None
-    for one in weights:
-      if one is None: continue
-      one = graph.expand(one, shape)
-      w = one if w is None else w * one
-    assert w is not None
+    w = reduce(graph.mul, [graph.expand(one, shape) for one in weights if one is not None])
     # what has no weight does not count, whatever it is: 0 * inf would be NaN
-    used = graph.ne(w, 0.0)
-    t = graph.where(graph.expand(used, t.shape), t * graph.expand(w, t.shape), 0.0)
-    axes = tuple(range(self.ndim, self.ndim + n))
+    t = graph.where(graph.expand(graph.ne(w, 0.0), t.shape), t * graph.expand(w, t.shape), 0.0)
+    axes = range(self.ndim, self.ndim + n)
     return self._wrap(graph.cast(graph.drop(graph.total(t, axes), axes), self.dtype))
 
   def interpolate(self, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",
@@ -200,10 +186,9 @@ class Resampling(Pooling):
     if r < 1: raise ArgumentError(f"pixel_shuffle: upscale_factor {r}; it must be at least 1")
     if len(s) < 3 or s[-3] % (r * r):
       raise ShapeError(f"pixel_shuffle: shape {text(self)} with upscale_factor {r}; it takes (.., c * {r * r}, h, w)")
-    lead, n = s[:-3], len(s) - 3
-    u = graph.reshape(self.lazydata, (*lead, s[-3] // (r * r), r, r, *s[-2:]))
-    u = graph.permute(u, (*range(n), n, n + 3, n + 1, n + 4, n + 2))
-    return self._wrap(graph.reshape(u, (*lead, s[-3] // (r * r), s[-2] * r, s[-1] * r)))
+    lead, n = (*s[:-3], s[-3] // (r * r)), len(s) - 2
+    u = graph.permute(graph.reshape(self.lazydata, (*lead, r, r, *s[-2:])), (*range(n), n + 2, n, n + 3, n + 1))
+    return self._wrap(graph.reshape(u, (*lead, s[-2] * r, s[-1] * r)))
 
   def pixel_unshuffle(self, downscale_factor: int) -> Self:
     """Pixels to channels, what takes :meth:`pixel_shuffle` back: (.., c, h * r, w * r) -> (.., c * r², h, w). Raises ShapeError,
@@ -212,10 +197,9 @@ class Resampling(Pooling):
     if r < 1: raise ArgumentError(f"pixel_unshuffle: downscale_factor {r}; it must be at least 1")
     if len(s) < 3 or s[-1] % r or s[-2] % r:
       raise ShapeError(f"pixel_unshuffle: shape {text(self)} with downscale_factor {r}; it takes (.., c, h * {r}, w * {r})")
-    lead, n = s[:-3], len(s) - 3
-    u = graph.reshape(self.lazydata, (*lead, s[-3], s[-2] // r, r, s[-1] // r, r))
-    u = graph.permute(u, (*range(n), n, n + 2, n + 4, n + 1, n + 3))
-    return self._wrap(graph.reshape(u, (*lead, s[-3] * r * r, s[-2] // r, s[-1] // r)))
+    h, w, n = s[-2] // r, s[-1] // r, len(s) - 2
+    u = graph.permute(graph.reshape(self.lazydata, (*s[:-2], h, r, w, r)), (*range(n), n + 1, n + 3, n, n + 2))
+    return self._wrap(graph.reshape(u, (*s[:-3], s[-3] * r * r, h, w)))
 
   # ---- grids
   def affine_grid(self, size: Sequence[int], align_corners: bool = False) -> Self:
@@ -259,13 +243,12 @@ class Resampling(Pooling):
     out, sizes = promote(self.dtype, grid.dtype), self.shape[2:]
     places = grid.named().cast(acc_dtype(out))
     taps = [self._taps_at(places[..., rank - 1 - k], s, mode, padding_mode, align_corners) for k, s in enumerate(sizes)]
-    total: Any = None
+    values: list[Any] = []   # (n, c, *out) each
     for chosen in itertools.product(*taps):
-      value = self._read_at([index for index, _ in chosen]).cast(places.dtype)   # (n, c, *out)
+      values.append(self._read_at([index for index, _ in chosen]).cast(places.dtype))
       factors = [w for _, w in chosen if w is not None]
-      if factors: value = value * math.prod(factors[1:], start=factors[0]).unsqueeze(1)
-      total = value if total is None else total + value
-    return total.cast(out)
+      if factors: values[-1] = values[-1] * math.prod(factors[1:], start=factors[0]).unsqueeze(1)
+    return sum(values[1:], values[0]).cast(out)
 
   def _taps_at(self, at: Any, size: int, mode: str, padding: str, corners: bool) -> list[tuple[Any, Any]]:
     """The elements of one dimension that a result is made of, as indices, and their weights (None: 1)."""
@@ -282,9 +265,8 @@ class Resampling(Pooling):
     """(n, c, ..) at a place for each further dim, (n, *out) each: (n, c, *out), zeros outside."""
     n, *out = places[0].shape
     s = (n, self.shape[1], *out)
-    index = [graph.index_along(0, s), graph.index_along(1, s)]
-    for p in places: index.append(graph.expand(graph.reshape(p.lazydata, (n, 1, *out)), s))
-    return self._wrap_many(graph.gather(self.lazydata, *index), ())
+    index = [graph.expand(graph.reshape(p.lazydata, (n, 1, *out)), s) for p in places]
+    return self._wrap_many(graph.gather(self.lazydata, graph.index_along(0, s), graph.index_along(1, s), *index), ())
 
   # ---- channels
   def channel_shuffle(self, groups: int) -> Self:

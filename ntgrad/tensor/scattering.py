@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Self, Sequence
 
-import numpy as np
-
 from ntgrad.codegen.ir.dtype import acc_dtype, dtypes
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, UOp
@@ -19,7 +17,7 @@ from ntgrad.graph.checks import Operand, checked
 from ntgrad.graph.dimension_names import Names, merged
 
 from .custom import ruled
-from .indexing import Indexing, added, joined_index
+from .indexing import Indexing, added, has_tensors, joined_index
 from .promotion import broadcast_shape, common_device
 from .reduction import at_places
 from .sorting import bits_of, places_of
@@ -48,8 +46,7 @@ class Scattering(Indexing):
   def _scattered(self, name: str, dim: int | str, index: Any, src: Any) -> tuple[list[UOp], Self, Names | None]:
     """An index for each dim, what goes there (as many elements), and the names of the result."""
     indices, d = self._indices(name, dim, index)
-    make: Any = type(self)
-    v: Any = src if isinstance(src, Base) else make(src, dtype=self.dtype)
+    v: Any = src if isinstance(src, Base) else type(self)(src, dtype=self.dtype)
     if not isinstance(src, Base) and not v.ndim: v = v.expand(index.shape)
     if v.dtype is not self.dtype:
       raise DTypeError(f"{name}: a source of {v.dtype.name} into a tensor of {self.dtype.name}; cast it first")
@@ -93,8 +90,7 @@ class Scattering(Indexing):
   def _scatter_reduced(self, how: str, indices: list[UOp], v: Self, shape: tuple[int, ...], with_self: bool,
                        called: Names | None) -> Self:
     """``scatter_reduce`` of arguments that fit, at elements of this tensor in one dim."""
-    if 0 in shape or not self.numel():
-      return self._own()._called(called)
+    if 0 in shape or not self.numel(): return self._own()._called(called)
     s = self.shape
     n, size = math.prod(shape), math.prod(s)
     at = graph.reshape(joined_index(indices, s), (n,)) if s else graph.const(0, dtypes.int32, (n,))
@@ -126,10 +122,9 @@ class Scattering(Indexing):
     u = self.lazydata
     acc = acc_dtype(u.dtype) if u.dtype.kind in "fb" else u.dtype
     size = u.shape[0]
-    outside = graph.const(size, at.dtype, at.shape)   # behind all others
-    row = graph.where(graph.inside(at, size), at, outside)
-    wide = size.bit_length() > 32
-    places = places_of(graph.cast(row, dtypes.uint64 if wide else dtypes.uint32), 0, size.bit_length(), at.shape[0])
+    row = graph.where(graph.inside(at, size), at, size)   # those outside behind all others
+    bits = size.bit_length()
+    places = places_of(graph.cast(row, dtypes.uint64 if bits > 32 else dtypes.uint32), 0, bits, at.shape[0])
     row = graph.contiguous(at_places(row, places, 0))
     products = _products(at_places(graph.cast(v.lazydata, acc), places, 0), row)
     base = graph.cast(u, acc)
@@ -150,9 +145,8 @@ class Scattering(Indexing):
     own = graph.detach(u)
     best = graph.scatter(own, (at_places(at, places, 0),), at_places(x, places, 0), "set")
     if with_self:
-      fn = BinaryOps.MAX if greatest else BinaryOps.MIN
-      if u.dtype.kind == "b": fn = BinaryOps.OR if greatest else BinaryOps.AND
-      best = graph.binary(fn, own, best)
+      of_bools, of_others = (BinaryOps.OR, BinaryOps.MAX) if greatest else (BinaryOps.AND, BinaryOps.MIN)
+      best = graph.binary(of_bools if u.dtype.kind == "b" else of_others, own, best)
     out = self._from_node(best)
     if u.dtype.kind != "f": return out
     def rule(grads: Any, xs: Any, outs: Any) -> Any:
@@ -227,7 +221,7 @@ class Scattering(Indexing):
       return self
     x, index, masks = self._with_masks("index_put", index)
     index = x._with_places("index_put", index, masks) if masks else index
-    if any([isinstance(i, (Base, list, tuple, np.ndarray, range)) for i in index]): x._put_rows("index_put", index, values, True)
+    if has_tensors(index): x._put_rows("index_put", index, values, True)
     else: x[index] = x[index] + values
     return self
 
@@ -240,8 +234,8 @@ class Scattering(Indexing):
     """``put``, written in place; see ``add_``."""
     if index.numel() != source.numel() and source.numel() != 1:
       raise ShapeError(f"put: an index of shape {index.shape} and a source of shape {source.shape}; they need as many elements")
-    self.named().flatten()._put_rows("put", self.named().flatten()._rows_of("put", 0, index.named().flatten()),
-                                     source.named().flatten(), accumulate)
+    flat = self.named().flatten()
+    flat._put_rows("put", flat._rows_of("put", 0, index.named().flatten()), source.named().flatten(), accumulate)
     return self
 
   # ---- masks
@@ -257,8 +251,7 @@ class Scattering(Indexing):
     common_device("masked_scatter", self.lazydata, m.lazydata, source.lazydata)
     m = m.expand(self.shape)
     flat = m.reshape(self.numel())
-    placed = source.named().flatten()._at_true("masked_scatter", 0, flat, flat, False)
-    return m.where(placed.reshape(self.shape), self)
+    return m.where(source.named().flatten()._at_true("masked_scatter", 0, flat, flat, False).reshape(self.shape), self)
   def masked_scatter_(self, mask: Operand, source: Operand) -> Self:
     """``masked_scatter``, written in place; see ``add_``."""
     return self._in_place("masked_scatter_", lambda: self.masked_scatter(mask, source))
@@ -285,9 +278,8 @@ class Scattering(Indexing):
     if src.shape != where.shape:
       raise ShapeError(f"{name}: a source of shape {src.shape} for a part of shape {where.shape}; they must be equal")
     places = part(self._from_node(graph.reshape(graph.iota(self.numel()), self.shape)))
-    flat: Any = self.named().reshape(-1)
-    out: Self = flat.index_put((places.reshape(-1),), src.named().cast(self.dtype).reshape(-1)).reshape(self.shape)._own()
-    return out._called(self._names)
+    out = self.named().reshape(-1).index_put((places.reshape(-1),), src.named().cast(self.dtype).reshape(-1))
+    return out.reshape(self.shape)._own()._called(self._names)
 
   # ---- a diagonal
   def fill_diagonal_(self, fill_value: float, wrap: bool = False) -> Self:
@@ -299,5 +291,4 @@ class Scattering(Indexing):
     step = sum([math.prod(s[d + 1:]) for d in range(len(s))])
     most = self.numel() if wrap and len(s) == 2 else min(s[0], s[1]) * step
     at: Any = self._from_node(graph.reshape(graph.iota(self.numel()), s))
-    self._in_place("fill_diagonal_", lambda: ((at % step == 0) & (at < most)).where(fill_value, self).cast(self.dtype))
-    return self
+    return self._in_place("fill_diagonal_", lambda: ((at % step == 0) & (at < most)).where(fill_value, self).cast(self.dtype))
