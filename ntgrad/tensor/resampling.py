@@ -202,7 +202,7 @@ class Resampling(Pooling):
     return self._wrap(graph.reshape(u, (*s[:-3], s[-3] * r * r, h, w)))
 
   # ---- grids
-  def affine_grid(self, size: Sequence[int], align_corners: bool = False) -> Self:
+  def affine_grid(self, size: Sequence[int], align_corners: bool | None = False) -> Self:
     """The places that affine maps (n, 2, 3), or (n, 3, 4), send a regular grid to, for ``grid_sample``: (n, h, w, 2), or (n, d,
     h, w, 3), x first, where ``size`` is (n, c, h, w), or (n, c, d, h, w). The grid goes from -1 to 1: the centres of the
     outermost elements with ``align_corners``, else their outer edges (Jaderberg et al., https://arxiv.org/abs/1506.02025). Raises
@@ -222,7 +222,8 @@ class Resampling(Pooling):
       out = out + along * maps[:, :, k].reshape(given[0], *[1] * rank, rank)
     return out.expand(given[0], *given[2:], rank).cast(self.dtype)
 
-  def grid_sample(self, grid: Operand, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool = False) -> Self:
+  def grid_sample(self, grid: Operand, mode: str = "bilinear", padding_mode: str = "zeros",
+                  align_corners: bool | None = False) -> Self:
     """Elements of (n, c, h, w) at the places of a grid (n, h', w', 2), x first, from -1 to 1: (n, c, h', w'); or of (n, c, d, h,
     w) at those of (n, d', h', w', 3).
 
@@ -242,7 +243,7 @@ class Resampling(Pooling):
     if not all(self.shape[2:]): raise ShapeError(f"{name}: a tensor of shape {text(self)}; it has nothing to sample")
     out, sizes = promote(self.dtype, grid.dtype), self.shape[2:]
     places = grid.named().cast(acc_dtype(out))
-    taps = [self._taps_at(places[..., rank - 1 - k], s, mode, padding_mode, align_corners) for k, s in enumerate(sizes)]
+    taps = [self._taps_at(places[..., rank - 1 - k], s, mode, padding_mode, bool(align_corners)) for k, s in enumerate(sizes)]
     values: list[Any] = []   # (n, c, *out) each
     for chosen in itertools.product(*taps):
       values.append(self._read_at([index for index, _ in chosen]).cast(places.dtype))
