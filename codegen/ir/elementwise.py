@@ -135,3 +135,13 @@ def scaled(a: UOp, value: float) -> UOp:
 def select(mask: UOp, a: UOp) -> UOp:
   """a where the mask is true, else 0."""
   return where(mask, a, 0.0)
+
+
+# ---- ``a + b``, ``1.0 - b``, ``a & b``
+def _operator(sign: str, fn: Callable[[Any, Any], UOp]) -> None:
+  setattr(UOp, f"__{sign}__", fn)
+  setattr(UOp, f"__r{sign}__", lambda b, a: fn(a, b))
+
+
+for _sign, _fn in (("add", add), ("sub", sub), ("mul", mul), ("truediv", div), ("floordiv", idiv), ("and", and_), ("or", or_),
+                   ("xor", xor), ("lshift", shl), ("rshift", shr)): _operator(_sign, _fn)

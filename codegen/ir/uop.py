@@ -10,10 +10,10 @@ import os
 import threading
 from enum import Enum
 from functools import cached_property, wraps
-from typing import Any, Callable, Generic, Iterable, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Generic, Iterable, TypeVar
 from weakref import ref
 
-from .dtype import DType, dtypes, held
+from .dtype import DType, Number, dtypes, held
 from .errors import ShapeError
 
 
@@ -219,6 +219,10 @@ class UOp:
 
   def cast(self, dtype: DType) -> UOp: return self if self.dtype is dtype else UOp(Ops.CAST, dtype, (self,))
   def where(self, yes: UOp, no: UOp) -> UOp: return UOp.alu(TernaryOps.WHERE, self, yes, no)
+  if TYPE_CHECKING:   # of nodes of the tensor graph, by elementwise.py
+    def _operator(self, x: UOp | Number) -> UOp: ...
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __floordiv__ = _operator
+    __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = _operator
   def replace(self, src: tuple[UOp, ...], **changed: Any) -> UOp:
     """This node with other sources (and ``arg=``, ``dtype=``); one that equals no other becomes one that equals no other."""
     arg, dtype = changed.get("arg", self.arg), changed.get("dtype", self.dtype)
