@@ -6,6 +6,6 @@ through the code of functions.
 """
 from .code import reads_of
 from .objects import wrappers
-from .places import Reads, Where
+from .places import Reads
 
-__all__ = ["Reads", "Where", "reads_of", "wrappers"]
+__all__ = ["Reads", "reads_of", "wrappers"]
