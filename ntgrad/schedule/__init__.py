@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Iterable, Mapping, Sequence
 
-from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir.errors import NtgradError, VerifyError
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops, UOp, toposort
@@ -14,10 +13,11 @@ from ntgrad.graph.origins import blame, of, worth_naming
 from .kernel_groups import Group
 from .layout import with_layouts
 from .lower import Lowering, ScheduleItem
+from .nodes import elements_of, viewed
 from .order import Conflict, in_order
 from .padded_rows import with_rows
 from .partition import Partition
-from .placement import Placing, Sink, memory_of, storage
+from .placement import Placing, Sink, storage
 from .prepare import prepare_graph
 from .schedule_text import Schedule
 
@@ -42,7 +42,7 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY) -> tuple[
     items = [item for g in part.groups.all if g.stores for item in _items(lowering, g, parts.get(g, {}), placing.order)]
     items += lowering.copies.values()
     for u in part.order:
-      if u.op is Ops.COPY and ix.elements(u.shape):
+      if u.op is Ops.COPY and elements_of(u):
         items.append(ScheduleItem(None, (u, storage(u.src[0])), (u,), frozenset((u.src[0],)), given=(nodes.get(u, u),)))
     items += _calls(part, nodes)
     try:
@@ -71,7 +71,7 @@ def _calls(part: Partition, nodes: dict[UOp, UOp]) -> list[ScheduleItem]:
     at = {u.arg[1]: storage(u) for u in launches}
     first = launches[0]
     at.update(zip(first.arg[2], map(storage, first.src[1:])))
-    reads = frozenset([*first.src[1:], *[memory_of(u.src[0]) for u in launches]])
+    reads = frozenset([*first.src[1:], *[viewed(u.src[0]) for u in launches]])
     given = tuple(dict.fromkeys([nodes.get(u, u) for u in launches]))
     in_slots = tuple([at[i] for i in range(len(at))])
     items.append(ScheduleItem(None, in_slots, tuple(launches), reads, given=given, call=first.arg[0]))

@@ -14,7 +14,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.view import Shape
 from ntgrad.codegen.ir.uop import Ops, UOp, prod
 
-from .placement import Idx
+from .nodes import Idx
 
 PART_ALIGN_BYTES = 64   # bytes: a vector register, and what every allocation begins at a multiple of
 

@@ -14,10 +14,11 @@ from ntgrad.codegen.choose.gpu_products import ProductWork, worth_copying
 from ntgrad.codegen.choose.roles import VECTOR_BYTES
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.target import Target
-from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp, toposort
+from ntgrad.codegen.ir.uop import Ops, UOp, toposort
 from ntgrad.codegen.kernel.rewrite import rewrite, substitute
 
 from .layout import LAST, Body, BufferAccess, Product, dimension_along, products
+from .nodes import axes_in, axes_size, elements_of, indexed, movement, node_bytes, viewed
 from .padded_rows import LEAST, padded, row, sole_axis, vector_bytes
 from .placement import param_stand_in
 
@@ -37,8 +38,7 @@ class _Factor:
   @property
   def size(self) -> int:
     """Bytes of a copy; 0 where there is none to make."""
-    n = self.access.node
-    return ix.elements(n.shape) * n.dtype.itemsize if self.place is not None else 0
+    return node_bytes(self.access.node) if self.place is not None else 0
 
 
 def copy_factors(body: Body, versions: Mapping[UOp, UOp], target: Target) -> tuple[Body, dict[UOp, tuple[UOp, Body]]]:
@@ -55,16 +55,16 @@ def copy_factors(body: Body, versions: Mapping[UOp, UOp], target: Target) -> tup
   for p in products(nodes, of):
     a, b = p.factors
     p = replace(p, factors=(as_it_lies(a), as_it_lies(b)))
-    for f, place in (*channels_last(p), *aligned_rows(p, order, target)):
+    for f, last in (*channels_last(p), *aligned_rows(p, order, target)):
       if f.by in new: continue
-      version = versions.get(_source(f), _source(f))
-      view = rewrite((f.node,), {}, {_source(f): version})[0]
-      copy = UOp(Ops.CONTIGUOUS, f.by.dtype, (view,), (LAST, place))
+      source = viewed(f.node)
+      version = versions.get(source, source)
+      copy = UOp(Ops.CONTIGUOUS, f.by.dtype, substitute((f.node,), {source: version}), (LAST, last))
       at = tuple([ix.rng(d, n) for d, n in enumerate(f.node.shape)])
-      where = at if f.node is _source(f) else substitute(f.by.src[1].src, dict(zip(f.at, at)))
-      value = UOp(Ops.LOAD, f.by.dtype, (f.by.src[0], UOp(Ops.INDEX, ix.INT, where)))
-      copies[copy] = version, (UOp(Ops.STORE, f.by.dtype, (param_stand_in(copy), UOp(Ops.INDEX, ix.INT, at), value)),)
-      new[f.by] = f.by.replace((param_stand_in(copy), UOp(Ops.INDEX, ix.INT, f.at), *f.by.src[2:]))
+      where = at if f.node is source else substitute(f.by.src[1].src, dict(zip(f.at, at)))
+      value = UOp(Ops.LOAD, f.by.dtype, (f.by.src[0], indexed(where)))
+      copies[copy] = version, (UOp(Ops.STORE, f.by.dtype, (param_stand_in(copy), indexed(at), value)),)
+      new[f.by] = f.by.replace((param_stand_in(copy), indexed(f.at), *f.by.src[2:]))
   return rewrite(body, {Ops.LOAD: lambda old, u: new.get(old)}) if new else body, copies
 
 
@@ -80,20 +80,13 @@ def as_it_lies(f: BufferAccess) -> BufferAccess:
     if step != size: return f
     axes.insert(0, r)
     size *= r.arg[1]
-  part = UOp(Ops.SHRINK, f.node.dtype, (f.node,), ((begin, begin + size),))
-  return BufferAccess(UOp(Ops.RESHAPE, f.node.dtype, (part,), tuple([r.arg[1] for r in axes])), tuple(axes), f.by)
-
-
-def _source(f: BufferAccess) -> UOp:
-  """The buffer that an access is of."""
-  u = f.node
-  while u.op in MOVEMENT: u = u.src[0]
-  return u
+  part = movement(Ops.SHRINK, f.node, ((begin, begin + size),))
+  return BufferAccess(movement(Ops.RESHAPE, part, tuple([r.arg[1] for r in axes])), tuple(axes), f.by)
 
 
 def align_of(f: BufferAccess) -> int:
   """The bytes that what is accessed begins at a multiple of; 0: of many."""
-  buffer = _source(f)
+  buffer = viewed(f.node)
   if buffer is f.node: return int(buffer.arg.align)
   begin = f.node.src[0].arg[0][0] * f.node.dtype.itemsize
   return math.gcd(buffer.arg.align or VECTOR_BYTES, begin or VECTOR_BYTES)
@@ -101,14 +94,14 @@ def align_of(f: BufferAccess) -> int:
 
 def callers(f: BufferAccess) -> bool:
   """Whether a factor is a buffer of the caller, of which a copy can be made."""
-  return _source(f).op is Ops.BUFFER and len(f.at) == len(f.node.shape) and all(isinstance(n, int) for n in f.node.shape)
+  return viewed(f.node).op is Ops.BUFFER and len(f.at) == len(f.node.shape) and all(isinstance(n, int) for n in f.node.shape)
 
 
 def channels_last(p: Product) -> Iterator[tuple[BufferAccess, int]]:
   """The factors of a convolution whose channels do not lie side by side, with the dimension of these: (n, c, h, w) -> c."""
   for f, c in p.channels():
     if not callers(f) or (place := dimension_along(c, f)) is None or place == len(f.at) - 1: continue
-    if p.count >= _USES * ix.elements(f.node.shape): yield f, place
+    if p.count >= _USES * elements_of(f.node): yield f, place
 
 
 def aligned_rows(p: Product, order: Sequence[UOp], target: Target) -> Iterator[tuple[BufferAccess, int]]:
@@ -117,17 +110,16 @@ def aligned_rows(p: Product, order: Sequence[UOp], target: Target) -> Iterator[t
   blocks of bytes are multiplied; columns of float32 that is not rounded, if they do. ``order`` has the axes of what the kernel
   stores."""
   if config.noopt or p.count < _LARGE: return
-  def free(f: BufferAccess) -> frozenset[UOp]: return frozenset(r for i in f.at for r in i.ranges) - p.bound
+  def free(f: BufferAccess) -> frozenset[UOp]: return axes_in(*f.at) - p.bound
   rows, columns = sorted(p.factors, key=lambda f: max([order.index(r) for r in free(f) if r in order], default=-1))
   itemsize = max(f.by.dtype.itemsize for f in p.factors)
   exact = itemsize == 4 and not config.allow_tf32
   a, b = both = [_factor(rows, p, itemsize == 1), _factor(columns, p, itemsize == 1, exact)]
   if all(f.place is None for f in both): return
   x, y = free(rows), free(columns)
-  def many(axes: frozenset[UOp]) -> int: return ix.elements(r.arg[1] for r in axes)
-  m, n, k, others = many(x - y), many(y - x), many(p.bound), many(x & y)
+  m, n, k, others = map(axes_size, (x - y, y - x, p.bound, x & y))
   if min(m, n, k) < LEAST: return
-  memory = sum(ix.elements(f.node.shape) * f.node.dtype.itemsize for f in p.factors)
+  memory = sum([node_bytes(f.node) for f in p.factors])
   work = ProductWork(m, n, k, others, itemsize, itemsize, max(itemsize, 2), memory, vectors=(a.vector, b.vector),
                      crossed=b.crossed)
   for f, copied in zip(both, worth_copying(work, [f.size for f in both], target)):

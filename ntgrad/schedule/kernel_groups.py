@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir.uop import Ops, UOp
 
-from .placement import Idx, made_by
+from .nodes import Idx
+from .placement import made_by
 
 LEAVES = frozenset({Ops.BUFFER, Ops.CAT, Ops.ASSIGN, Ops.COPY, Ops.CONTIGUOUS, Ops.SCATTER, Ops.LAUNCH, Ops.AFTER})
 MAX_ALU = 500     # operations of a kernel

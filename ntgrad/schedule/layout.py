@@ -19,6 +19,7 @@ from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.kernel.rewrite import rewrite
 
+from .nodes import at_place, axes_in, axes_size
 from .placement import GRAPH_EFFECTS
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Product:
   def summed(self, a: BufferAccess) -> UOp | None:
     """The axis of a factor that it sums, where it sums no other but in windows: the channels of a convolution."""
     found = [i for i in a.at if i in self.bound and all_have(i, self.factors)]
-    return found[0] if len(found) == 1 and self.bound.difference(found) <= {r for i in self.windows for r in i.ranges} else None
+    return found[0] if len(found) == 1 and self.bound.difference(found) <= axes_in(*self.windows) else None
 
   def channels(self) -> Iterator[tuple[BufferAccess, UOp]]:
     """Of a convolution, which has a factor with windows, the axis of the channels of each factor: where it goes over pixels and
@@ -117,9 +118,9 @@ class _Channels:
       for c in a.at:   # of two, as in a gradient of weights, the first: the channels of the result
         if c in channels: self.mark(a, c)
     for p in self.products[kernel]:
-      results = [a for a in all if not any(r in p.bound for i in a.at for r in i.ranges)]
+      results = [a for a in all if p.bound.isdisjoint(axes_in(*a.at))]
       for x, y in itertools.product(p.factors, results):
-        seen = {r for i in x.at for r in i.ranges}
+        seen = axes_in(*x.at)
         summed, kept = p.summed(x), [i for i in y.at if i.op is Ops.RANGE and i not in seen]
         if summed is None or len(kept) != 1 or not seen.intersection(y.at): continue
         if summed in channels: self.mark(y, kept[0])
@@ -189,13 +190,13 @@ def products(nodes: Iterable[UOp], of: Mapping[UOp, UOp]) -> Iterator[Product]:
   for r in nodes:
     if r.op is not Ops.REDUCE or r.arg[0] is not BinaryOps.ADD: continue
     value = r.src[0]
-    while value.op is Ops.ALU and value.arg is not BinaryOps.MUL and len(value.src) == 3: value = value.src[1]   # a condition
-    if value.op is not Ops.ALU or value.arg is not BinaryOps.MUL: continue
+    while value.op is Ops.ALU and len(value.src) == 3: value = value.src[1]   # a condition
+    if value.arg is not BinaryOps.MUL: continue
     loads = [[u for u in toposort((s,)) if u.op is Ops.LOAD and u.src[0] in of] for s in value.src]
     if any(len(l) != 1 for l in loads): continue
     bound = frozenset([x for x in value.ranges if x.arg[0] in r.arg[1]])
     a, b = [BufferAccess(of[u.src[0]], u.src[1].src, u) for l in loads for u in l]
-    yield Product(bound, (a, b), ix.elements(x.arg[1] for x in value.ranges))
+    yield Product(bound, (a, b), axes_size(value.ranges))
 
 
 def with_layout(item: ScheduleItem, channel: dict[UOp, int]) -> ScheduleItem:
@@ -206,8 +207,7 @@ def with_layout(item: ScheduleItem, channel: dict[UOp, int]) -> ScheduleItem:
 
   def moved(old: UOp, new: UOp) -> UOp | None:
     if old.src[0] not in last: return None
-    at = to_end(new.src[1].src, last[old.src[0]])
-    return new.replace((new.src[0], UOp(Ops.INDEX, ix.INT, at), *new.src[2:]))
+    return at_place(new, to_end(new.src[1].src, last[old.src[0]]))
 
   body = rewrite(kernel.body, {Ops.LOAD: moved, Ops.STORE: moved})
   params = tuple([replace(p, shape=to_end(p.shape, last[p.uop])) if p.uop in last else p for p in kernel.params])

@@ -9,7 +9,6 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.explain.printing import dtype_name, kernel_name, screen
 from ntgrad.codegen.explain.tile_source import tile_source
 from ntgrad.codegen.index.size_text import shape_text
-from ntgrad.codegen.index.view import pull
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import ExportError
 from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, repeated, toposort
@@ -22,10 +21,11 @@ from ntgrad.graph.origins import Origin, lines, worth_naming
 from .buffer_pieces import touched_parts
 from .copied_factors import copy_factors
 from .kernel_groups import Group
+from .nodes import Idx, at_place, axes_in, indexed, node_bytes, pulled
 from .one_hot_sums import read_chosen
 from .padding import multiplies, pad_inputs
 from .partition import Partition, Use
-from .placement import Idx, load_element, param_stand_in, storage, storage_index
+from .placement import load_element, param_stand_in, storage, storage_index
 from .scan import scan_value
 from .scatter_order import RUNS
 from .sort import sorted_value
@@ -113,15 +113,14 @@ class Lowering:
     inner = self.get(u.src[1] if u.op is Ops.ASSIGN else u.src[0], g, at, v)
     if u.op in (Ops.CONTIGUOUS, Ops.DETACH, Ops.ASSIGN): return inner
     if u.op in MOVEMENT:
-      _, own = pull(u.op, u.src[0].shape, u.arg, idx) if u.op in (Ops.PAD, Ops.UNTILE) else (at, ix.TRUE)
+      own = pulled(u, idx)[1] if u.op in (Ops.PAD, Ops.UNTILE) else ix.TRUE
       if own is ix.TRUE or _loads_zero(inner, own): return inner
       if inner.op is Ops.CONST and inner.dtype is dtypes.bool: return own if inner.arg else zero
       return UOp.alu(TernaryOps.WHERE, own, inner, zero)
     if u.op is Ops.REDUCE_AXIS:
       alike = ix.product(r.arg[1] for r in set(taken) - inner.ranges)
       if (u, *d) in self.part.merged: return repeated(u.arg[0], inner, alike)
-      free = valid.ranges.union(*(i.ranges for i in idx))
-      axes = sorted({r.arg[0] for r in inner.ranges.intersection(taken).union(inner.ranges - free)})
+      axes = sorted({r.arg[0] for r in inner.ranges.intersection(taken).union(inner.ranges - axes_in(valid, *idx))})
       out = UOp(Ops.REDUCE, u.dtype, (inner,), (u.arg[0], tuple(axes))) if axes else inner
       return repeated(u.arg[0], out, alike)
     if u.op is Ops.SCAN_AXIS: return scan_value(u, idx, inner)
@@ -140,12 +139,10 @@ class Lowering:
       mode: tuple[str, tuple[int, ...]] | None = None
       if root.op is Ops.SCATTER:
         # an axis that neither the place nor the value has: the same is done again
-        used = {r.arg[0] for u in (*where, value, gate) for r in u.ranges}
-        axes = _in_order(root, g, at)
-        if root.arg[0] == "add":
-          value = repeated(BinaryOps.ADD, value, ix.product([i.arg[1] for i in axes if i.arg[0] not in used]))
-        mode = root.arg[0], tuple([i.arg[0] for i in axes if i.arg[0] in used])
-      src = (param_stand_in(root), UOp(Ops.INDEX, ix.INT, where), value) + (() if gate is ix.TRUE else (gate,))
+        used, axes = axes_in(*where, value, gate), _in_order(root, g, at)
+        if root.arg[0] == "add": value = repeated(BinaryOps.ADD, value, ix.product([i.arg[1] for i in axes if i not in used]))
+        mode = root.arg[0], tuple([i.arg[0] for i in axes if i in used])
+      src = (param_stand_in(root), indexed(where), value, *(() if gate is ix.TRUE else (gate,)))
       body.append(UOp(Ops.STORE, value.dtype, src, mode))
     reads = set(g.reads)
     versions = {storage(r): r for r in reads}
@@ -181,7 +178,7 @@ def _apart(body: Sequence[UOp]) -> list[list[int]]:
   if len(body) < 2 or any([s.arg is not None for s in body]): return [list(range(len(body)))]
   groups: list[tuple[list[int], set[UOp], bool]] = []   # statements, the large buffers that they read, whether all are sums
   for i, s in enumerate(body):
-    reads = {n for n in loaded([s]) if ix.elements(n.shape) * n.dtype.itemsize >= _LARGE}
+    reads = {n for n in loaded([s]) if node_bytes(n) >= _LARGE}
     numbers, sums = [i], any([u.op is Ops.REDUCE for u in toposort((s,))])
     for other in [o for o in groups if o[1] & reads]:
       groups.remove(other)
@@ -210,10 +207,7 @@ def make_item(
   params = tuple([Param(i, p.shape, n.dtype, n in written, p.align, m) for i, (n, p, m) in enumerate(zip(slots, parts, runs))])
   part = dict(zip(slots, parts))
 
-  def accessed(old: UOp, new: UOp) -> UOp:
-    at = part[old.src[0]].within(new.src[1].src)
-    return new.replace((new.src[0], UOp(Ops.INDEX, ix.INT, at), *new.src[2:]))
-
+  def accessed(old: UOp, new: UOp) -> UOp: return at_place(new, part[old.src[0]].within(new.src[1].src))
   out = rewrite(body, {Ops.LOAD: accessed, Ops.STORE: accessed}, {n: p.uop for n, p in zip(slots, params)})
   ranges: dict[int, UOp] = {u.arg[0]: u for u in nodes if u.op is Ops.RANGE}
   bound = {i for u in nodes if u.op is Ops.REDUCE or (u.op is Ops.STORE and u.arg) for i in u.arg[1]}

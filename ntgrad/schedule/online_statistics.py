@@ -24,6 +24,8 @@ from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UnaryOps, UOp, toposort
 from ntgrad.graph import nodes as graph
 
+from .nodes import movement, node_bytes
+
 BENEATH = 64                                  # nodes between a shift and the statistic that it is made of
 _LITTLE = 0.5                                 # of the cache: what takes no more is read again from there
 LONG_PART_ELEMENTS, LINE_ELEMENTS = 1024, 64  # elements of a part, from which on it is a multiple of those of a line
@@ -53,11 +55,10 @@ def find_shifted(sinks: Sequence[UOp], target: Target) -> dict[UOp, Shifted]:
 def _difference(u: UOp) -> tuple[UOp, UOp] | None:
   """``x`` and ``shift`` of a sum of exp(x - shift) or (x - shift)²."""
   v = u.src[0]
-  if v.op is not Ops.ALU or v.arg is not UnaryOps.EXP and (v.arg is not BinaryOps.MUL or v.src[0] is not v.src[1]): return None
+  if v.arg is not UnaryOps.EXP and (v.arg is not BinaryOps.MUL or v.src[0] is not v.src[1]): return None
   d = v.src[0]
-  if d.op is not Ops.ALU or d.arg is not BinaryOps.SUB or d.src[1].op is not Ops.EXPAND: return None
-  x, shift = d.src[0], d.src[1].src[0]
-  return (x, shift) if shift.shape == u.shape else None
+  if d.arg is not BinaryOps.SUB or d.src[1].op is not Ops.EXPAND or d.src[1].src[0].shape != u.shape: return None
+  return d.src[0], d.src[1].src[0]
 
 
 def _shifted(u: UOp) -> Shifted | None:
@@ -67,11 +68,11 @@ def _shifted(u: UOp) -> Shifted | None:
   x, shift = found
   if not all(isinstance(n, int) for n in x.shape): return None
   exponential = u.src[0].arg is UnaryOps.EXP
-  fn = BinaryOps.MAX if exponential else BinaryOps.ADD
+  statistic = (BinaryOps.MAX if exponential else BinaryOps.ADD, u.arg[1])
   left, seen = [shift], {shift}
   while left and len(seen) < BENEATH:
     n = left.pop()
-    if n.op is Ops.REDUCE_AXIS and n.arg == (fn, u.arg[1]) and n.src[0] is x: return Shifted(u, x, n, exponential)
+    if n.op is Ops.REDUCE_AXIS and n.arg == statistic and n.src[0] is x: return Shifted(u, x, n, exponential)
     if n.op in MOVEMENT or n.op in (Ops.ALU, Ops.CAST, Ops.DETACH):
       new = [s for s in n.src if s not in seen]
       seen.update(new)
@@ -83,7 +84,7 @@ def _worth(s: Shifted, target: Target) -> bool:
   """Whether what is read does not wait for the second pass: in registers, or in the cache."""
   x, axes = s.x, s.sum.arg[1]
   count = ix.elements(x.shape[a] for a in axes)
-  return count > _longest_part(x, axes, target) and ix.elements(x.shape) * x.dtype.itemsize > _LITTLE * target.cache
+  return count > _longest_part(x, axes, target) and node_bytes(x) > _LITTLE * target.cache
 
 
 def _longest_part(x: UOp, axes: Sequence[int], target: Target) -> int:
@@ -110,7 +111,7 @@ class _Parts:
     self.padding = parts * size - n
     self.whole, self.shape = shape, (*shape[:self.axis], parts, size, *shape[self.axis + 1:])
     self.joint = tuple([parts if d == self.axis else 1 if d in axes else m for d, m in enumerate(shape)])
-    self.inner = tuple(sorted((*(a + (a > self.axis) for a in axes if a != self.axis), self.axis + 1)))
+    self.inner = in_parts_along(axes, self.axis)
     self.count, self.last = size * others, (size - self.padding) * others
 
   def of(self, x: UOp) -> UOp:
@@ -123,7 +124,7 @@ class _Parts:
 
   def reduced(self, fn: BinaryOps, x: UOp) -> UOp:
     """What each part is reduced to: (.., parts, n / parts, ..) -> (.., parts, 1, ..)."""
-    return UOp(Ops.REDUCE_AXIS, x.dtype, (x,), (fn, self.inner))
+    return movement(Ops.REDUCE_AXIS, x, (fn, self.inner))
 
   def spread(self, x: UOp) -> UOp:
     """(.., parts, 1, ..) for all elements of a part."""
@@ -135,13 +136,17 @@ class _Parts:
 
   def joined(self, fn: BinaryOps, x: UOp) -> UOp:
     """All parts reduced to one: (.., parts, ..) -> (.., 1, ..)."""
-    return UOp(Ops.REDUCE_AXIS, x.dtype, (x,), (fn, (self.axis,)))
+    return movement(Ops.REDUCE_AXIS, x, (fn, (self.axis,)))
 
   def counts(self, x: UOp) -> UOp:
     """How many elements each part of ``x``, (.., parts, ..) or (.., parts, 1, ..), has."""
-    count = graph.const(self.count, x.dtype, x.shape)
-    if not self.padding: return count
-    return graph.where(graph.lt(graph.index_along(self.axis, x.shape), x.shape[self.axis] - 1), count, self.last)
+    count, whole = graph.const(self.count, x.dtype, x.shape), x.shape[self.axis] - 1
+    return graph.where(graph.lt(graph.index_along(self.axis, x.shape), whole), count, self.last) if self.padding else count
+
+
+def in_parts_along(axes: Sequence[int], axis: int) -> tuple[int, ...]:
+  """The axes of a reduction, one of which is in parts: the parts stay, (.., parts, n / parts, ..) -> (.., parts, 1, ..)."""
+  return tuple(sorted([*[a + (a > axis) for a in axes if a != axis], axis + 1]))
 
 
 def stored_along(x: UOp, axis: int) -> UOp:

@@ -9,6 +9,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
 from ntgrad.codegen.kernel.rewrite import rewrite
 
+from .nodes import axes_size, in_bounds, indexed, movement
 from .placement import param_stand_in
 
 REUSE = 4    # reads of an element from which on a padded copy pays
@@ -26,8 +27,7 @@ def pad_inputs(body: tuple[UOp, ...], versions: dict[UOp, UOp]) -> tuple[tuple[U
   def load(u: UOp, new: UOp) -> UOp:
     made = _padded(u, versions) if len(u.src) > 2 and any(r.arg[0] in bound for r in u.ranges) else None
     if made is None: return new
-    new, copy, source, copy_body = made
-    copies[copy] = (source, copy_body)
+    new, copy, copies[copy] = made
     gates[new] = frozenset(ix.conjuncts(u.src[2]))
     return new
   def choice(u: UOp, new: UOp) -> UOp:
@@ -71,23 +71,22 @@ def _zeros(u: UOp, gates: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]:
   return found[u]
 
 
-def _padded(u: UOp, versions: dict[UOp, UOp]) -> tuple[UOp, UOp, UOp, tuple[UOp, ...]] | None:
+def _padded(u: UOp, versions: dict[UOp, UOp]) -> tuple[UOp, UOp, tuple[UOp, tuple[UOp, ...]]] | None:
+  """What a LOAD is in a padded copy, the copy, and what it copies with its body."""
   source: UOp = u.src[0].arg
-  shape = tuple(source.shape) or (1,)
-  index = u.src[1].src
-  inside = [c for i, n in zip(index, shape) for c in (ix.ge(i, 0), ix.lt(i, n))]
-  if frozenset(ix.conjuncts(u.src[2])) != frozenset(p for c in inside for p in ix.conjuncts(c)): return None
+  shape, index = tuple(source.shape) or (1,), u.src[1].src
+  inside = {p for i, n in zip(index, shape) for c in (ix.ge(i, 0), ix.lt(i, n)) for p in ix.conjuncts(c)}
+  if {*ix.conjuncts(u.src[2])} != inside: return None
   pads = tuple((max(0, -ix.vmin(i)), max(0, ix.vmax(ix.sub(i, n)) + 1)) for i, n in zip(index, shape))
   if any(amount >= ix.FAR for pair in pads for amount in pair): return None   # of a run-time size nobody knows
   wide = tuple(ix.plus(n, lo + hi) for n, (lo, hi) in zip(shape, pads))
   size = ix.elements(wide)
-  if ix.elements(r.arg[1] for r in u.ranges) < REUSE * size or size > 4 * ix.elements(shape) + 4096: return None
+  if axes_size(u.ranges) < REUSE * size or size > 4 * ix.elements(shape) + 4096: return None
   version = versions.get(source, source)
-  copy = UOp(Ops.CONTIGUOUS, u.dtype, (UOp(Ops.PAD, u.dtype, (version,), pads),))
+  copy = movement(Ops.CONTIGUOUS, movement(Ops.PAD, version, pads), None)
   at = tuple(ix.rng(d, n) for d, n in enumerate(wide))
   there = tuple(ix.sub(i, lo) for i, (lo, _) in zip(at, pads))
-  gate = ix.both(*(c for i, n in zip(there, shape) for c in (ix.ge(i, 0), ix.lt(i, n))))
-  value = UOp(Ops.LOAD, u.dtype, (u.src[0], UOp(Ops.INDEX, ix.INT, there), gate))
-  store = UOp(Ops.STORE, u.dtype, (param_stand_in(copy), UOp(Ops.INDEX, ix.INT, at), value))
+  value = UOp(Ops.LOAD, u.dtype, (u.src[0], indexed(there), in_bounds(there, shape)))
+  store = UOp(Ops.STORE, u.dtype, (param_stand_in(copy), indexed(at), value))
   moved = tuple(ix.add(i, lo) for i, (lo, _) in zip(index, pads))
-  return UOp(Ops.LOAD, u.dtype, (param_stand_in(copy), UOp(Ops.INDEX, ix.INT, moved))), copy, version, (store,)
+  return UOp(Ops.LOAD, u.dtype, (param_stand_in(copy), indexed(moved))), copy, (version, (store,))

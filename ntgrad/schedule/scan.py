@@ -14,7 +14,7 @@ from ntgrad.codegen.passes.scans import NARROWEST_COLUMNS, Scan
 from ntgrad.graph import nodes as graph
 
 from .kernel_groups import Group
-from .placement import Idx
+from .nodes import Idx, movement
 
 _SPLIT_FROM = 32768   # elements of a scan that is worth cutting for a CPU's cores
 _LEAST_PART = 8192    # elements of a part of it, at least
@@ -99,9 +99,6 @@ def _in_parts(u: UOp, step: int) -> UOp:
 
 
 # ---- nodes of rows whose sizes may be expressions
-def movement(op: Ops, x: UOp, arg: object) -> UOp: return UOp(op, x.dtype, (x,), arg)
-
-
 def take_first(x: UOp, axis: int, n: ix.Dim) -> UOp:
   """The first ``n`` along an axis."""
   return movement(Ops.SHRINK, x, tuple([(0, n if d == axis else size) for d, size in enumerate(x.shape)]))

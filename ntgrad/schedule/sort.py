@@ -14,8 +14,8 @@ from ntgrad.codegen.passes.sorts import BLOCK, Sorted
 from ntgrad.graph import nodes as graph
 
 from .kernel_groups import Group
-from .placement import Idx
-from .scan import is_first, movement, take_first, with_zeros
+from .nodes import Idx, elements_of, movement
+from .scan import is_first, take_first, with_zeros
 
 SELECTED = 64           # elements of a row that a CPU's program keeps in order while it goes through the row
 DIGITS = range(3, 12)   # bits of a digit: a program has a counter for each of its values
@@ -66,13 +66,13 @@ def _by_digits(x: UOp, arg: tuple[int, ...], target: Target) -> UOp:
   """Sorted by the lowest digit first; each sort keeps the order of equal ones."""
   axis, low, high = arg[:3]
   n = ix.count(x.shape[axis])
-  rows = ix.elements(x.shape) // max(n, 1)
+  rows = elements_of(x) // max(n, 1)
   start = NUMPY_START if target.name == "numpy" else START_ELEMENTS
   def cost(bits: int) -> int: return -(-(high - low) // bits) * (rows * (3 * n + (1 << bits)) + start)
   bits = min(DIGITS, key=cost)
   digits = -(-(high - low) // bits)
   bits = -(-(high - low) // digits)
-  for at in range(low, high, bits): x = UOp(Ops.SORT_AXIS, x.dtype, (x,), (axis, at, min(at + bits, high), 0))
+  for at in range(low, high, bits): x = movement(Ops.SORT_AXIS, x, (axis, at, min(at + bits, high), 0))
   return x
 
 
@@ -81,7 +81,7 @@ def best_of_parts(u: UOp, size: int) -> UOp:
   axis, low, high, keep = u.arg
   x = in_parts(u.src[0], axis, size)
   s = x.shape
-  x = UOp(Ops.SORT_AXIS, x.dtype, (x,), (axis + 1, low, high, keep))
+  x = movement(Ops.SORT_AXIS, x, (axis + 1, low, high, keep))
   x = movement(Ops.RESHAPE, x, (*s[:axis], s[axis] * keep, *s[axis + 2:]))
   u = u.replace((x,))
   return best_of_parts(u, size) if s[axis] * keep > size else u
