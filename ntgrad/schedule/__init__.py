@@ -1,5 +1,4 @@
-"""From a tensor graph to a list of kernels: ``prepare_graph`` rewrites, ``partition`` cuts, ``lower`` makes the index form,
-``order`` puts it in order, ``layout`` and ``padded_rows`` say how buffers between kernels lie in memory."""
+"""From a tensor graph to a list of kernels (docs/architecture.md, Scheduling)."""
 from __future__ import annotations
 
 from dataclasses import replace

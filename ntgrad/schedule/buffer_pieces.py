@@ -1,8 +1,8 @@
 """Which part of each buffer a kernel touches.
 
 Where it is one piece, ``x[200:300]`` of 1000 rows, the kernel takes the piece as its param, and its place as an argument of the
-launch. So all slices of one shape share a kernel. ``x[:, 3]`` and ``x[:, 4]`` share one too: there the piece begins at the first
-row that is touched, and ends behind the last.
+launch: all slices of one shape share a kernel. That of ``x[:, 3]`` begins at the first row that is touched, and ends behind the
+last.
 """
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ PART_ALIGN_BYTES = 64   # bytes: a vector register, and what every allocation be
 @dataclass(frozen=True)
 class _Part:
   """Consecutive elements of a buffer: the number of the first one, ``shape``, and the least index in each dimension of the
-  buffer. The first ``gone`` dimensions have one index only. ``align`` is as in a Param. ``rows`` says how many rows apart the
-  elements of the first dimensions lie; these are then one dimension of the part."""
+  buffer. The first ``gone`` dimensions have one index only. ``rows`` says how many rows apart the elements of the first
+  dimensions lie; these are then one dimension of the part."""
   offset: int
   shape: Shape
   begin: Idx

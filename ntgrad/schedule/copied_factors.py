@@ -1,8 +1,5 @@
-"""Copies of the caller's buffers, for products that read them often. A copy has channels side by side for a convolution, or rows
-that begin at multiples of 16 bytes where the caller's rows do not.
-
-A copy is a buffer between kernels like any other: ``layout`` puts its dimensions in order, ``padded_rows`` makes its rows longer.
-"""
+"""Copies of the caller's buffers, for products that read them often: with channels side by side for a convolution, or rows that
+begin at multiples of 16 bytes. ``layout`` and ``padded_rows`` treat them as any buffer between kernels."""
 from __future__ import annotations
 
 import math
@@ -42,11 +39,8 @@ class _Factor:
 
 
 def copy_factors(body: Body, versions: Mapping[UOp, UOp], target: Target) -> tuple[Body, dict[UOp, tuple[UOp, Body]]]:
-  """The body with reads of the caller's buffers that do not lie well for a product replaced by reads of copies, which get their
-  layout like any buffer between kernels; copy node -> (what it copies, its body).
-
-  ``versions`` has, for the storage of what the body reads, the version that it reads.
-  """
+  """The body with reads of the caller's buffers that do not lie well for a product replaced by reads of copies; copy node ->
+  (what it copies, its body). ``versions`` has the version that the body reads, by storage."""
   nodes = toposort(body)
   of = {u.src[0]: u.src[0].arg for u in nodes if u.op is Ops.LOAD and isinstance(u.src[0].arg, UOp)}
   order = [r for i in body[0].src[1].src for r in i.ranges]
@@ -69,8 +63,8 @@ def copy_factors(body: Body, versions: Mapping[UOp, UOp], target: Target) -> tup
 
 
 def as_it_lies(f: BufferAccess) -> BufferAccess:
-  """A factor that lies in a flat buffer among others, as a view with a dimension for each axis that goes through it:
-  data[c + i * 100 + j] -> (data[c:c + 6400] as (64, 100))[i, j]. Others as they are."""
+  """A factor that lies in a flat buffer among others, with a dimension for each axis that goes through it: data[c + i * 100 + j]
+  -> (data[c:c + 6400] as (64, 100))[i, j]. Others as they are."""
   if f.node.op is not Ops.BUFFER or len(f.at) != 1 or len(f.node.shape) != 1: return f
   terms, begin = ix.linear(f.at[0])
   if len(terms) < 2 or any(r.op is not Ops.RANGE or not isinstance(r.arg[1], int) for r, _ in terms): return f
@@ -105,10 +99,9 @@ def channels_last(p: Product) -> Iterator[tuple[BufferAccess, int]]:
 
 
 def aligned_rows(p: Product, order: Sequence[UOp], target: Target) -> Iterator[tuple[BufferAccess, int]]:
-  """The factors with which the product takes longer than with copies of them, and the dimension of the copies' rows. They are:
-  factors whose rows do not begin at multiples of VECTOR_BYTES; factors of one byte that do not lie along what is summed, as
-  blocks of bytes are multiplied; columns of float32 that is not rounded, if they do. ``order`` has the axes of what the kernel
-  stores."""
+  """The factors with which the product takes longer than with copies, and the dimension of the copies' rows: those whose rows do
+  not begin at multiples of VECTOR_BYTES, bytes that do not lie along what is summed, columns of exact float32 that do. ``order``
+  has the axes of what the kernel stores."""
   if config.noopt or p.count < _LARGE: return
   def free(f: BufferAccess) -> frozenset[UOp]: return axes_in(*f.at) - p.bound
   rows, columns = sorted(p.factors, key=lambda f: max([order.index(r) for r in free(f) if r in order], default=-1))

@@ -1,8 +1,4 @@
-"""The kernels that a graph is being cut into, and queries about them: which depends on which, and which read the same memory.
-
-A query does not cost more in a larger graph: kernels are found by what they read and store, and a search that goes too far gives
-up.
-"""
+"""The kernels that a graph is being cut into, and queries about them, none of which costs more in a larger graph."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -124,8 +120,8 @@ class Groups:
       u = u.src[0]   # a copy is no kernel: who reads it waits for who stores what is copied
 
   def depends(self, g: Group, others: Collection[Group]) -> bool:
-    """Whether ``g`` reads, through any chain of kernels, something that one of ``others`` stores; also where that would take too
-    long to find."""
+    """Whether ``g`` reads, through any chain of kernels, what one of ``others`` stores, or whether that takes too long to
+    find."""
     if not others: return False
     lowest = min([self.position[o.roots[-1]] for o in others])
     queue, seen = [g], {g}
@@ -141,8 +137,7 @@ class Groups:
     return False
 
   def candidates(self, u: UOp, near: Iterable[UOp] | None) -> list[Group]:
-    """The newest kernels over the space of ``u`` that have room for it, oldest first: all, or those that read something of what
-    is ``near`` it."""
+    """The newest open kernels over the space of ``u``, oldest first: all, or those that read something ``near`` it."""
     space = (u.shape, u.device)
     if near is None: return self._newest(self.over.get(space))[::-1]
     found: dict[Group, None] = {}

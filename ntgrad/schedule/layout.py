@@ -1,10 +1,8 @@
-"""Layouts: the order in memory of the dimensions of buffers that the scheduler makes. (``padded_rows``: how long their rows are;
-``copied_factors``: which buffers are copied.)
+"""Layouts: the order in memory of the dimensions of buffers that the scheduler makes.
 
 A convolution is a product of blocks where its channels lie side by side: x[n, c, h, w] is stored as [n, h, w, c]. Buffers that
-are computed from it element by element, or are the result of another product over the same pixels, are stored so too. So kernels
-between convolutions go along memory in all that they read and write. Buffers of the caller stay as they are; a convolution that
-uses them much reads a copy.
+are computed from it element by element, or by another product over the same pixels, are stored so too: kernels between
+convolutions go along memory in all that they read and write. Buffers of the caller stay as they are.
 """
 from __future__ import annotations
 
@@ -58,9 +56,8 @@ class Product:
     return found[0] if len(found) == 1 and self.bound.difference(found) <= axes_in(*self.windows) else None
 
   def channels(self) -> Iterator[tuple[BufferAccess, UOp]]:
-    """Of a convolution, which has a factor with windows, the axis of the channels of each factor: where it goes over pixels and
-    sums windows, what it sums besides; where it sums pixels (the gradient of the weights), what it does not, and the other factor
-    does not have (as the pictures that are parts of a sum)."""
+    """Of a convolution, which has a factor with windows, the axis of the channels of each factor: where it sums windows, what it
+    sums besides; where it sums pixels (the gradient of the weights), what only this factor has and it does not sum."""
     windows = self.windows
     if not windows: return
     summed, kept = reach(windows, self.bound)
@@ -149,7 +146,7 @@ def is_window(index: UOp) -> bool:
 
 def reach(windows: Sequence[UOp], bound: frozenset[UOp]) -> tuple[int, int]:
   """How far the axes that are summed move an index of a window, and how far the others do: 6 and 2 in ``a0 + a1//3 % 3`` for a
-  sum over the 7 pixels a0, where a1 goes over weights."""
+  sum over the 7 pixels a0."""
   summed = kept = 0
   for index in windows:
     moves: dict[bool, int] = {True: 0, False: 0}

@@ -130,8 +130,7 @@ class Lowering:
     return UOp(u.op, u.dtype, tuple(self.get(s, g, idx, valid) for s in u.src), u.arg)
 
   def items(self, g: Group, given: Mapping[UOp, UOp]) -> list[ScheduleItem]:
-    """The kernels of a group: one, or several where it has sums that share nothing large. ``given`` are the nodes of the graph
-    that they compute, each with what stands for it here."""
+    """The kernels of a group, several where it has sums that share nothing large, and the ``given`` nodes that they compute."""
     body: list[UOp] = []
     for root, node, asked, at, gate in g.stores:
       value = self.get(node, g, asked, ix.TRUE)
@@ -190,8 +189,7 @@ def _apart(body: Sequence[UOp]) -> list[list[int]]:
 
 
 def _in_order(root: UOp, g: Group, at: Idx) -> tuple[UOp, ...]:
-  """The RANGEs that a SCATTER goes through in order: those of its indices, but for one that is itself an index: its values write
-  different rows."""
+  """The RANGEs that a SCATTER goes through in order: its indices' but for one that is an index itself, which has a row each."""
   return tuple([i for i in g.at[:len(root.src[1].shape)] if i.op is Ops.RANGE and i not in at[:len(root.src) - 2]])
 
 

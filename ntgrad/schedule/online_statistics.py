@@ -34,8 +34,8 @@ _MORE = 2                                     # times as many parts as are neede
 
 @dataclass(frozen=True)
 class Shifted:
-  """A sum of ``f(x - shift)``, and the statistic of ``x`` that the shift is made of, over the same axes. ``exponential``: f is
-  exp, else it squares."""
+  """A sum of ``f(x - shift)``, and the statistic of ``x`` that the shift is made of. ``exponential``: f is exp, else it
+  squares."""
   sum: UOp
   x: UOp
   statistic: UOp
@@ -95,8 +95,8 @@ def _longest_part(x: UOp, axes: Sequence[int], target: Target) -> int:
 
 
 class _Parts:
-  """The elements of a value in parts along the longest reduced axis: (.., n, ..) -> (.., parts, n / parts, ..). Shapes
-  ``(.., parts, ..)`` have one element along the other reduced axes."""
+  """The elements of a value in parts along the longest reduced axis: (.., n, ..) -> (.., parts, n / parts, ..). Shapes ``(..,
+  parts, ..)`` have one element along the other reduced axes."""
 
   def __init__(self, s: Shifted, target: Target):
     shape, axes = s.x.shape, s.sum.arg[1]
@@ -156,8 +156,7 @@ def stored_along(x: UOp, axis: int) -> UOp:
 
 
 def in_one_pass(s: Shifted, u: UOp, target: Target) -> UOp | None:
-  """What stands for the statistic, or for the sum. ``u`` is it with sources that are rewritten already; None where these have
-  another form now."""
+  """What stands for the statistic, or for the sum. ``u`` is it with rewritten sources."""
   parts = _Parts(s, target)
   if u.arg[0] is BinaryOps.MAX or u.arg != s.sum.arg or not (now := _difference(u)):
     return parts.joined(u.arg[0], parts.stored(_statistic(parts, u.arg[0], u.src[0])))

@@ -1,9 +1,8 @@
-"""Padded rows: rows of factors that the scheduler stores begin at multiples of 16 bytes.
+"""Padded rows: rows of factors that the scheduler stores begin at multiples of 16 bytes, which a target with blocks reads at a
+time, past the registers.
 
-A target with blocks reads a factor 16 bytes at a time, past the registers. For that all rows must begin at such a multiple, and
-the conditions under which there are elements must hold for all 16 bytes. So a matrix of 1001 columns is stored with rows of
-1024, with zeros behind. A sum over them goes on to 1024. A result with so many columns stores only those that there are. Buffers
-of the caller stay as they are; ``copied_factors.copy_factors`` makes copies of them where that pays.
+A matrix of 1001 columns is stored with rows of 1024, with zeros behind, and a sum over them goes on to 1024. A result with so
+many columns stores only those that there are. Buffers of the caller stay as they are (``copied_factors`` copies some).
 """
 from __future__ import annotations
 
@@ -43,8 +42,8 @@ def padded(n: int, itemsize: int) -> int:
 
 
 def vector_bytes(shape: Shape, place: int, itemsize: int, align: int) -> int:
-  """The bytes of a buffer, up to VECTOR_BYTES, that one thread can read at a time along a dimension, whichever row they are of:
-  its memory begins at a multiple of ``align`` bytes (0: of many). Those of one element where other elements lie between."""
+  """The bytes of a buffer that one thread can read at a time along a dimension, up to VECTOR_BYTES, whichever row they are of:
+  its memory begins at a multiple of ``align`` bytes (0: of many)."""
   strides = list(map(ix.count, strides_of(shape)))
   if strides[place] != 1: return itemsize
   others = [s * itemsize for d, (s, n) in enumerate(zip(strides, shape)) if d != place and n != 1]
@@ -83,8 +82,7 @@ def with_rows(items: Sequence[ScheduleItem], sinks: Collection[UOp]) -> list[Sch
 
 @dataclass(frozen=True)
 class _Row:
-  """A row that gets longer: its dimension, its elements before and after, what is behind them, and the graph node that stands for
-  the longer buffer."""
+  """A row that gets longer: its dimension, its elements before and after, and the graph node of the longer buffer."""
   place: int
   before: int
   after: int

@@ -1,8 +1,5 @@
-"""Zero padding under a reduction gets a buffer of its own where each padded element is read many times (convolutions).
-
-Otherwise every read in the inner loop carries its bounds check. A product with a padded zero is taken for zero, whatever the
-other factor.
-"""
+"""Zero padding under a reduction gets a buffer of its own where each padded element is read many times (convolutions), instead of
+a bounds check in the inner loop. A product with a padded zero is taken for zero, whatever the other factor."""
 from __future__ import annotations
 
 from ntgrad.codegen import index as ix
@@ -17,10 +14,7 @@ REUSE = 4    # reads of an element from which on a padded copy pays
 
 def pad_inputs(body: tuple[UOp, ...], versions: dict[UOp, UOp]) -> tuple[tuple[UOp, ...], dict[UOp, tuple[UOp, tuple[UOp, ...]]]]:
   """The body with masked reads of small windows replaced by plain reads of padded copies; copy node -> (what it copies, its
-  body).
-
-  ``versions`` has, for the storage of what the body reads, the version that it reads.
-  """
+  body). ``versions`` has the version that the body reads, by storage."""
   bound = {i for u in toposort(body) if u.op is Ops.REDUCE for i in u.arg[1]}
   gates: dict[UOp, frozenset[UOp]] = {}       # replaced load -> the conditions that its zeros stand for
   copies: dict[UOp, tuple[UOp, tuple[UOp, ...]]] = {}
@@ -41,8 +35,8 @@ def pad_inputs(body: tuple[UOp, ...], versions: dict[UOp, UOp]) -> tuple[tuple[U
 
 
 def multiplies(body: tuple[UOp, ...]) -> bool:
-  """Whether a body sums products of two factors each of which has outputs of its own: blocks of them are multiplied, and their
-  loop is without masks. Other windows on targets with blocks are written out, a mask costs less than a copy."""
+  """Whether a body sums products of two factors each of which has outputs of its own: blocks of them are multiplied, without
+  masks in the loop. Elsewhere on targets with blocks a mask costs less than a copy."""
   for u in toposort(body):
     if u.op is not Ops.REDUCE or u.arg[0] is not BinaryOps.ADD: continue
     value = u.src[0]

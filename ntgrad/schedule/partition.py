@@ -1,9 +1,8 @@
-"""Cutting the tensor graph into kernels.
+"""Cutting the tensor graph into kernels (docs/architecture.md, Scheduling).
 
-Nodes are visited consumers first. Each gets a list of its *uses*: the kernels that need it, and at which index tuples. A node
-that one kernel needs at one index tuple is computed in that kernel. A node that is needed at several, or that is expensive to
-compute again, gets a buffer of its own (a *root*). A reduction joins its consumer's kernel when every value of the kernel's grid
-needs it once (softmax, layer norm, matmul with an epilogue). All reductions of a kernel keep the same axes and bind the rest.
+Each node gets a list of its *uses*: the kernels that need it, and at which index tuples. A node that one kernel needs at one
+index tuple is computed there, one that is needed at several, or dear to compute again, gets a buffer of its own (a *root*). All
+reductions of a kernel keep the same axes and bind the rest.
 """
 from __future__ import annotations
 
@@ -64,8 +63,7 @@ def indices_of(u: UOp) -> tuple[UOp, ...]:
 
 
 def read_by_index(u: UOp, stored: Collection[UOp]) -> list[UOp]:
-  """What has to be in memory so that an index can be used: what it is computed from where that is cheap and takes no more memory,
-  or is stored anyway; else itself."""
+  """What has to be in memory to use an index: what it is made of where that is cheap and no larger, or stored; else itself."""
   queue, found, cost = [u], [], 0
   for x in queue:
     if x.op in (Ops.CONST, Ops.IOTA): continue
@@ -95,8 +93,7 @@ def contraction(u: UOp) -> UOp | None:
 
 
 def reduction(u: UOp) -> tuple[UOp | None, tuple[object, ...]]:
-  """The reduction whose results a node stores, as they are, rounded or in another order (the sums of parts of a sum), and how it
-  orders them."""
+  """The reduction whose results a node stores, as they are, rounded or in another order, and how it orders them."""
   path: list[object] = []
   while u.op in MOVEMENT or u.op in (Ops.CONTIGUOUS, Ops.CAST):
     if u.op is not Ops.CAST: path += u.op, u.arg
@@ -105,8 +102,7 @@ def reduction(u: UOp) -> tuple[UOp | None, tuple[object, ...]]:
 
 
 class Partition:
-  """Groups of a graph for a target. ``sinks`` are the nodes that must have buffers; effects with a number in ``alone`` share no
-  kernel."""
+  """Groups of a graph for a target. ``sinks`` must have buffers; effects with a number in ``alone`` share no kernel."""
 
   def __init__(self, sinks: list[UOp], target: Target, alone: Collection[int] = ()):
     self.order = toposort(sinks)
@@ -134,8 +130,8 @@ class Partition:
     return _NEVER if u.op in _ROWS_OR_SUMS else min(_NEVER, own_cost(u) + sum([self.cost[s] for s in u.src]))
 
   def _again(self, u: UOp) -> tuple[int, frozenset[UOp]]:
-    """What it takes to compute ``u`` in one more kernel: operations, and the values beneath it that are in memory, or will be
-    because several nodes read what is dear to compute. Too many of them count as _NEVER."""
+    """Operations to compute ``u`` in one more kernel, and the values beneath it that are in memory, or will be because several
+    nodes read what is dear to compute. Too many of them count as _NEVER."""
     if u.op in LEAVES or u.op in _ROWS_OR_SUMS: return self.cost[u], frozenset()
     cost, beneath = own_cost(u), frozenset[UOp]()
     for s in u.src:
@@ -220,22 +216,17 @@ class Partition:
     return axes_size(around.union(g.out if g.kept is None else g.kept)) if around else 0
 
   def _reused(self, u: UOp, d: Use) -> bool:
-    """Whether a reduction uses each element many times: u lies beneath it and does not vary with all of the axes that it goes
-    through."""
+    """Whether a reduction uses each element many times: u is beneath it, and does not vary with all of its axes."""
     return self._products(u, d) >= 8 * elements_of(u) > 0
 
   def _feeds_product(self, u: UOp, d: Use) -> bool:
-    """Whether ``u`` is computed for a factor of a large product, which is faster where the factor is in memory as it is
-    multiplied."""
+    """Whether ``u`` is computed for a factor of a large product, which is faster where that lies in memory."""
     n = self._products(u, d)
     return d[0].product and n >= FACTOR_PRODUCTS and n >= FACTOR_USES * elements_of(u)
 
   def _bind(self, u: UOp, d: Use) -> bool:
-    """Try to compute a reduction inside the kernel that asks for it; choose the axes it binds.
-
-    All reductions of a kernel keep the same axes, and every output axis that they do not keep is one that they bind: the row of a
-    softmax.
-    """
+    """Try to compute a reduction inside the kernel that asks for it; choose the axes it binds: every output axis that the
+    kernel's reductions do not keep, as the row of a softmax."""
     g, idx, valid = d
     free, product = axes_in(valid, *idx), self._is_product(u)
     if g.kept is not None and (free != g.kept or product) or g.product: return False   # blocks are chosen for one product
@@ -359,16 +350,14 @@ class Partition:
     for d in self.uses[u]: self._begin(u, d)
 
   def _can_store(self, u: UOp, d: Use, readers: Collection[Group]) -> bool:
-    """Whether the kernel of a use can store ``u`` too: it needs each element once, at one place, and waits for no kernel
-    that reads ``u``."""
+    """Whether the kernel of a use can store ``u`` too: it needs each element once, and waits for none that reads ``u``."""
     g, idx, valid = d
     if valid is not ix.TRUE or not index_covers(idx, u.shape) or self._full(u, g): return False
     if u.op is not Ops.REDUCE_AXIS and set(g.out) != {i for i in idx if i.op is Ops.RANGE}: return False
     return self._takes(u, d, readers)
 
   def _may_join(self, u: UOp, g: Group) -> bool:
-    """Whether ``g`` may store ``u`` beside what it stores: it reads no element of it elsewhere, and no write has to be kept
-    apart."""
+    """Whether ``g`` may store ``u`` too: it reads no element of it elsewhere, and no write has to be kept apart."""
     first = g.roots[0]
     if u in self.alone or first in self.alone or u in g.reads: return False
     if first.op is Ops.SCATTER or (first.op is Ops.CAT and u.op is Ops.ASSIGN): return False
@@ -378,10 +367,8 @@ class Partition:
     return u.op is not Ops.ASSIGN or not any(r.op is Ops.ASSIGN and storage(r) is storage(u) for r in g.roots)
 
   def _sibling(self, u: UOp, readers: Collection[Group], near: list[UOp]) -> Use | None:
-    """A kernel over the same space that reads something that ``u`` reads too, and waits for no kernel that reads ``u``: it can
-    store ``u`` as well.
-
-    ``u`` waits for nothing that the kernel stores: nodes are visited consumers first."""
+    """A kernel over the same space that reads something that ``u`` reads too, and can store ``u`` as well. (``u`` waits for
+    nothing that it stores: nodes are visited consumers first.)"""
     mine = reduction(u)[0]   # sums of much would be no more programs together than one of them, and wait for what others read
     small = elements_of(u) <= TINY and (mine is None or u is not mine and elements_of(mine.src[0]) <= MUCH)
     for g in self.groups.candidates(u, None if small else near):
@@ -397,8 +384,7 @@ class Partition:
     return u.op is not Ops.REDUCE_AXIS or self._bind(u, d)
 
   def _alike(self, u: UOp, g: Group) -> bool:
-    """Reductions join reductions of the same axes whose results lie in the same order, everything else joins what is no
-    reduction."""
+    """Reductions join those of the same axes whose results lie in the same order, all else joins what is no reduction."""
     others = [found for r in g.roots if (found := reduction(r))[0] is not None]
     mine, order = reduction(u)
     if mine is None: return not others

@@ -85,8 +85,7 @@ def past_empty(u: UOp) -> UOp:
 
 
 def offset_of(u: UOp) -> tuple[Hashable, int] | None:
-  """For a write at numbers (``x[3, :, 5] = v``): what is the same at other numbers, and the numbers as one index of the joined
-  dims. None for other writes."""
+  """Of a write at numbers (``x[3, :, 5] = v``) what is the same at other numbers, and these as one index of the joined dims."""
   if u.op is not Ops.UPDATE or len(u.src) != 2 or not u.arg or u.arg[0][0] is not Ops.SHRINK: return None
   if any(op not in (Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP) for op, _ in u.arg[1:]): return None
   box, shape, flat = u.arg[0][1], u.src[0].shape, 0
@@ -172,8 +171,8 @@ class Placing:
     return self._assign(target, self.new[s], number)[1]
 
   def owned(self, ready: Sequence[UOp]) -> tuple[UOp, ...]:
-    """What has come of the sinks once they are rewritten. A value that lies in memory which others have gets memory of its own,
-    and so does one that is a number by now, or numbers that do not know where they belong."""
+    """What has come of the sinks once they are rewritten. A value in memory which others have gets memory of its own, and so does
+    one that is a number by now, or numbers that do not know where they belong."""
     return tuple([self._owned(i, u) for i, u in enumerate(ready)])
 
   def _owned(self, i: int, u: UOp) -> UOp:
@@ -217,8 +216,8 @@ class Placing:
     return UOp(Ops.AFTER, u.dtype, (memory, effect))
 
   def _launch(self, u: UOp) -> UOp:
-    """An argument after a kernel that writes it. Each of the effects of a call comes after all that the kernel takes; arguments
-    that it writes and nobody reads are copies."""
+    """An argument after a kernel that writes it. Each effect of a call comes after all that the kernel takes; arguments that it
+    writes and nobody reads are copies."""
     launcher, position = u.arg
     together = self.calls[launcher, *u.src[1:]]
     call = min([self.number[x] for x in together.values()])

@@ -1,5 +1,4 @@
-"""Rewrites of the graph before it is cut: movement is merged, empty values become constants, long reductions with few outputs are
-split."""
+"""Rewrites of the graph before it is cut: movement is merged, long reductions with few outputs are split."""
 from __future__ import annotations
 
 from typing import Iterator, Sequence
@@ -32,8 +31,7 @@ LITTLE_MORE = 16       # no part gets longer for that by more than one of so man
 
 
 def prepare_graph(sinks: tuple[UOp, ...], target: Target, made: dict[UOp, UOp] | None = None) -> tuple[UOp, ...]:
-  """Rewrite the graph for a target; with ``blocks`` each of its programs makes many outputs. ``made`` gets what stands for each
-  node."""
+  """Rewrite the graph for a target. ``made`` gets what stands for each node."""
   shifted = find_shifted(sinks, target) if target.blocks else {}   # a CPU's row stays in a core's own cache
 
   def reduce(old: UOp, u: UOp) -> UOp | None:
@@ -107,7 +105,7 @@ def split_reduce(u: UOp, target: Target) -> UOp | None:
 
 
 def leaves(x: UOp, idx: Idx = ()) -> Iterator[tuple[UOp, Idx]]:
-  """What a value is made of element by element, constants left out, and which element of it goes into element ``idx``; of much
+  """What a value is made of element by element, constants left out, and which element of each goes into element ``idx``; of much
   some of it."""
   left, seen = [(x, idx)], {x}
   while left and len(seen) < _LEAVES:
@@ -140,8 +138,8 @@ def split_for_cache(u: UOp, count: int, outputs: int, target: Target) -> UOp | N
 
 
 def split_blocks(u: UOp, target: Target) -> UOp | None:
-  """A long reduction that leaves cores idle, because one program makes a block of outputs -> a reduction of partial ones
-  (split-k), in as many parts as take the least time."""
+  """A long reduction that leaves cores idle, as a program makes a block of outputs -> one of partial ones (split-k), in as many
+  parts as take the least time."""
   x, axes = u.src[0], u.arg[1]
   count, outputs = ix.elements(x.shape[a] for a in axes), elements_of(u)
   if count < 2 * _LEAST_PART: return None
@@ -178,14 +176,13 @@ def along_memory(x: UOp) -> int | None:
 
 
 def block_of(n: int) -> int:
-  """A power of two of elements that a part of about ``n`` is made a multiple of: all of a short part, of a long one so many that
-  it has whole blocks and is not much longer."""
+  """A power of two that a part of about ``n`` is made a multiple of: a long one has whole blocks and is not much longer."""
   return power_of_two(n) if n <= WHOLE_BLOCK else min(1 << (n // LITTLE_MORE).bit_length() - 1, WHOLE_BLOCK)
 
 
 def one_axis(u: UOp) -> UOp:
-  """A reduction over axes that lie side by side, where everything it is made of goes through them as it lies in memory, as one
-  over a single axis: sum[0, 1](x) of (8191, 8193) -> sum[0] of (67108863,). Else as it is."""
+  """A reduction over axes that lie side by side in all that it is made of, as one over a single axis: sum[0, 1](x) of (8191,
+  8193) -> sum[0] of (67108863,). Else as it is."""
   x, (fn, axes) = u.src[0], u.arg
   first, last = axes[0], axes[-1]
   if len(axes) == 1 or axes != tuple(range(first, last + 1)) or not all(isinstance(x.shape[a], int) for a in axes): return u
@@ -204,8 +201,7 @@ def one_axis(u: UOp) -> UOp:
 
 
 def are_columns(x: UOp, axes: Sequence[int]) -> bool:
-  """Whether the outputs of a reduction lie side by side in what it reads, or may come to (``layout``: channels between summed
-  dimensions)."""
+  """Whether the outputs lie side by side in what is read, or may come to (``layout``: channels between summed dimensions)."""
   kept = [d for d, n in enumerate(x.shape) if d not in axes and n != 1]
   return bool(kept) and (along_memory(x) in kept or len(x.shape) > 3 and any(a < kept[-1] for a in axes))
 
@@ -226,8 +222,7 @@ def narrowest(u: UOp) -> int:
 
 
 def bytes_of(x: UOp) -> int:
-  """About how many bytes are read for a value: those of the largest thing that it is made of, of which no more elements are read
-  than it has."""
+  """About how many bytes are read for a value: those of the largest thing that it is made of, at most an element for each."""
   return max([min(elements_of(u), elements_of(x)) * u.dtype.itemsize for u, _ in leaves(x)], default=node_bytes(x))
 
 
@@ -269,8 +264,8 @@ def in_padded_parts(u: UOp, axis: int, parts: int, apart: bool = False, step: in
 
 
 def _in_parts(u: UOp, x: UOp, axis: int, parts: int, apart: bool = False) -> UOp:
-  """The reduction ``u`` of ``x`` in ``parts`` along ``axis``: the partial results get a buffer, then they are reduced. ``apart``:
-  those of one part lie side by side, as a program of a block stores them."""
+  """The reduction ``u`` of ``x`` in ``parts``: the partial results get a buffer, then they are reduced. ``apart``: those of one
+  part lie side by side, as a program of a block stores them."""
   (fn, axes), shape = u.arg, x.shape
   x = movement(Ops.RESHAPE, x, (*shape[:axis], parts, ix.over(shape[axis], parts), *shape[axis + 1:]))
   partial = stored_along(movement(Ops.REDUCE_AXIS, x, (fn, in_parts_along(axes, axis))), axis if apart else 0)

@@ -26,7 +26,7 @@ LOCKSTEP = 1024       # elements of a scan that is not cut where all programs ru
 
 def join_scan(u: UOp, g: Group, idx: Idx, valid: UOp) -> bool:
   """Whether a kernel computes the scan ``u`` for itself: it needs each element once, where it stands, and has no reduction, nor a
-  scan that goes another way. From then on it gets none."""
+  scan that goes another way, and gets none."""
   _, axis, reverse, *every = u.arg
   want = (idx[axis], reverse, every[0] if every else 0)
   if not g.stands(idx, valid, u.shape) or idx[axis].op is not Ops.RANGE: return False
@@ -45,8 +45,8 @@ def scan_value(u: UOp, idx: Idx, value: UOp) -> UOp:
 
 
 def split_scan(u: UOp, target: Target) -> UOp | None:
-  """A long scan of few rows in parts: their sums, the scan of these, and scans of the parts, each from where the one before it
-  ends. None where it stays as it is."""
+  """A long scan of few rows in parts: their sums, the scan of these, and scans of the parts, each from where the one before
+  ends."""
   fn, axis, reverse, *every = u.arg
   n = u.shape[axis]
   # what fills the last part of a run-time size is 0

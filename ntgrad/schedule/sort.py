@@ -27,7 +27,7 @@ _STAGES = 2             # of a merge in one kernel, which reads so many times tw
 
 def join_sort(u: UOp, g: Group, idx: Idx, valid: UOp) -> tuple[Idx, UOp, tuple[UOp, ...]] | None:
   """The index of what ``u`` sorts, if a kernel sorts it for itself: it needs each element once, where it stands, and has no
-  reduction and no other sort or scan. From then on it gets none."""
+  reduction and no other sort or scan, and gets none."""
   axis = u.arg[0]
   if not g.stands(idx, valid, u.shape): return None
   if g.bound or g.scan is not None or g.kept is not None or any(r.op is Ops.SCATTER for r in g.roots): return None
@@ -88,8 +88,8 @@ def best_of_parts(u: UOp, size: int) -> UOp:
 
 
 def merged_parts(x: UOp, axis: int, low: int, high: int) -> UOp:
-  """A row sorted in parts, of which two are merged to one until one is left: what comes of comparing the first's least with the
-  second's greatest, and so on, is in order but for the parts, each of which rises and then falls, or falls and then rises."""
+  """A row sorted in parts, of which two are merged to one until one is left: the first's least against the second's greatest, and
+  so on, is in order but for the parts, each of which rises and then falls, or falls and then rises."""
   x = in_parts(x, axis, BLOCK, True)
   before, (parts, _), after = x.shape[:axis], x.shape[axis:axis + 2], x.shape[axis + 2:]
   def seen(*size: ix.Dim) -> UOp: return movement(Ops.RESHAPE, x, (*before, *size, *after))
