@@ -1,6 +1,4 @@
-"""The bottom of ``Tensor``: what a tensor holds, how operations make new ones, gradient mode,
-and values coming back to the host.
-"""
+"""The bottom of ``Tensor``: what it holds, how operations make new ones, and values coming back to the host."""
 from __future__ import annotations
 
 import sys
@@ -166,11 +164,8 @@ class Base(Valued):
     return self._wrap(self.lazydata)
 
   def _seen(self, *moves: Move, dims: Places | None = None) -> Self:
-    """A view of this tensor: one move after the other. A move of the same kind as the last one becomes one with it.
-
-    ``dims`` is for names, where sizes do not say it: of each dimension of the view, which one of this tensor it is (None: a new
-    one).
-    """
+    """A view of this tensor: one move after the other. A move of the same kind as the last one becomes one with it. ``dims`` is
+    for names, where sizes do not say it: of each dimension of the view, which one of this tensor it is (None: a new one)."""
     node, view, called = self.lazydata, self._view, self._names
     if called is not None: called = moved_names(called, node.shape, moves) if dims is None else names_at(called, dims)
     for op, arg in moves:
@@ -243,11 +238,9 @@ class Base(Valued):
 
   @property
   def requires_grad(self) -> bool | None:
-    """True: ``backward`` finds a gradient through it. Assigning True makes the tensor a leaf, whose ``grad`` is set.
-
-    None where nothing was said (an optimizer turns it on), False where it was turned off. Raises GradientError for dtypes
-    other than floats.
-    """
+    """True: ``backward`` finds a gradient through it. Assigning True makes the tensor a leaf, whose ``grad`` is set. None where
+    nothing was said (an optimizer turns it on), False where it was turned off. Raises GradientError for dtypes other than
+    floats."""
     return True if self._state > 0 else (False if self._state < 0 else None)
   @requires_grad.setter
   def requires_grad(self, value: bool | None) -> None:
@@ -389,8 +382,7 @@ class Base(Valued):
 
   # ---- writing
   def _write(self, name: str, value: UOp, attached: bool = False, index: UOp | None = None) -> Self:
-    """Make ``value`` (of this dtype) what this tensor shows, or its rows ``index``, in the next version of what it shares with
-    others."""
+    """Make ``value`` (of this dtype) what this tensor shows, or its rows ``index``, in the next version of what is shared."""
     alias, view = self._alias, self._view
     self._check_writable(name)
     leaf = any([t._state == 2 for t in alias.seen()])
@@ -505,9 +497,8 @@ MAX_SIZE = 2 ** 63 - 1
 
 
 def shape_of(name: str, args: Sequence[Any], kept: Sequence[int] = ()) -> tuple[int, ...]:
-  """A shape given as one sequence or as separate ints; None where ``kept`` has the size. Raises ArgumentError for what is
-  no int, and for more than memory has room for.
-  """
+  """A shape given as one sequence or as separate ints; None where ``kept`` has the size. Raises ArgumentError for what is no int,
+  and for more than memory has room for."""
   shape = tuple(args[0]) if len(args) == 1 and isinstance(args[0], (tuple, list)) else tuple(args)
   for s in shape:
     if type(s) is not int and type(s) is not BoundInt:

@@ -1,7 +1,4 @@
-"""What scripts import beside tensors, under tinygrad's names: settings of the environment, counters, timing, text.
-
-Nothing of ntgrad needs this file but those who call it.
-"""
+"""What scripts import beside tensors, under tinygrad's names: settings of the environment, counters, timing, text."""
 from __future__ import annotations
 
 import math

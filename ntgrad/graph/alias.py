@@ -1,9 +1,7 @@
 """What shares memory. An *Alias* is one value that several tensors see, each through a view. A write gives it its next version.
 
-The graph stays pure: a write changes no node, it makes a new one, the value after it. When that value is computed,
-``engine/realize.py`` decides where it lies. An Alias that has memory of its own is written in place, and whoever still needs the
-old value is computed before. An Alias that only reads another's memory (a copy, say) gets memory of its own when it is written.
-PyTorch/XLA's functionalisation does the same:
+The graph stays pure: a write makes a new node, the value after it. ``engine/realize.py`` decides where that lies: an Alias with
+memory of its own is written in place, after whoever still needs the old value; one that reads another's memory gets its own. See
 https://dev-discuss.pytorch.org/t/functionalization-in-pytorch-everything-you-wanted-to-know/965
 """
 from __future__ import annotations
@@ -30,9 +28,8 @@ class Alias:
   """A value that tensors share.
 
   ``node`` is the newest version. ``memory`` is the Buffer that a new version is written to, the last version that lies there;
-  None where there is none yet, or the value lies in memory that another Alias writes. ``tensors`` are those alive that see it.
-  ``packed``: for quantised weights, the tensor that the value is unpacked from wherever it is used; else None. A jit computes
-  such a value in the kernels that use it, not once into memory, so nobody may write it.
+  None where there is none yet, or another Alias writes it. ``tensors`` are those alive that see it. ``packed``: for quantised
+  weights, the tensor that the value is unpacked from wherever it is used; nobody may write it.
   """
   __slots__ = ("node", "memory", "tensors", "place", "packed", "__weakref__")
   node: UOp
@@ -91,8 +88,7 @@ class Alias:
       if (b := r()) is not None and not (computed and b.memory is not None): b.follow(self)
 
   def settle(self, node: UOp, memory: Any) -> None:
-    """The value has been computed: it is ``node``, memory or a view of memory. Tensors that gradients go through keep the graph
-    of it."""
+    """The value has been computed: it is ``node``, memory or a view of it. Tensors that gradients go through keep the graph."""
     if node is self.node: return
     leaf = any([t._state == 2 for t in self.seen()])   # its views find their way to it by themselves
     attached = [] if leaf else [t for t in self.seen() if t._state == 1]
@@ -142,10 +138,10 @@ class Alias:
 
 
 class Bits(Alias):
-  """The bits of another Alias's value as another dtype: a value that is computed from that one, and may have memory of its own.
+  """The bits of another Alias's value as another dtype: computed from that one, with memory of its own perhaps.
 
-  A write to the other one is seen here, and a write here is passed on to the other one. The other one is not kept alive: when no
-  tensor sees it, this is a value of its own, unless others show the same bits.
+  A write to either is seen in the other. When no tensor sees the other one, which is not kept alive, this is a value of its own,
+  unless others show the same bits.
   """
   __slots__ = ("source", "beneath", "beside")
   source: ref[Alias]
@@ -195,8 +191,7 @@ def shown_of(source: Alias, beneath: AliasView) -> Bits:
 
 
 class LiveAliases:
-  """Every Alias that is alive, weakly held. Iterating gives them in the order of their making, so that schedules that take in
-  several of them have the same structure every time."""
+  """Every Alias that is alive, weakly held, in the order of their making: schedules have the same structure every time."""
   __slots__ = ("refs",)
 
   def __init__(self) -> None: self.refs: dict[ref[Alias], None] = {}
@@ -276,11 +271,9 @@ def view_covers(view: AliasView) -> bool:
 
 
 def written(base: UOp, view: AliasView, value: UOp, index: UOp | None = None) -> UOp:
-  """``base`` with the part that a view shows (of that the rows ``index``) replaced by ``value``: a pure node.
-
-  Where the view shows everything, ``value`` seen from the other side; else UPDATE(base, value[, index]). Bits that are seen as a
-  dtype of another size are written as a whole.
-  """
+  """``base`` with the part that a view shows (of that the rows ``index``) replaced by ``value``: a pure node. Where the view
+  shows everything, ``value`` seen from the other side; else UPDATE(base, value[, index]). Bits of another size are written as a
+  whole."""
   view = through(view)
   for i in range(len(view) - 1, -1, -1):
     if view[i][0] is not Ops.BITCAST: continue

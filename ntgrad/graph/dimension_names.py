@@ -1,11 +1,8 @@
 """Names of dimensions: which name stands at which dimension of a result, and what is said where names or sizes do not fit.
 
-Names belong to a Tensor. Its node has none, since all tensors that compute the same value share it. ``Tensor._names`` is None
-where no dimension has a name, and then nothing here is called but ``axis_of``. Else it has a name or None for each dimension.
-
-One idea carries names everywhere: an operation says where the dimensions of its tensors go, its *places*, and names go along.
-``merged`` does it where several tensors are combined, ``moved_names`` for movement, by a table of the graph's ops. A result of
-one tensor that has as many dimensions has them in the same places unless the operation says something else (``Base._wrap``). """
+``Tensor._names`` is None where no dimension has a name, and then nothing here is called but ``axis_of``. An operation says where
+the dimensions of its tensors go, its *places*, and names go along (docs/architecture.md, What holds everywhere).
+"""
 from __future__ import annotations
 
 import math
@@ -32,8 +29,8 @@ _ZERO = 2 ** 61 - 1   # stands for a size of 0 where products are compared: a pr
 
 # ---- names that are given
 def checked_names(name: str, names: Sequence[Any], shape: _Shape) -> Names | None:
-  """Names for a tensor of a shape; None where there is none among them. Raises ShapeError for another number of them,
-  ArgumentError for one that is no identifier or stands twice."""
+  """Names for a tensor of a shape; None where none is among them. Raises ShapeError for another number, ArgumentError for one
+  that is no identifier or stands twice."""
   if len(names) != len(shape):
     raise ShapeError(f"{name}: {len(names)} names {shown(tuple(names))} for shape {shape}; "
                      "give one for each dimension, None for a dimension without")
@@ -60,8 +57,7 @@ def axis_of(name: str, axis: Any, ndim: int, called: Names | None = None) -> int
 
 
 def axes_of(name: str, axis: Any, ndim: int, called: Names | None = None) -> tuple[int, ...]:
-  """An axis, several, or None for all, as sorted numbers from 0; text is one of the names. Raises AxisError (also for one given
-  twice)."""
+  """An axis, several, or None for all, as sorted numbers from 0; text is a name. Raises AxisError (also for one given twice)."""
   if axis is None: return tuple(range(ndim))
   if not isinstance(axis, (tuple, list)): return (axis_of(name, axis, ndim, called),)[:1 if ndim else 0]
   axes = sorted([axis_of(name, a, ndim, called) for a in axis])
@@ -91,10 +87,8 @@ def without(names: Names | None, axes: Sequence[int]) -> Names | None:
 
 def merged(name: str, tensors: Sequence[Any], places: Sequence[Places], ndim: int, what: str = "tensor") -> Names | None:
   """The names of a result with ``ndim`` dimensions that is made of several tensors, each of whose dimensions goes to a place.
-
-  Places from ``ndim`` on are dimensions that are summed: their names must agree too, and they go. Raises ShapeError for two names
-  at one place, and for a name at two places.
-  """
+  Those from ``ndim`` on are summed: their names must agree too, and they go. Raises ShapeError for two names at one place, and
+  for a name at two places."""
   found: dict[int, tuple[str, int, int]] = {}   # place -> name, tensor, dimension of it
   for k, (t, where) in enumerate(zip(tensors, places)):
     for d, (n, p) in enumerate(zip(t._names or (), where)):
@@ -129,7 +123,7 @@ def from_last(tensors: Sequence[Any]) -> tuple[list[range], int]:
 
 
 def fit(name: str, tensors: Sequence[Any], places: Sequence[Places], ndim: int, what: str = "tensor") -> None:
-  """Raises a ShapeError that names the first dimension whose sizes do not broadcast (or, summed, are not equal), if a tensor has
+  """Raises a ShapeError that names the first dimension whose sizes do not broadcast (or, summed, differ), if a tensor has
   names."""
   if all([t._names is None for t in tensors]): return
   found: dict[int, tuple[int, int, int]] = {}   # place -> size, tensor, dimension of it
@@ -153,11 +147,8 @@ def fit_aligned(name: str, tensors: Sequence[Any]) -> None:
 
 # ---- movement: (shape, arg) -> of each dimension of the result, which one of the source it is; and the shape of the result
 def regrouped(old: _Shape, new: _Shape) -> list[int | None]:
-  """Of each dimension of a reshape's result, which one of the source it is: those that stay as they are, between runs of
-  dimensions with equal products.
-
-  Dims of 1 beside a run are the same ones where there are as many of them; else nobody can say which is which, and they are none.
-  """
+  """Of each dimension of a reshape's result, which one of the source it is: those between runs of dimensions with equal products.
+  Dims of 1 beside a run are the same where there are as many of them; else nobody can say which is which, and they are none."""
   old, new = [tuple([d or _ZERO for d in s]) for s in (old, new)]
   out: list[int | None] = [None] * len(new)
   if math.prod(old) != math.prod(new): return out   # of no elements, with other sizes around the 0

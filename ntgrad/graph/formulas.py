@@ -1,10 +1,8 @@
 """Formulas for functions that kernels have no operation for: angles, logarithms near 1, the error function's kin, gammas.
 
 Each takes float32 or float64 tensors and is right to a few units in the last place over its whole range, with numpy's values at
-zeros (their signs too), infinities and NaN. They are made of elementwise operations, so every backend has them and they fuse
-with what is around them. A derivative is not found from the operations of a formula: ``SLOPES`` has it, for ``graph.sloped``.
-
-Polynomials were fitted at Chebyshev's points with 50 digits; the highest power comes first.
+zeros (their signs too), infinities and NaN. ``SLOPES`` has the derivatives, for ``graph.sloped``. Polynomials were fitted at
+Chebyshev's points with 50 digits; the highest power comes first.
 """
 from __future__ import annotations
 
@@ -252,10 +250,8 @@ def erfinv(x: Any) -> Any:
 
 # ---- gammas
 def lgamma(x: Any) -> Any:
-  """log(|gamma(x)|): Stirling's formula from 8 on, a polynomial from 1 to 3 and steps of 1 to there, reflection beneath 0.
-
-  Absolutely, not relatively, accurate near its zeros beneath 0.
-  """
+  """log(|gamma(x)|): Stirling's formula from 8 on, a polynomial from 1 to 3 and steps of 1 to there, reflection beneath 0, where
+  it is absolutely, not relatively, accurate near its zeros."""
   y = x.abs()
   low, far = y < 1, y >= 8
   t = far.where(2.0, y)
@@ -276,8 +272,8 @@ def lgamma(x: Any) -> Any:
 
 
 def _shifted(x: Any, power: int) -> tuple[Any, Any, Any]:
-  """Where x is beneath 0; x, there 1 - x, added 1 to up to where Stirling's formula holds; and the sum of 1 / y**power over what
-  was passed."""
+  """Where x is beneath 0; x, there 1 - x, added 1 to up to where Stirling's formula holds; the sum of 1 / y**power of the
+  steps."""
   below, steps, above = x < 0, 10 if _double(x) else 6, 0.0
   y = below.where(1 - x, x)
   for _ in range(steps):

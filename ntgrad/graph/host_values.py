@@ -55,7 +55,7 @@ def host_view(u: UOp) -> np.ndarray[Any, Any]:
 
 def first_of(name: str, data: Any) -> Any:
   """The first element of nested lists. Raises ShapeError for lists that are too deep, such as one that has itself, and for a few
-  that hold each other so often that they are a great many written out."""
+  that are a great many written out."""
   depth, rows, level, x = 0, 1, 1, data
   while isinstance(x, (list, tuple)) and x and depth < _DEEP: depth, rows, level, x = depth + 1, level, level * len(x), x[0]
   if depth > MAX_DIMS:

@@ -17,8 +17,7 @@ _training: ContextVar[bool | None] = ContextVar("training", default=None)   # No
 
 
 class _Mode:
-  """Whether results remember that they need gradients, and whether layers behave as in training: of this thread, or asyncio
-  task."""
+  """Whether results need gradients, and whether layers behave as in training: of this thread, or asyncio task."""
   __slots__ = ()
   @property
   def grad(self) -> bool: return _grad.get()

@@ -1,8 +1,5 @@
-"""Makers of tensor graph nodes. Each stores the shape and device that it knows on the node, so nothing has to find them again.
-
-The functions here trust their arguments; the methods of ``Tensor`` check what a person passes. Arithmetic is here too, from
-``codegen/ir/elementwise.py``: ``graph.add(u, 1)``, ``graph.where(condition, u, 0.0)``.
-"""
+"""Makers of tensor graph nodes, each with its shape and device; arithmetic is here too, from ``codegen/ir/elementwise.py``:
+``graph.add(u, 1)``. They trust their arguments; the methods of ``Tensor`` check what a person passes."""
 # ruff: noqa: F403, F405
 from __future__ import annotations
 
@@ -144,10 +141,7 @@ def sort(u: UOp, axis: int, low: int, high: int, keep: int = 0) -> UOp:
 
 def index_of(u: UOp, size: int) -> UOp:
   """Ints that count elements of a dim, in int32 or int64: whichever holds all of them, the size, and the size added to one that
-  is negative.
-
-  A uint64 beyond int64 becomes int64's greatest value, which is as much out of range.
-  """
+  is negative. A uint64 beyond int64 becomes int64's greatest value, which is as much out of range."""
   d = u.dtype
   if d is dtypes.uint64: u = minimum(u, dtypes.max(dtypes.int64))
   return cast(u, dtypes.int32 if size < 2 ** 31 and (d.itemsize < 4 or d is dtypes.int32) else dtypes.int64)
@@ -174,8 +168,8 @@ def drop(u: UOp, axes: Sequence[int]) -> UOp:
 
 
 def gather(base: UOp, *index: UOp) -> UOp:
-  """Rows of base, one index (all of one shape) for each of its first dims: index.shape + the other dims, zero where an index is
-  out of range."""
+  """Rows of base, one index (all of one shape) for each of its first dims: index.shape + the other dims, zero where out of
+  range."""
   shape = index[0].shape + base.shape[len(index):]
   if 0 in base.shape[:len(index)]: return const(0, base.dtype, shape)
   return make(Ops.GATHER, base.dtype, (base, *index), None, shape, _device(base, *index))
@@ -206,8 +200,7 @@ def detach(u: UOp) -> UOp:
 
 
 def sloped(name: str, value: UOp, *made_from: UOp) -> UOp:
-  """A value whose gradient is not that of its formula: for each node of its shape that it is made from, one of
-  ``formulas.SLOPES``."""
+  """A value whose gradient is not that of its formula but one of ``formulas.SLOPES`` for each node that it is made from."""
   return make(Ops.SLOPED, value.dtype, (value, *made_from), name, value.shape, value.device)
 
 

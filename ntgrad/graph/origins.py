@@ -1,9 +1,8 @@
 """Which line of the user's code made a node of the tensor graph.
 
-An operation makes a note beside the node of its result: the code object that called into ntgrad and the place in it. It never
-keeps a frame, which would keep its locals alive. The note is no part of what the node is, and goes when the node does. Two lines
-that make the same node have one note: the newest counts. A node without a note (made within an operation, or by a rewrite) was
-made for the node that reads it, and has that one's line.
+An operation notes beside the node of its result the code object that called into ntgrad and the place in it: no frame, which
+would keep its locals alive. Of two lines that make one node the newest counts. A node without a note (made within an operation,
+or by a rewrite) has the line of the node that reads it.
 """
 from __future__ import annotations
 
@@ -128,8 +127,7 @@ def worth_naming(nodes: Iterable[UOp]) -> list[UOp]:
 
 
 def lines(nodes: Iterable[UOp], origins: Mapping[UOp, Origin]) -> str:
-  """The user's lines that made nodes, with the operations there: ``model.py:31 conv2d, relu · model.py:33 sum``. Empty where
-  none is known."""
+  """The user's lines that made nodes, with the operations there: ``model.py:31 conv2d, relu · model.py:33 sum``. "" for none."""
   found: dict[tuple[str, int], dict[str, None]] = {}
   for u in nodes:
     if (origin := origins.get(u)) is None: continue
@@ -148,14 +146,13 @@ def lines_of(parts: Sequence[Iterable[UOp]], order: Sequence[UOp]) -> list[str]:
 
 
 def blame(error: Exception, nodes: Iterable[UOp], order: Sequence[UOp]) -> None:
-  """Say in an error's message which lines made the nodes that it is about, of a graph in ``order``, where that has not been
-  said."""
+  """Say in an error's message which lines made the nodes that it is about, of a graph in ``order``, where none has."""
   if _may_say(error) and (text := lines(nodes, of(order))): _say(error, f"computing what was made at {text}")
 
 
 def blame_caller(error: Exception, what: str) -> None:
   """Say in an error's message which line of the user's called ``what`` (a replay, which goes through no graph; a wait for the
-  device, which is about all that was launched before), where no line has been named."""
+  device), where no line has been named."""
   if not config.origins or not _may_say(error): return
   f = user_frame()
   _say(error, f"{what} at {os.path.basename(f.f_code.co_filename)}:{f.f_lineno}")
@@ -171,8 +168,8 @@ def _say(error: Exception, line: str) -> None:
 
 
 def _read(code: CodeType, at: int) -> tuple[int, str]:
-  """The line of an instruction, and the operation that is called there, as the source has it: ``relu`` of ``self.c(x).relu()``.
-  Empty where there is no source."""
+  """The line of an instruction, and the operation that is called there, as the source has it: ``relu`` of ``self.c(x).relu()``;
+  "" where there is no source."""
   positions = list(code.co_positions())
   first, last, begin, end = positions[at // 2] if at // 2 < len(positions) else (None,) * 4
   line = first or code.co_firstlineno

@@ -1,8 +1,7 @@
 """Symbols: integers without a value yet, as people write them in shapes and tile sizes.
 
-A Symbol is an expression of index arithmetic (``codegen/index/algebra.py``) over run-time sizes, in its one canonical form: two
-Symbols are equal if they are the same node. A divisor is taken to be 1 or more. sympy's expressions are taken and given; sympy
-is loaded where one occurs.
+A Symbol is an expression of index arithmetic (``codegen/index/algebra.py``) over run-time sizes, in its one canonical form. A
+divisor is taken to be 1 or more. sympy's expressions are taken and given.
 """
 from __future__ import annotations
 
@@ -196,10 +195,8 @@ class Symbol:
 
 
 class Condition:
-  """A comparison of which the result is not known yet: ``N < 4``. ``evaluate`` gives it one.
-
-  As a bool it is an error; but ``==`` is whether both are the same expression, so that Symbols are found in lists and tables.
-  """
+  """A comparison of which the result is not known yet: ``N < 4``. ``evaluate`` gives it one. As a bool it is an error; but ``==``
+  is whether both are the same expression, so that Symbols are found in lists and tables."""
   __slots__ = ("op", "a", "b")
 
   def __init__(self, op: str, a: int | Symbol, b: int | Symbol): self.op, self.a, self.b = op, a, b
@@ -396,8 +393,7 @@ def evaluate_size(e: Any, values: Mapping[str, Any]) -> ix.Dim:
 
 
 def evaluate(e: Any, values: Mapping[str, int]) -> int:
-  """The value of an int, Symbol or Condition where names have ``values``. Raises ArgumentError that lists the names without
-  one."""
+  """The value of an int, Symbol or Condition where names have ``values``. Raises ArgumentError with the names that have none."""
   if e.__class__ is int: return int(e)
   if isinstance(e, Condition): return bool(_COMPARE[e.op](evaluate(e.a, values), evaluate(e.b, values)))
   if not isinstance(e, Symbol): return operator.index(e)
@@ -417,10 +413,8 @@ def evaluate(e: Any, values: Mapping[str, int]) -> int:
 
 
 def solved(e: Symbol, n: int, values: Mapping[str, int]) -> tuple[Symbol, int] | None:
-  """The name that is left in ``e == n`` where others have ``values``, and what it is: K and 3 for ``2*K + 1 == 7``.
-
-  None where no name or several are left, or the one is not in a sum. Raises ArgumentError where no whole number does.
-  """
+  """The name that is left in ``e == n`` where others have ``values``, and what it is: K and 3 for ``2*K + 1 == 7``. None where
+  none or several are left, or it is not in a sum. Raises ArgumentError where no whole number does."""
   left = e.subs({s.name: values[s.name] for s in e.names() if s.name in values})
   if isinstance(left, int) or len(left.names()) != 1: return None
   terms, c = ix.linear(left.node)

@@ -1,8 +1,7 @@
 """Variables: sizes that a person says will have other values. ``n = Variable("n", 1, 4096); cache[:, :n.bind(17)]``.
 
 A bound variable is an int, its value now, that remembers what it is made of: ``n.bind(17) + 1`` is 18 and n + 1. Where such an
-int is a size in tensor code, kernels are made for all its values from the first time on. An int that has lost this memory (a
-float came between, or another library) is a size like any other: kernels take it as a run-time size from its second value on.
+int is a size in tensor code, kernels are made for all its values from the first time on.
 """
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
 """What a function's code reads from outside, found in its instructions, without running it.
 
 The instructions are gone through in order with a stack of *values* (``objects.py``). Names of globals, closures and defaults give
-objects, attributes and items of these give others, and every step is noted (``places.Reads``). Functions, methods and objects
-that are called are gone through likewise, with what is known of their arguments. What the code computes is unknown, and nothing
-is noted of it. All branches count, so more may be noted than one call reads.
-
-Only the user's code is read so; of ntgrad's layers every attribute is noted, and of Python's and installed packages nothing.
+objects, attributes and items of these give others, and every step is noted. What is called is gone through likewise, with what is
+known of its arguments. All branches count. Only the user's code is read so; of ntgrad's layers every attribute is noted, and of
+Python's and installed packages nothing.
 """
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ _CHANGING = (input, open, eval, exec, globals, os.getenv, os.urandom)
 
 
 def reads_of(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Reads:
-  """What a call of ``fn`` reads beside its arguments, as it is before the call. Of arguments that are objects, what is read of
+  """What a call of ``fn`` reads beside its arguments, as it is before the call. Of objects among the arguments, what is read of
   them is noted, too; of lists, dicts and dataclasses among them not what lies there, but what is read of objects there."""
   given = [((a, f"argument {i}"),) for i, a in enumerate(args)]
   named = {k: ((a, k),) for k, a in (kwargs or {}).items()}

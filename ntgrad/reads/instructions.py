@@ -63,8 +63,7 @@ class Frame:
     return self.locals.get(name, self.cells.get(name, UNKNOWN))
 
   def keep(self, name: str, value: Value) -> None:
-    """A name may be ``value``, beside what it was anywhere else. Of packed values, which are made anew each time, the last one
-    counts."""
+    """A name may be ``value``, beside what it was elsewhere. Of packed values, made anew each time, the last one counts."""
     old = self.locals.get(name, UNKNOWN)
     seen = {id(x) for x, _ in old}
     if any([isinstance(x, Packed) for x, _ in value]): old = tuple([o for o in old if not isinstance(o[0], Packed)])

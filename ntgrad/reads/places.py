@@ -1,13 +1,9 @@
 """What a user's code reads from outside of its arguments, noted and compared at the next call.
 
-A captured function and a tile kernel are made once and used again. What their code took from globals, closures, defaults, objects
-and containers meanwhile must be what it was, or they are made anew. ``Reads`` holds the *places* that were read (a name in a
-namespace, an attribute, an item, a cell, a container as a whole) and what lay there; ``code.py`` finds them in a function's
-code. Numbers, bools, strings, small arrays and tuples of such are compared by value, all else by identity; nothing is kept alive
-but containers and plain values.
-
-Attributes of Modules are looked at only after one of a Module that was read has been set (``changes``), so that a large model
-costs a comparison a call.
+``Reads`` holds the *places* that were read (a name in a namespace, an attribute, an item, a cell, a container as a whole) and
+what lay there. Numbers, bools, strings, small arrays and tuples of such are compared by value, all else by identity; nothing is
+kept alive but containers and plain values. Attributes of Modules are looked at only after one of a Module that was read has been
+set (``changes``), so that a large model costs a comparison a call.
 """
 from __future__ import annotations
 
@@ -127,10 +123,7 @@ def _said(value: Any) -> str: return "not there" if value is ABSENT else shown(v
 
 class Reads:
   """The places that some code has read. Noted with ``attribute``, ``item``, ``cell``, ..; ``settle`` ends that, ``hold`` says
-  whether all of them have what they had.
-
-  ``unknown`` has, by text and line, what cannot be compared.
-  """
+  whether all of them have what they had. ``unknown`` has, by text and line, what cannot be compared."""
 
   def __init__(self) -> None:
     self.unknown: dict[tuple[str, str, int], None] = {}
@@ -228,8 +221,7 @@ class Reads:
 
   # ---- comparing
   def settle(self) -> None:
-    """What is there now counts from here on. Places that have another value than when they were noted were changed by the code
-    itself, which goes to ``unknown``."""
+    """What is there now counts from here on. What has changed since it was noted, the code has changed itself: ``unknown``."""
     for key, p in list(self._places.items()):
       if p.used and not p.differs(): continue
       del self._places[key]
