@@ -1,6 +1,7 @@
 """The bottom of ``Tensor``: what it holds, how operations make new ones, and values coming back to the host."""
 from __future__ import annotations
 
+import math
 import sys
 from types import CodeType
 from typing import Any, Callable, ClassVar, Self, Sequence
@@ -103,18 +104,17 @@ class Base(Valued):
     """Find the node of the newest version."""
     base, view = self._alias.node, self._view
     if self._state == 2:   # gradients stop here, and no other tensor has the same node
-      below = apply_view(base, view)
-      node = graph.stand_in(below)
+      node = graph.stand_in(apply_view(base, view))
       node.note = Leaf(self)
     else:
-      if self._state == 1:   # a view of a leaf leads to the leaf
-        for t in self._alias.seen():
-          if t._state == 2 and view[:len(t._view)] == t._view:
-            base, view = t.lazydata, view[len(t._view):]
-            break
+      if self._state == 1 and (t := self._leaf()) is not None: base, view = t.lazydata, view[len(t._view):]
       node = apply_view(base, view)
     self._node = node
     return node
+
+  def _leaf(self) -> Base | None:
+    """The leaf that it shows a part of."""
+    return next((t for t in self._alias.seen() if t._state == 2 and self._view[:len(t._view)] == t._view), None)
 
   # ---- how operations make results
   def _hold(self, node: UOp, state: int) -> Self:
@@ -267,9 +267,7 @@ class Base(Valued):
 
   def numel(self) -> int:
     """The number of elements."""
-    n = 1
-    for s in self.lazydata.shape: n *= s
-    return n
+    return math.prod(self.lazydata.shape)
   nelement = numel
   def element_size(self) -> int:
     """Bytes of one element."""
@@ -353,9 +351,7 @@ class Base(Valued):
     places = [] if device is None else [device]
     kind = None if dtype is None else dtypes.of(dtype)
     for x in where:
-      if isinstance(x, Base):
-        places.append(x.device)
-        kind = x.dtype
+      if isinstance(x, Base): places, kind = [*places, x.device], x.dtype
       elif x is not None and (named := dtypes.find(x)) is not None: kind = named
       else: places.append(x)
     t = self if kind is None or kind is self.dtype else self._wrap(graph.cast(self.lazydata, kind))
@@ -395,11 +391,9 @@ class Base(Valued):
       for note in write_watchers: note(alias)
       return self
     if attached and constant: value, attached = graph.detach(value), False
-    needs = needs or attached
     alias.put(view, value, index, name)
-    if not leaf:
-      for t in alias.seen():
-        if (Ops.DETACH, None) not in t._view and (t._state >= 0 or attached): t._state = int(needs)
+    for t in () if leaf else alias.seen():
+      if (Ops.DETACH, None) not in t._view and (t._state >= 0 or attached): t._state = int(needs or attached)
     return self
 
   def _check_writable(self, name: str) -> None:
@@ -433,8 +427,7 @@ class Base(Valued):
     of_kind("f", name, "a tensor", self, "it takes floats (cast it first)")
 
   def _check_leaf(self, name: str) -> None:
-    if not mode.grad or self._state <= 0: return
-    if any([t._state == 2 and self._view[:len(t._view)] == t._view for t in self._alias.seen()]):
+    if mode.grad and self._state > 0 and self._leaf() is not None:
       raise GradientError(f"{name}: a leaf that requires a gradient cannot be changed in place; use no_grad and assign, or "
                           ".detach() it")
 
@@ -489,8 +482,7 @@ class Base(Valued):
     """The value of a one-element tensor as a Python number. Raises ShapeError for more or fewer elements."""
     if self.numel() != 1:
       raise ShapeError(f"item: a tensor of shape {self.shape} is not one number; item takes a tensor of one element")
-    value = self.numpy().reshape(()).item()
-    return value
+    return self.numpy().reshape(()).item()
 
 
 MAX_SIZE = 2 ** 63 - 1

@@ -6,9 +6,8 @@ https://dev-discuss.pytorch.org/t/functionalization-in-pytorch-everything-you-wa
 """
 from __future__ import annotations
 
-import os
 from copy import deepcopy
-from typing import Any, Callable, Collection, Iterator
+from typing import Any, Callable, Collection, Iterable, Iterator, TypeVar
 from weakref import ref
 
 from ntgrad.codegen.ir.errors import AssignError
@@ -17,11 +16,18 @@ from ntgrad.codegen.ir.uop import NodeTable, Ops, UOp
 from . import nodes as graph, origins
 from .lock import lock, synchronized
 
+_T = TypeVar("_T")
 Move = tuple[Ops, Any]
 # from an Alias's value to what a tensor shows of it: movement without PAD, and DETACH; of Bits also BITCAST with a dtype
 AliasView = tuple[Move, ...]
 
 _ONTO = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP})     # movement that every element takes part in once
+
+
+def alive(refs: Iterable[ref[_T]]) -> Iterator[_T]:
+  """What weak references still refer to."""
+  for r in list(refs):
+    if (x := r()) is not None: yield x
 
 
 class Alias:
@@ -61,9 +67,7 @@ class Alias:
 
   def seen(self) -> Iterator[Any]:
     """The tensors that see it."""
-    for r in list(self.tensors):
-      t = r()
-      if t is not None: yield t
+    return alive(self.tensors)
 
   @synchronized
   def write(self, node: UOp, what: str) -> None:
@@ -84,8 +88,8 @@ class Alias:
 
   def followed(self, computed: bool = False) -> None:
     """Those that show its bits show the newest version, or (``computed``) the memory that it lies in now."""
-    for r in list(followers.get(ref(self), ())):
-      if (b := r()) is not None and not (computed and b.memory is not None): b.follow(self)
+    for b in alive(followers.get(ref(self), ())):
+      if not computed or b.memory is None: b.follow(self)
 
   def settle(self, node: UOp, memory: Any) -> None:
     """The value has been computed: it is ``node``, memory or a view of it. Tensors that gradients go through keep the graph."""
@@ -127,11 +131,8 @@ class Alias:
   @property
   def history(self) -> UOp:
     """The newest version with the graph that gradients go through, if a tensor that needs it is alive."""
-    found: Any = None
-    for t in self.seen():
-      if t._state == 2: return self.node   # the graph ends at a leaf
-      if t._state == 1 and t._node is not None and found is None: found = t
-    if found is None: return self.node
+    found: Any = next((t for t in self.seen() if t._state == 1 and t._node is not None), None)
+    if found is None or any([t._state == 2 for t in self.seen()]): return self.node   # the graph ends at a leaf
     u: UOp = found._node
     for _ in found._view: u = u.src[0]
     return u
@@ -167,12 +168,10 @@ class Bits(Alias):
     source = self.source()
     for note in write_watchers: note(self)
     if source is not None: return source.put((*self.beneath, *view), value, index, what)
-    for r in self.beside:
-      if (b := r()) is not None and b is not self and not _apart(b.beneath, self.beneath):
-        raise AssignError(f"{what}: bits of a tensor that is gone, which another bitcast shows too; keep the tensor and write to "
-                          "it, or write to a .clone()")
+    if any([b is not self and not _apart(b.beneath, self.beneath) for b in alive(self.beside)]):
+      raise AssignError(f"{what}: bits of a tensor that is gone, which another bitcast shows too; keep the tensor and write to "
+                        "it, or write to a .clone()")
     super().put(view, value, index, what)
-
 
   def __deepcopy__(self, memo: Any) -> Alias:
     source = self.source()
@@ -195,10 +194,7 @@ class LiveAliases:
   __slots__ = ("refs",)
 
   def __init__(self) -> None: self.refs: dict[ref[Alias], None] = {}
-  def __iter__(self) -> Iterator[Alias]:
-    for r in list(self.refs):
-      a = r()
-      if a is not None: yield a
+  def __iter__(self) -> Iterator[Alias]: return alive(self.refs)
   def __len__(self) -> int: return len(self.refs)
 
 
@@ -225,12 +221,9 @@ def homeless() -> list[Alias]:
 
 def _those(among: dict[ref[Alias], None], still: Callable[[Alias], bool]) -> list[Alias]:
   """The Aliases of a list that still belong there; the others go."""
-  found = []
   for r in list(among):
-    a = r()
-    if a is not None and still(a): found.append(a)
-    else: among.pop(r, None)
-  return found
+    if (a := r()) is None or not still(a): among.pop(r, None)
+  return list(alive(among))
 
 
 def _forget(r: ref[Alias]) -> None: pending.pop(r, None)
@@ -286,9 +279,8 @@ def written(base: UOp, view: AliasView, value: UOp, index: UOp | None = None) ->
   for op, arg in view:
     shapes.append(arg if op is Ops.RESHAPE else tuple([shapes[-1][i] for i in arg]) if op is Ops.PERMUTE else shapes[-1])
   for (op, arg), shape in zip(reversed(view), reversed(shapes[:-1])):
-    if op is Ops.RESHAPE: value = graph.reshape(value, shape)
-    elif op is Ops.PERMUTE: value = graph.permute_back(value, arg)
-    else: value = graph.flip(value, arg)
+    back = {Ops.RESHAPE: graph.reshape, Ops.PERMUTE: graph.permute_back, Ops.FLIP: graph.flip}[op]
+    value = back(value, shape if op is Ops.RESHAPE else arg)
   return value
 
 
@@ -300,5 +292,4 @@ def _apart(a: AliasView, b: AliasView) -> bool:
 
 def caller() -> str:
   """File and line of the code that called into ntgrad."""
-  f = origins.user_frame()
-  return f"{os.path.basename(f.f_code.co_filename)}:{f.f_lineno}"
+  return origins.frame_line(origins.user_frame())

@@ -50,10 +50,10 @@ def axis_of(name: str, axis: Any, ndim: int, called: Names | None = None) -> int
   if isinstance(axis, str): return axis_named(name, axis, called)
   if not isinstance(axis, (int, np.integer)) or isinstance(axis, bool):
     raise AxisError(f"{name}: axis {shown(axis)} is no integer")
-  if not -max(ndim, 1) <= axis < max(ndim, 1):
-    raise AxisError(f"{name}: axis {shown(axis)} of a tensor with {ndim} dimensions; axes go from {-max(ndim, 1)} to "
-                    f"{max(ndim, 1) - 1}")
-  return int(axis) % max(ndim, 1)
+  n = max(ndim, 1)
+  if not -n <= axis < n:
+    raise AxisError(f"{name}: axis {shown(axis)} of a tensor with {ndim} dimensions; axes go from {-n} to {n - 1}")
+  return int(axis) % n
 
 
 def axes_of(name: str, axis: Any, ndim: int, called: Names | None = None) -> tuple[int, ...]:
@@ -101,10 +101,9 @@ def merged(name: str, tensors: Sequence[Any], places: Sequence[Places], ndim: in
   for p, n in enumerate(out):
     if n is not None and n in out[:p]:
       (_, k, d), (_, l, e) = found[out.index(n)], found[p]
-      raise ShapeError(
-        f"{name}: {n!r} would be dimension {out.index(n)} and dimension {p} of the result: it is dimension {d} of the "
-        f"{ordinal(k)} {what} and dimension {e} of the {ordinal(l)}: {_shapes(tensors)}; rename one with .named()"
-      )
+      raise ShapeError(f"{name}: {n!r} would be dimension {out.index(n)} and dimension {p} of the result: it is dimension {d} of "
+                       f"the {ordinal(k)} {what} and dimension {e} of the {ordinal(l)}: {_shapes(tensors)}; rename one with "
+                       ".named()")
   return _or_none(tuple(out))
 
 
@@ -112,8 +111,7 @@ def aligned_names(name: str, tensors: Sequence[Any]) -> Names | None:
   """The names of what tensors give that broadcast together, aligned from the last dimension. Raises ShapeError."""
   first = tensors[0]._names
   if all([t._names == first for t in tensors]): return first
-  places, n = from_last(tensors)
-  return merged(name, tensors, places, n)
+  return merged(name, tensors, *from_last(tensors))
 
 
 def from_last(tensors: Sequence[Any]) -> tuple[list[range], int]:
@@ -192,7 +190,7 @@ def moved_names(names: Names, shape: _Shape, moves: Iterable[_Move]) -> Names | 
 def text(t: Any) -> str:
   """A tensor's shape with its names: ``(batch 8, time 128)``; without names as Python writes it."""
   if t._names is None: return shape_with_variables(t.shape)
-  return f"({', '.join([_size_text(s) if n is None else f'{n} {_size_text(s)}' for n, s in zip(t._names, t.shape)])})"
+  return f"({', '.join([f'{n} {_size_text(s)}' if n else _size_text(s) for n, s in zip(t._names, t.shape)])})"
 
 
 def _size_text(size: int) -> str:
@@ -211,8 +209,7 @@ def _shapes(tensors: Sequence[Any]) -> str:
 
 
 def _dimension(t: Any, d: int) -> str:
-  n = None if t._names is None else t._names[d]
-  return f"dimension {d}" if n is None else repr(n)
+  return f"dimension {d}" if t._names is None or t._names[d] is None else repr(t._names[d])
 
 
 def ordinal(k: int) -> str:

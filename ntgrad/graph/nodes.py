@@ -30,8 +30,7 @@ def place_dtype(n: int) -> DType:
 def cast(u: UOp, dtype: DType) -> UOp:
   """The same values in another dtype."""
   if u.dtype is dtype: return u
-  value = const_value(u)
-  if value is not None: return const(cast_number(value, u.dtype, dtype), dtype, u.shape)
+  if (value := const_value(u)) is not None: return const(cast_number(value, u.dtype, dtype), dtype, u.shape)
   return make(Ops.CAST, dtype, (u,), None, u.shape, u.device)
 
 
@@ -92,9 +91,8 @@ def untile(u: UOp, shape: Shape, windows: tuple[Window, ...]) -> UOp:
 
 def windows(u: UOp, size: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> UOp:
   """Windows of the last ``len(size)`` dims: (rest.., d..) -> (rest.., outer.., inner..)."""
-  rest = len(u.shape) - len(size)
+  n, rest = len(u.shape), len(u.shape) - len(size)
   t = tile(u, ((1, 1, 1),) * rest + tuple(zip(size, stride, dilation)))
-  n = len(u.shape)
   return reshape(t, t.shape[:n] + t.shape[n + rest:])
 
 
@@ -118,10 +116,7 @@ def reduce(fn: BinaryOps, u: UOp, axes: Sequence[int]) -> UOp:
   if u.dtype.kind == "e": u = cast(u, dtypes.float32)
   s = u.shape
   axes = tuple(sorted([a for a in axes if s[a] != 1]))
-  if not axes: return u
-  shape = list(s)
-  for a in axes: shape[a] = 1
-  return _one(Ops.REDUCE_AXIS, u, (fn, axes), tuple(shape))
+  return _one(Ops.REDUCE_AXIS, u, (fn, axes), tuple([1 if d in axes else n for d, n in enumerate(s)])) if axes else u
 
 
 def scan(fn: BinaryOps, u: UOp, axis: int, reverse: bool = False) -> UOp:
@@ -135,8 +130,7 @@ def sort(u: UOp, axis: int, low: int, high: int, keep: int = 0) -> UOp:
   Beneath ``low`` they have to rise as they stand, from ``high`` on to be alike: so the whole numbers rise."""
   n = u.shape[axis]
   if n <= 1: return u
-  keep = 0 if keep == n else keep
-  return _one(Ops.SORT_AXIS, u, (axis, low, high, keep), (*u.shape[:axis], keep or n, *u.shape[axis + 1:]))
+  return _one(Ops.SORT_AXIS, u, (axis, low, high, keep if keep != n else 0), (*u.shape[:axis], keep or n, *u.shape[axis + 1:]))
 
 
 def index_of(u: UOp, size: int) -> UOp:
@@ -190,8 +184,8 @@ def cat(nodes: Sequence[UOp], axis: int) -> UOp:
   nodes = [n for n in nodes if n.shape[axis]] or list(nodes[:1])
   if len(nodes) == 1: return nodes[0]
   s = nodes[0].shape
-  shape = s[:axis] + (sum(n.shape[axis] for n in nodes),) + s[axis + 1:]
-  return make(Ops.CAT, nodes[0].dtype, tuple(nodes), axis, shape, next((n.device for n in nodes if n.device), None))
+  shape = (*s[:axis], sum([n.shape[axis] for n in nodes]), *s[axis + 1:])
+  return make(Ops.CAT, nodes[0].dtype, tuple(nodes), axis, shape, _device(*nodes))
 
 
 def detach(u: UOp) -> UOp:
@@ -224,15 +218,13 @@ def _places(shape: tuple[int, ...], n: int, step: int, d: DType) -> UOp:
 def _narrower(u: UOp, d: DType, n: int) -> UOp:
   whole, shape = UINTS[u.dtype.itemsize], u.shape
   parts = broadcast(reshape(seen_as(u, whole), (*shape, 1)), (*shape, n))
-  parts = shr(parts, _places(shape, n, 8 * d.itemsize, whole))
-  parts = and_(parts, (1 << 8 * d.itemsize) - 1)
+  parts = and_(shr(parts, _places(shape, n, 8 * d.itemsize, whole)), (1 << 8 * d.itemsize) - 1)
   return seen_as(reshape(cast(parts, UINTS[d.itemsize]), (*shape[:-1], shape[-1] * n)), d)
 
 
 def _wider(u: UOp, d: DType, n: int) -> UOp:
-  whole, shape = UINTS[d.itemsize], (*u.shape[:-1], u.shape[-1] // n)
-  parts = cast(reshape(seen_as(u, UINTS[u.dtype.itemsize]), (*shape, n)), whole)
-  parts = shl(parts, _places(shape, n, 8 * u.dtype.itemsize, whole))
+  whole, shape, size = UINTS[d.itemsize], (*u.shape[:-1], u.shape[-1] // n), u.dtype.itemsize
+  parts = shl(cast(reshape(seen_as(u, UINTS[size]), (*shape, n)), whole), _places(shape, n, 8 * size, whole))
   return seen_as(reshape(reduce(BinaryOps.OR, parts, (len(shape),)), shape), d)
 
 
@@ -240,7 +232,7 @@ def contiguous(u: UOp) -> UOp:
   """Asks to be realised on its own."""
   below = u
   while below.op is Ops.DETACH: below = below.src[0]
-  return u if below.op is Ops.CONTIGUOUS or below.op is Ops.BUFFER else _one(Ops.CONTIGUOUS, u, None, u.shape)
+  return u if below.op in (Ops.CONTIGUOUS, Ops.BUFFER) else _one(Ops.CONTIGUOUS, u, None, u.shape)
 
 
 def stand_in(u: UOp) -> UOp:
@@ -273,14 +265,8 @@ def copy(u: UOp, device: str) -> UOp:
 def update(base: UOp, value: UOp, view: tuple[tuple[Ops, Any], ...], index: UOp | None = None) -> UOp:
   """Base with the part that a view (movement without PAD and EXPAND) shows replaced by a value of the view's shape, or, where
   there is an index, rows of that part by a value of shape ``index.shape + part.shape[1:]``; of equal indices the last counts."""
-  return make(
-    Ops.UPDATE,
-    base.dtype,
-    (base, value) if index is None else (base, value, index),
-    view,
-    base.shape,
-    base.device or value.device,
-  )
+  src = (base, value) if index is None else (base, value, index)
+  return make(Ops.UPDATE, base.dtype, src, view, base.shape, base.device or value.device)
 
 
 def buffer(buf: Any) -> UOp:

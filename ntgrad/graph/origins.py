@@ -12,6 +12,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from types import CodeType, FrameType
 from typing import Any
 
@@ -54,6 +55,11 @@ def user_frame(depth: int = 1) -> FrameType:
   return f
 
 
+def frame_line(f: FrameType) -> str:
+  """Where a frame is, as ``model.py:31``."""
+  return f"{os.path.basename(f.f_code.co_filename)}:{f.f_lineno}"
+
+
 def called(name: str) -> tuple[str, str]:
   """What the user called and where, for a message about ``name``, which may be a part of that: the layer, or else the function
   or the operation, that the line called (``nn.Embedding``, ``take``, ``getitem``), and the line as ``model.py:31``."""
@@ -70,7 +76,7 @@ def called(name: str) -> tuple[str, str]:
     if f.f_back is None: break
     f = f.f_back
   assert f is not None
-  return layer or name, f"{os.path.basename(f.f_code.co_filename)}:{f.f_lineno}"
+  return layer or name, frame_line(f)
 
 
 _told: Recent[Any, bool] = Recent(1024)
@@ -80,10 +86,8 @@ def say_once(key: Any, text: str, where: tuple[str, int] | None = None) -> None:
   """A warning at the user's line, or at a file and line, once a process for each ``key``."""
   if key in _told: return
   _told[key] = True
-  if where is None:
-    f = user_frame()
-    where = f.f_code.co_filename, f.f_lineno
-  warnings.warn_explicit(text, UserWarning, *where)
+  f = user_frame()
+  warnings.warn_explicit(text, UserWarning, *(where or (f.f_code.co_filename, f.f_lineno)))
 
 
 def note_origin(node: UOp) -> UOp:
@@ -112,11 +116,9 @@ def of(order: Sequence[UOp]) -> dict[UOp, Origin]:
   found: dict[UOp, Origin] = {}
   if not config.origins: return found
   for u in reversed(order):
-    origin = u.origin
-    if origin is None: origin = found.get(u)
-    else: found[u] = origin
-    if origin is None: continue
-    for s in u.src: found.setdefault(s, origin)
+    if u.origin is not None: found[u] = u.origin
+    if (origin := found.get(u)) is not None:
+      for s in u.src: found.setdefault(s, origin)
   return found
 
 
@@ -153,9 +155,7 @@ def blame(error: Exception, nodes: Iterable[UOp], order: Sequence[UOp]) -> None:
 def blame_caller(error: Exception, what: str) -> None:
   """Say in an error's message which line of the user's called ``what`` (a replay, which goes through no graph; a wait for the
   device), where no line has been named."""
-  if not config.origins or not _may_say(error): return
-  f = user_frame()
-  _say(error, f"{what} at {os.path.basename(f.f_code.co_filename)}:{f.f_lineno}")
+  if config.origins and _may_say(error): _say(error, f"{what} at {frame_line(user_frame())}")
 
 
 def _may_say(error: Exception) -> bool: return isinstance(error, NtgradError) and "blamed" not in error.__dict__
@@ -170,8 +170,7 @@ def _say(error: Exception, line: str) -> None:
 def _read(code: CodeType, at: int) -> tuple[int, str]:
   """The line of an instruction, and the operation that is called there, as the source has it: ``relu`` of ``self.c(x).relu()``;
   "" where there is no source."""
-  positions = list(code.co_positions())
-  first, last, begin, end = positions[at // 2] if at // 2 < len(positions) else (None,) * 4
+  first, last, begin, end = next(islice(code.co_positions(), at // 2, None), (None,) * 4)
   line = first or code.co_firstlineno
   if first is None or last is None or begin is None or end is None: return line, ""
   texts = [linecache.getline(code.co_filename, n).encode() for n in range(first, last + 1)]

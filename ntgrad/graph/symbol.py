@@ -17,7 +17,7 @@ from ntgrad.codegen.index.size_text import size_nodes, sources_first, text_of, w
 from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.errors import ArgumentError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
-from ntgrad.codegen.kernel.rewrite import rewrite
+from ntgrad.codegen.kernel.rewrite import substitute
 
 from .symbol_sympy import as_comparison, from_sympy, is_sympy, never_negative, to_sympy
 
@@ -31,6 +31,55 @@ _INTS: dict[BinaryOps, Callable[[int, int], int]] = {
   BinaryOps.MAX: max, BinaryOps.MIN: min, BinaryOps.POW: operator.pow}
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
   "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne}
+
+
+# ---- arithmetic of ints and Symbols
+
+def _operands(a: Any, b: Any) -> tuple[UOp, UOp] | None:
+  """Two operands as indices; None where one is no integer."""
+  try: return _node(a), _node(b)
+  except ArgumentError: raise
+  except TypeError: return None
+
+
+def _made(fn: Callable[[UOp, UOp], UOp], a: Any, b: Any) -> Any:
+  """``fn`` of two operands; NotImplemented where one is no integer."""
+  if (operands := _operands(a, b)) is None: return NotImplemented
+  out = fn(*operands)
+  x, y = map(size_nodes, operands)
+  if x is not y: _check_options(x | y)
+  return Symbol._of(out)
+
+
+def _power(a: UOp, b: UOp) -> UOp:
+  if ix.vmax(b) < 0: raise ArgumentError(f"{text_of(a)}**{text_of(b)}: a negative power is no integer")
+  return ix.power(a, b)
+
+
+def _divided(a: UOp, b: UOp) -> tuple[UOp, UOp, int]:
+  """a, b -> a', b', sign: with b' 1 or more where it is known, b' == sign * b."""
+  if b is ix.ZERO: raise ArgumentError(f"{text_of(a)} divided by 0")
+  return (ix.mul(a, -1), ix.mul(b, -1), -1) if ix.vmax(b) < 0 else (a, b, 1)
+
+
+def _floor(a: UOp, b: UOp) -> UOp: return ix.fdiv(*_divided(a, b)[:2])
+def _ceil(a: UOp, b: UOp) -> UOp: return ix.cdiv(*_divided(a, b)[:2])
+
+
+def _modulo(a: UOp, b: UOp) -> UOp:
+  x, d, sign = _divided(a, b)
+  return ix.mul(ix.mod(x, d), sign)
+
+
+_Method = Callable[[Any, Any], Any]
+
+
+def _operator(fn: Callable[[UOp, UOp], UOp]) -> tuple[_Method, _Method]:
+  """The methods of an operator whose Symbol is on the left, and on the right."""
+  return lambda a, b: _made(fn, a, b), lambda b, a: _made(fn, a, b)
+
+
+def _comparison(op: str) -> _Method: return lambda a, b: _compared(op, a, b)
 
 
 class Symbol:
@@ -50,9 +99,8 @@ class Symbol:
     if not known or isinstance(name, int) and not -ix.FAR <= name < ix.FAR:
       raise ArgumentError(f"Symbol: a name, an expression or an int of 64 bits, got {shown(name)}")
     if not all(x is None or isinstance(x, bool) for x in (constexpr, meta, power_of_two)):
-      raise ArgumentError(
-        f"Symbol {name}: constexpr, meta and power_of_two are True or False, got {shown((constexpr, meta, power_of_two))}"
-      )
+      raise ArgumentError(f"Symbol {name}: constexpr, meta and power_of_two are True or False, "
+                          f"got {shown((constexpr, meta, power_of_two))}")
     if isinstance(name, str) and name.isidentifier():
       if meta:
         if lower_bound is None: lower_bound = 16 if upper_bound is None else min(16, upper_bound)
@@ -129,27 +177,17 @@ class Symbol:
   def subs(self, mapping: Mapping[Any, Any]) -> int | Symbol:
     """With ``mapping``'s ints or Symbols for names (given as text or as Symbols); an int where nothing is left open."""
     values = {(k.name if isinstance(k, Symbol) else k): v for k, v in mapping.items()}
-    if not any(s.arg.name in values for s in size_nodes(self.node)): return self
-    replaced = {s: _node(values.get(s.arg.name, _symbol(s))) for s in size_nodes(self.node)}
-    new, = rewrite((self.node,), {Ops.SIZE: lambda old, _: replaced[old]})
+    table = {s: _node(values[s.arg.name]) for s in size_nodes(self.node) if s.arg.name in values}
+    if not table: return self
+    new, = substitute((self.node,), table)
     _check_options(size_nodes(new))
     return Symbol._of(new)
 
   def __repr__(self) -> str: return text_of(self.node)
   def __hash__(self) -> int: return hash(self.node.arg if self.node.op is Ops.CONST else without_options(self.node))
   def __reduce__(self) -> Any:
-    number: dict[UOp, int] = {}
-    for n in (nodes := toposort((self.node,))): number[n] = len(number)
-    return _restored, ([(n.op, n.dtype, tuple([number[s] for s in n.src]), n.arg) for n in nodes],)
-
-  def __eq__(self, other: object) -> Any:
-    if isinstance(other, Symbol) and without_options(other.node) is without_options(self.node): return True
-    return _compared("==", self, other)
-
-  def __ne__(self, other: object) -> Any:
-    if isinstance(other, Symbol) and without_options(other.node) is without_options(self.node): return False
-    return _compared("!=", self, other)
-
+    number = {n: i for i, n in enumerate(toposort((self.node,)))}
+    return _restored, ([(n.op, n.dtype, tuple([number[s] for s in n.src]), n.arg) for n in number],)
 
   def __bool__(self) -> bool:
     lo, hi = ix.bounds(self.node)
@@ -167,20 +205,15 @@ class Symbol:
 
   # ---- arithmetic
 
-  def __add__(self, other: Any) -> Any: return _made(ix.add, self, other)
-  def __sub__(self, other: Any) -> Any: return _made(ix.sub, self, other)
-  def __rsub__(self, other: Any) -> Any: return _made(ix.sub, other, self)
-  def __mul__(self, other: Any) -> Any: return _made(ix.mul, self, other)
-  __radd__, __rmul__ = __add__, __mul__
+  __add__, __radd__ = _operator(ix.add)
+  __sub__, __rsub__ = _operator(ix.sub)
+  __mul__, __rmul__ = _operator(ix.mul)
+  __pow__, __rpow__ = _operator(_power)
+  __floordiv__, __rfloordiv__ = _operator(_floor)
+  __mod__, __rmod__ = _operator(_modulo)
 
   def __neg__(self) -> Any: return Symbol._of(ix.mul(self.node, -1))
   def __pos__(self) -> Symbol: return self
-  def __pow__(self, other: Any) -> Any: return _made(_power, self, other)
-  def __rpow__(self, other: Any) -> Any: return _made(_power, other, self)
-  def __floordiv__(self, other: Any) -> Any: return _made(_floor, self, other)
-  def __rfloordiv__(self, other: Any) -> Any: return _made(_floor, other, self)
-  def __mod__(self, other: Any) -> Any: return _made(_modulo, self, other)
-  def __rmod__(self, other: Any) -> Any: return _made(_modulo, other, self)
 
   def __truediv__(self, other: Any) -> Any:
     raise ArgumentError(f"{self} / {other}: a Symbol is an integer; a // b rounds down, cdiv(a, b) rounds up")
@@ -188,10 +221,8 @@ class Symbol:
   def __rtruediv__(self, other: Any) -> Any:
     raise ArgumentError(f"{other} / {self}: a Symbol is an integer; a // b rounds down, cdiv(a, b) rounds up")
 
-  def __lt__(self, other: Any) -> Any: return _compared("<", self, other)
-  def __le__(self, other: Any) -> Any: return _compared("<=", self, other)
-  def __gt__(self, other: Any) -> Any: return _compared(">", self, other)
-  def __ge__(self, other: Any) -> Any: return _compared(">=", self, other)
+  __lt__, __le__, __gt__, __ge__ = map(_comparison, ("<", "<=", ">", ">="))
+  __eq__, __ne__ = map(_comparison, ("==", "!="))
 
 
 class Condition:
@@ -226,8 +257,7 @@ def compared(op: str, a: UOp, b: UOp) -> UOp:
   """A comparison of sizes as a node."""
   if op in ("==", "!="):
     same = ix.eq(a, b)
-    if op == "==": return same
-    return UOp.const(same.dtype, not same.arg) if same.op is Ops.CONST else negated(same)
+    return same if op == "==" else UOp.const(same.dtype, not same.arg) if same.op is Ops.CONST else negated(same)
   if op in (">", ">="): a, b = b, a
   return ix.lt(a, b if op in ("<", ">") else ix.add(b, 1))
 
@@ -256,8 +286,8 @@ def _check_bounds(size: ix.Size) -> None:
 
 def _check_options(sizes: frozenset[UOp]) -> None:
   """Raises ArgumentError where two names differ in nothing but their options."""
-  name = _two_of_a_name(sizes)
-  if name: raise ArgumentError(f"two Symbols of the name {name} have different options; make one and use it twice")
+  if name := _two_of_a_name(sizes):
+    raise ArgumentError(f"two Symbols of the name {name} have different options; make one and use it twice")
 
 
 def _two_of_a_name(sizes: frozenset[UOp]) -> str:
@@ -277,37 +307,7 @@ def _node(e: Any) -> UOp:
   return from_sympy(e) if is_sympy(e) else ix.const(operator.index(e))
 
 
-# ---- arithmetic of ints and Symbols
-
-def _made(fn: Callable[[UOp, UOp], UOp], a: Any, b: Any) -> Any:
-  """``fn`` of two operands; NotImplemented where one is no integer."""
-  try: x, y = _node(a), _node(b)
-  except ArgumentError: raise
-  except TypeError: return NotImplemented
-  out = fn(x, y)
-  if size_nodes(x) is not size_nodes(y): _check_options(size_nodes(x) | size_nodes(y))
-  return Symbol._of(out)
-
-
-def _power(a: UOp, b: UOp) -> UOp:
-  if ix.vmax(b) < 0: raise ArgumentError(f"{text_of(a)}**{text_of(b)}: a negative power is no integer")
-  return ix.power(a, b)
-
-
-def _divided(a: UOp, b: UOp) -> tuple[UOp, UOp, int]:
-  """a, b -> a', b', sign: with b' 1 or more where it is known, b' == sign * b."""
-  if b is ix.ZERO: raise ArgumentError(f"{text_of(a)} divided by 0")
-  return (ix.mul(a, -1), ix.mul(b, -1), -1) if ix.vmax(b) < 0 else (a, b, 1)
-
-
-def _floor(a: UOp, b: UOp) -> UOp: return ix.fdiv(*_divided(a, b)[:2])
-def _ceil(a: UOp, b: UOp) -> UOp: return ix.cdiv(*_divided(a, b)[:2])
-
-
-def _modulo(a: UOp, b: UOp) -> UOp:
-  x, d, sign = _divided(a, b)
-  return ix.mul(ix.mod(x, d), sign)
-
+# ---- functions of ints and Symbols
 
 def cdiv(a: int | Symbol, b: int | Symbol) -> Any:
   """a / b rounded up, for ints and Symbols, b > 0: how many tiles of b it takes to cover a. Raises ArgumentError."""
@@ -340,11 +340,8 @@ def condition_of(e: Any) -> bool | Condition:
   compared = as_comparison(e) if is_sympy(e) else None
   if compared is None: raise ArgumentError(f"a condition compares sizes, as N % 16 == 0 does; got {shown(e)}")
   op, a, b = compared
-  known: bool | Condition = _compared(op, _symbol_or_int(a), _symbol_or_int(b))
+  known: bool | Condition = _compared(op, a, b)
   return known
-
-
-def _symbol_or_int(e: Any) -> int | Symbol: return Symbol._of(_node(e))
 
 
 def symbols_of(e: int | Symbol | Condition) -> frozenset[Symbol]:
@@ -355,10 +352,11 @@ def symbols_of(e: int | Symbol | Condition) -> frozenset[Symbol]:
 
 def _compared(op: str, a: Any, b: Any) -> Any:
   """A comparison: a bool where the bounds of the difference decide it, else a Condition."""
-  try: x, y = _node(a), _node(b)
-  except ArgumentError: raise
-  except TypeError: return NotImplemented
-  if op in ("==", "!=") and _two_of_a_name(size_nodes(x) | size_nodes(y)): return op == "!="
+  if (operands := _operands(a, b)) is None: return NotImplemented
+  x, y = operands
+  if op in ("==", "!="):
+    if without_options(x) is without_options(y): return op == "=="
+    if _two_of_a_name(size_nodes(x) | size_nodes(y)): return op == "!="
   difference = _made(ix.sub, a, b)
   lo, hi = bounds_of(difference)
   fn = _COMPARE[op]
@@ -385,11 +383,13 @@ def _listed(names: Sequence[str]) -> str: return ", ".join(sorted(names))
 
 def evaluate_size(e: Any, values: Mapping[str, Any]) -> ix.Dim:
   """``evaluate`` where values may be expressions of run-time sizes too; an int where nothing is left open."""
-  if e.__class__ is int or not isinstance(e, Symbol): return operator.index(e)
-  missing = _listed([s.arg.name for s in size_nodes(e.node) if s.arg.name not in values])
-  if missing: raise ArgumentError(f"{e}: no value for {missing}")
-  table = {s: ix.node(values[s.arg.name]) for s in size_nodes(e.node)}
-  return ix.number(rewrite((e.node,), {}, table)[0])
+  if not isinstance(e, Symbol): return operator.index(e)
+  if any(s.arg.name not in values for s in size_nodes(e.node)): raise _without_value(e, values)
+  return ix.number(substitute((e.node,), {s: ix.node(values[s.arg.name]) for s in size_nodes(e.node)})[0])
+
+
+def _without_value(e: Symbol, values: Mapping[str, Any]) -> ArgumentError:
+  return ArgumentError(f"{e}: no value for {_listed([s.arg.name for s in size_nodes(e.node) if s.arg.name not in values])}")
 
 
 def evaluate(e: Any, values: Mapping[str, int]) -> int:
@@ -403,9 +403,7 @@ def evaluate(e: Any, values: Mapping[str, int]) -> int:
       if u.op is Ops.CONST: got[u] = u.arg
       elif u.op is Ops.SIZE: got[u] = values[u.arg.name]
       else: got[u] = _INTS[u.arg](got[u.src[0]], got[u.src[1]])
-  except KeyError:
-    missing = _listed([s.arg.name for s in size_nodes(e.node) if s.arg.name not in values])
-    raise ArgumentError(f"{e}: no value for {missing}") from None
+  except KeyError: raise _without_value(e, values) from None
   except ZeroDivisionError:
     known = ", ".join(f"{s.arg.name} = {values[s.arg.name]}" for s in sorted(size_nodes(e.node), key=lambda s: s.arg.name))
     raise ArgumentError(f"{e}: division by 0 where {known}") from None
@@ -442,31 +440,23 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 def _parsed(text: str) -> int | Symbol:
   """An expression from its text."""
-  try:
-    root: ast.AST = ast.parse(text, mode="eval").body
-  except SyntaxError:
-    raise ArgumentError(f"Symbol: {shown(text)} is neither a name nor an expression") from None
+  try: root: ast.AST = ast.parse(text, mode="eval").body
+  except SyntaxError: raise ArgumentError(f"Symbol: {shown(text)} is neither a name nor an expression") from None
   except (RecursionError, MemoryError):
-    raise ArgumentError(
-      f"Symbol: {shown(text)} is nested deeper than Python reads; make it of parts, with Python's operators"
-    ) from None
+    raise ArgumentError(f"Symbol: {shown(text)} is nested deeper than Python reads; make it of parts, with Python's "
+                        "operators") from None
   values: dict[ast.AST, Any] = {}
-  for n, parts in sources_first(root, lambda n: _parts(text, n)).items():
-    got = [values[p] for p in parts]
-    match n:
-      case ast.Constant(): values[n] = n.value
-      case ast.Name(): values[n] = Symbol(n.id)
-      case ast.UnaryOp(): values[n] = -got[0]
-      case ast.BinOp(): values[n] = _OPERATORS[type(n.op)](*got)
-      case ast.Call(func=ast.Name(id=name)): values[n] = _CALLS[name](*got)
+  for n, parts in sources_first(root, lambda n: _read(text, n)[1]).items():
+    values[n] = _read(text, n)[0](*[values[p] for p in parts])
   return values[root]
 
 
-def _parts(text: str, n: ast.AST) -> Sequence[ast.AST]:
-  """The operands of a part of an expression."""
+def _read(text: str, n: ast.AST) -> tuple[Callable[..., Any], Sequence[ast.AST]]:
+  """How a part of an expression is made, and of which operands."""
   match n:
-    case ast.Constant(value=int()) | ast.Name(): return ()
-    case ast.UnaryOp(op=ast.USub(), operand=of): return (of,)
-    case ast.BinOp(left=a, op=op, right=b) if type(op) in _OPERATORS: return (a, b)
-    case ast.Call(func=ast.Name(id=name), args=[a, b], keywords=[]) if name in _CALLS: return (a, b)
+    case ast.Constant(value=int(value)): return lambda: value, ()
+    case ast.Name(id=name): return lambda: Symbol(name), ()
+    case ast.UnaryOp(op=ast.USub(), operand=of): return operator.neg, (of,)
+    case ast.BinOp(left=a, op=op, right=b) if type(op) in _OPERATORS: return _OPERATORS[type(op)], (a, b)
+    case ast.Call(func=ast.Name(id=name), args=[a, b], keywords=[]) if name in _CALLS: return _CALLS[name], (a, b)
   raise ArgumentError(f"Symbol: {shown(text)} is neither a name nor an expression of names, ints, + - * // % ** and cdiv")
