@@ -13,10 +13,7 @@ from ntgrad.codegen.ir.dtype import dtypes
 
 from . import nodes as graph
 
-
-def _floats(text: str) -> tuple[float, ...]: return tuple(map(float, text.split()))
-
-
+_floats: Callable[[str], tuple[float, ...]] = lambda text: tuple(map(float, text.split()))
 # ---- coefficients: for float32, for float64
 # arctan of |x| <= tan(pi / 8): powers of x*x from the third power of x on (Cephes, atanf.c)
 _ATAN = _floats("8.05374449538e-2 -1.38776856032e-1 1.99777106478e-1 -3.33329491539e-1")

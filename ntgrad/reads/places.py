@@ -139,7 +139,7 @@ class Reads:
     self.begin()
 
   # ---- noting
-  def _note(self, key: Any, get: Callable[[], Any], text: str) -> Any:
+  def _note(self, key: Any, get: Any, text: str) -> Any:
     p = self._places.get(key)
     self.is_new = p is None
     if p is None:

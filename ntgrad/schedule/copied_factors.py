@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.gpu_products import ProductWork, worth_copying
 from ntgrad.codegen.choose.roles import VECTOR_BYTES
+from ntgrad.codegen.index.view import strides_of
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.target import Target
-from ntgrad.codegen.ir.uop import Ops, UOp, toposort
+from ntgrad.codegen.ir.uop import Ops, UOp, prod, toposort
 from ntgrad.codegen.kernel.rewrite import rewrite, substitute
 
 from .layout import LAST, Body, BufferAccess, Product, dimension_along, products
@@ -68,22 +69,11 @@ def as_it_lies(f: BufferAccess) -> BufferAccess:
   if f.node.op is not Ops.BUFFER or len(f.at) != 1 or len(f.node.shape) != 1: return f
   terms, begin = ix.linear(f.at[0])
   if len(terms) < 2 or any(r.op is not Ops.RANGE or not isinstance(r.arg[1], int) for r, _ in terms): return f
-  axes: list[UOp] = []
-  size = 1
-  for r, step in sorted(terms, key=lambda t: t[1]):
-    if step != size: return f
-    axes.insert(0, r)
-    size *= r.arg[1]
-  part = movement(Ops.SHRINK, f.node, ((begin, begin + size),))
-  return BufferAccess(movement(Ops.RESHAPE, part, tuple([r.arg[1] for r in axes])), tuple(axes), f.by)
-
-
-def align_of(f: BufferAccess) -> int:
-  """The bytes that what is accessed begins at a multiple of; 0: of many."""
-  buffer = viewed(f.node)
-  if buffer is f.node: return int(buffer.arg.align)
-  begin = f.node.src[0].arg[0][0] * f.node.dtype.itemsize
-  return math.gcd(buffer.arg.align or VECTOR_BYTES, begin or VECTOR_BYTES)
+  axes = sorted(terms, key=lambda t: -t[1])
+  shape = tuple([r.arg[1] for r, _ in axes])
+  if strides_of(shape) != tuple([step for _, step in axes]): return f
+  part = movement(Ops.SHRINK, f.node, ((begin, begin + prod(shape)),))
+  return BufferAccess(movement(Ops.RESHAPE, part, shape), tuple([r for r, _ in axes]), f.by)
 
 
 def callers(f: BufferAccess) -> bool:
@@ -123,8 +113,10 @@ def _factor(f: BufferAccess, p: Product, along: bool = False, across: bool = Fal
   """How a factor lies. ``along``: its rows should be what is summed; ``across``: they should not."""
   shape, itemsize = tuple(f.node.shape), f.by.dtype.itemsize
   if not callers(f) or not shape or f.by.dtype.kind not in "fi": return _Factor(f, None, VECTOR_BYTES)
-  last = row(shape)
-  vector = vector_bytes(shape, last, itemsize, align_of(f))
+  last, buffer = row(shape), viewed(f.node)
+  align = int(buffer.arg.align)   # 0: memory begins at a multiple of many bytes
+  if buffer is not f.node: align = math.gcd(align or VECTOR_BYTES, f.node.src[0].arg[0][0] * itemsize or VECTOR_BYTES)
+  vector = vector_bytes(shape, last, itemsize, align)
   summed = [d for d, i in enumerate(f.at) if i.ranges and i.ranges <= p.bound]
   crossed = across and last in summed
   if along and last not in summed:   # turned around byte by byte

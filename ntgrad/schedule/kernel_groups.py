@@ -96,8 +96,8 @@ class Groups:
 
   def new(self, shape: tuple[int, ...]) -> Group:
     g = Group(len(self.all), (), (), shape)
-    at = tuple(ix.const(0) if n == 1 else g.new_axis(n) for n in shape)
-    g.out, g.at = tuple(r for r in at if r.op is Ops.RANGE), at
+    g.at = tuple(ix.const(0) if n == 1 else g.new_axis(n) for n in shape)
+    g.out = tuple(r for r in g.at if r.op is Ops.RANGE)
     self.all.append(g)
     return g
 
@@ -157,7 +157,5 @@ class Groups:
 
   def _closed(self, g: Group) -> bool:
     """Whether a kernel takes in nothing more beside what it needs itself."""
-    return (
-      g.alu >= MAX_ALU or len(g.reads) > MAX_PARAMS // 2 or len(g.stores) >= MAX_STORES or
-      g.roots[0].op in (Ops.CAT, Ops.SCATTER, Ops.LAUNCH)
-    )
+    return (g.alu >= MAX_ALU or len(g.reads) > MAX_PARAMS // 2 or len(g.stores) >= MAX_STORES or
+            g.roots[0].op in (Ops.CAT, Ops.SCATTER, Ops.LAUNCH))

@@ -58,12 +58,11 @@ class Product:
   def channels(self) -> Iterator[tuple[BufferAccess, UOp]]:
     """Of a convolution, which has a factor with windows, the axis of the channels of each factor: where it sums windows, what it
     sums besides; where it sums pixels (the gradient of the weights), what only this factor has and it does not sum."""
-    windows = self.windows
-    if not windows: return
-    summed, kept = reach(windows, self.bound)
+    if not self.windows: return
+    summed, kept = reach(self.windows, self.bound)
+    sums = summed <= kept
     for f in self.factors:
       for i in f.at:
-        sums = summed <= kept
         if i.op is Ops.RANGE and (i in self.bound) is sums and all_have(i, self.factors) is sums: yield f, i
 
 
@@ -78,26 +77,24 @@ class _Channels:
 
   def __init__(self, items: Sequence[ScheduleItem], sinks: Collection[UOp]):
     self.fixed = set(sinks)
-    self.found: dict[UOp, int] = {}
-    kernels = [(item.ast, list(buffer_accesses(item))) for item in items if item.ast is not None]
-    for item in items:
-      if item.ast is None: self.fixed.update(item.nodes)
-      else: self.fixed.update(n for n, p in zip(item.nodes, item.ast.params) if p.shape != n.shape or p.align)
+    self.kernels: list[tuple[list[BufferAccess], list[Product]]] = []
     self.of: dict[UOp, list[int]] = {}    # the kernels that access a buffer
-    for i, (_, all) in enumerate(kernels):
-      for a in all: self.of.setdefault(a.node, []).append(i)
-    self.accessed = [all for _, all in kernels]
-    self.products = [list(products(k.nodes, buffers(item))) for item in items if (k := item.ast) is not None]
-    self.new: list[UOp] = []
-    for n in self.of:
-      if is_copy(n) and n.arg[1] != len(n.shape) - 1:
-        self.found[n] = n.arg[1]
-        self.new.append(n)
-    for found in self.products:
+    for item in items:
+      if (kernel := item.ast) is None:
+        self.fixed.update(item.nodes)
+        continue
+      self.fixed.update(n for n, p in zip(item.nodes, kernel.params) if p.shape != n.shape or p.align)
+      accesses = list(buffer_accesses(item))
+      for a in accesses: self.of.setdefault(a.node, []).append(len(self.kernels))
+      self.kernels.append((accesses, list(products(kernel.nodes, buffers(item)))))
+    copies = [n for n in self.of if n.op is Ops.CONTIGUOUS and n.arg is not None and n.arg[0] == LAST]
+    self.found: dict[UOp, int] = {n: n.arg[1] for n in copies if n.arg[1] != len(n.shape) - 1}
+    self.new = list(self.found)
+    for _, found in self.kernels:
       for p in found:
         for f, c in p.channels(): self.mark(f, c)
     while self.new:
-      for i in self.of[self.new.pop()]: self.spread(i)
+      for i in self.of[self.new.pop()]: self.spread(*self.kernels[i])
 
   def mark(self, a: BufferAccess, channel: UOp) -> None:
     """Put the dimension that goes along an axis last, where it is one, and the buffer may be laid out anew."""
@@ -106,15 +103,14 @@ class _Channels:
     self.found[a.node] = place
     self.new.append(a.node)
 
-  def spread(self, kernel: int) -> None:
+  def spread(self, all: list[BufferAccess], products: list[Product]) -> None:
     """From the buffers of a kernel that have their layout to the others: along the same axis, and from one side of a product to
     the other (x[n, c, h, w] is summed over c to y[n, o, h, w])."""
-    all = self.accessed[kernel]
     channels = {a.at[self.found[a.node]] for a in all if a.node in self.found}
     for a in all:
       for c in a.at:   # of two, as in a gradient of weights, the first: the channels of the result
         if c in channels: self.mark(a, c)
-    for p in self.products[kernel]:
+    for p in products:
       results = [a for a in all if p.bound.isdisjoint(axes_in(*a.at))]
       for x, y in itertools.product(p.factors, results):
         seen = axes_in(*x.at)
@@ -122,11 +118,6 @@ class _Channels:
         if summed is None or len(kept) != 1 or not seen.intersection(y.at): continue
         if summed in channels: self.mark(y, kept[0])
         if kept[0] in channels: self.mark(x, summed)
-
-
-def is_copy(n: UOp) -> bool:
-  """Whether a node is a copy of a factor."""
-  return n.op is Ops.CONTIGUOUS and n.arg is not None and n.arg[0] == LAST
 
 
 def _count(r: UOp) -> int:
@@ -201,11 +192,8 @@ def with_layout(item: ScheduleItem, channel: dict[UOp, int]) -> ScheduleItem:
   kernel = item.ast
   if kernel is None or not any(n in channel for n in item.nodes): return item
   last = {p.uop: channel[n] for p, n in zip(kernel.params, item.nodes) if n in channel}
-
   def moved(old: UOp, new: UOp) -> UOp | None:
-    if old.src[0] not in last: return None
-    return at_place(new, to_end(new.src[1].src, last[old.src[0]]))
-
+    return at_place(new, to_end(new.src[1].src, last[old.src[0]])) if old.src[0] in last else None
   body = rewrite(kernel.body, {Ops.LOAD: moved, Ops.STORE: moved})
   params = tuple([replace(p, shape=to_end(p.shape, last[p.uop])) if p.uop in last else p for p in kernel.params])
   return replace(item, ast=in_memory_order(kernel.with_(params=params, body=body)))
@@ -218,8 +206,6 @@ def to_end(values: tuple[Any, ...], place: int) -> tuple[Any, ...]:
 
 def in_memory_order(kernel: Kernel) -> Kernel:
   """The GRID axes in the order in which the first STORE goes through memory, the others where they are."""
-  order = [i for i in kernel.body[0].src[1].src if i.op is Ops.RANGE]
-  grid = kernel.of_kind(AxisKind.GRID)
-  place = {r: n for n, r in enumerate(order)}
-  ordered = iter(sorted(grid, key=lambda a: place.get(a.rng, -1)))
+  place = {r: n for n, r in enumerate(kernel.body[0].src[1].src)}
+  ordered = iter(sorted(kernel.of_kind(AxisKind.GRID), key=lambda a: place.get(a.rng, -1)))
   return kernel.with_(axes=tuple([next(ordered) if a.kind is AxisKind.GRID else a for a in kernel.axes]))

@@ -47,8 +47,11 @@ def find_shifted(sinks: Sequence[UOp], target: Target) -> dict[UOp, Shifted]:
   found: dict[UOp, Shifted] = {}
   if config.noopt: return found
   for u in toposort(sinks):
-    s = _shifted(u)
-    if s is not None and s.statistic not in found and _worth(s, target): found[u] = found[s.statistic] = s
+    if (s := _shifted(u)) is None or s.statistic in found: continue
+    count = ix.elements(s.x.shape[a] for a in u.arg[1])
+    # what is read does not wait for the second pass, in registers or in the cache
+    if count > _longest_part(s.x, u.arg[1], target) and node_bytes(s.x) > _LITTLE * target.cache:
+      found[u] = found[s.statistic] = s
   return found
 
 
@@ -78,13 +81,6 @@ def _shifted(u: UOp) -> Shifted | None:
       seen.update(new)
       left += new
   return None
-
-
-def _worth(s: Shifted, target: Target) -> bool:
-  """Whether what is read does not wait for the second pass: in registers, or in the cache."""
-  x, axes = s.x, s.sum.arg[1]
-  count = ix.elements(x.shape[a] for a in axes)
-  return count > _longest_part(x, axes, target) and node_bytes(x) > _LITTLE * target.cache
 
 
 def _longest_part(x: UOp, axes: Sequence[int], target: Target) -> int:
@@ -157,11 +153,10 @@ def stored_along(x: UOp, axis: int) -> UOp:
 
 def in_one_pass(s: Shifted, u: UOp, target: Target) -> UOp | None:
   """What stands for the statistic, or for the sum. ``u`` is it with rewritten sources."""
-  parts = _Parts(s, target)
-  if u.arg[0] is BinaryOps.MAX or u.arg != s.sum.arg or not (now := _difference(u)):
-    return parts.joined(u.arg[0], parts.stored(_statistic(parts, u.arg[0], u.src[0])))
-  x, shift = now
-  return _exponentials(parts, x, shift) if s.exponential else _squares(parts, x, shift)
+  parts, fn = _Parts(s, target), u.arg[0]
+  if fn is BinaryOps.MAX or u.arg != s.sum.arg or not (now := _difference(u)):
+    return parts.joined(fn, parts.stored(_statistic(parts, fn, u.src[0])))
+  return (_exponentials if s.exponential else _squares)(parts, *now)
 
 
 def _statistic(p: _Parts, fn: BinaryOps, x: UOp) -> UOp:

@@ -137,9 +137,6 @@ class Placing:
     self.calls: dict[tuple[object, ...], dict[int, UOp]] = {}   # of each call, the arguments that it writes and somebody reads
     for u in self.order:
       if u.op is Ops.CALL: self.calls.setdefault((u.arg[0], *u.src[1:]), {})[u.arg[1]] = u
-    self._chains()
-
-  def _chains(self) -> None:
     asked = {s for s, _ in self.sinks}
     for s, target in self.sinks:
       if target is not None and not is_write(s) and viewed(s).op not in (Ops.BUFFER, Ops.CONST):
@@ -153,8 +150,7 @@ class Placing:
         if target is not None: self.target[u] = target
         below = past_empty(u.src[0])
         if not is_write(below) or below in asked or below in self.over: break
-        self.over[below] = u
-        u = below
+        self.over[below], u = u, below
 
   def place(self) -> tuple[UOp, ...]:
     """The graph with effects: one node for each sink."""
@@ -162,26 +158,22 @@ class Placing:
       if is_write(u): self.new[u] = self._write(u) if past_empty(u) is u else self.new[past_empty(u)]
       else: self.new[u] = u.replace(tuple([self.new[s] for s in u.src]))
       if u in self.first: self.new[u], self.stored[u] = self._assign(self.first[u], self.new[u], self.number[u])
-    return tuple([self.new[s] if target is None else self._sink(s, target, len(self.order) + i)
-                  for i, (s, target) in enumerate(self.sinks)])
-
-  def _sink(self, s: UOp, target: UOp, number: int) -> UOp:
-    if s in self.inside and self.target[s] is target: return self.new[s]
-    if self.first.get(s) is target: return self.stored[s]
-    return self._assign(target, self.new[s], number)[1]
+    out = []
+    for i, (s, target) in enumerate(self.sinks):
+      if target is None or s in self.inside and self.target[s] is target: out.append(self.new[s])
+      elif self.first.get(s) is target: out.append(self.stored[s])
+      else: out.append(self._assign(target, self.new[s], len(self.order) + i)[1])
+    return tuple(out)
 
   def owned(self, ready: Sequence[UOp]) -> tuple[UOp, ...]:
     """What has come of the sinks once they are rewritten. A value in memory which others have gets memory of its own, and so does
     one that is a number by now, or numbers that do not know where they belong."""
-    return tuple([self._owned(i, u) for i, u in enumerate(ready)])
-
-  def _owned(self, i: int, u: UOp) -> UOp:
-    s, target = self.sinks[i]
-    if target is not None: return u
-    number = len(self.order) + i
-    if u.device != s.device or u.op is Ops.CONST: return own(u, number, device=s.device)
-    there = storage(viewed(u)).op is Ops.BUFFER and self.asked[i].op is not Ops.BUFFER
-    return own(u, number) if there else u
+    out = list(ready)
+    for i, (u, (s, target), asked) in enumerate(zip(ready, self.sinks, self.asked)):
+      if target is not None: continue
+      shared = storage(viewed(u)).op is Ops.BUFFER and asked.op is not Ops.BUFFER
+      if shared or u.device != s.device or u.op is Ops.CONST: out[i] = own(u, len(self.order) + i, device=s.device)
+    return tuple(out)
 
   def _assign(self, target: UOp, value: UOp, number: int) -> tuple[UOp, UOp]:
     """Write a whole value: the node that others read it from, and the ASSIGN."""

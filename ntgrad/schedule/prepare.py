@@ -1,7 +1,7 @@
 """Rewrites of the graph before it is cut: movement is merged, long reductions with few outputs are split."""
 from __future__ import annotations
 
-from typing import Iterator, Sequence
+from typing import Any, Iterator, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.gpu_cost import power_of_two, sum_parts
@@ -36,11 +36,11 @@ def prepare_graph(sinks: tuple[UOp, ...], target: Target, made: dict[UOp, UOp] |
 
   def reduce(old: UOp, u: UOp) -> UOp | None:
     if old in shifted: return in_one_pass(shifted[old], u, target)
-    return empty_reduce(u) or (split_blocks(u, target) if target.blocks else split_reduce(u, target))
-  def move(old: UOp, u: UOp) -> UOp | None: return empty_source(u) or merge_movement(u)
+    return of_nothing(u, identity(u.arg[0], u.dtype)) or (split_blocks(u, target) if target.blocks else split_reduce(u, target))
+  def move(old: UOp, u: UOp) -> UOp | None: return of_nothing(u, 0) or merge_movement(u)
   def after(old: UOp, u: UOp) -> UOp | None: return in_runs(u, target) if target.blocks else None
   def contiguous(old: UOp, u: UOp) -> UOp | None:
-    if is_number_now(old, u): return u.src[0] if u.arg is None else own(u.src[0], *u.arg[1:3], old.device)
+    if is_number_now(old, u): return u.src[0] if u.arg is None else own(u.src[0], u.arg[1], u.arg[2], old.device)
     return u.src[0] if u.arg is None and u.src[0].op is Ops.CONTIGUOUS else None
   def copy(old: UOp, u: UOp) -> UOp | None: return u.src[0] if is_number_now(old.src[0], u.src[0]) else None   # there too
 
@@ -64,9 +64,9 @@ def with_memory(u: UOp) -> UOp | None:
   return u.replace(tuple([numbers.get(i, s) for i, s in enumerate(u.src)])) if numbers else None
 
 
-def empty_source(u: UOp) -> UOp | None:
-  """Movement that makes something of nothing (padding an empty tensor) makes zeros."""
-  return graph.const(0, u.dtype, u.shape) if elements_of(u) and not elements_of(u.src[0]) else None
+def of_nothing(u: UOp, value: Any) -> UOp | None:
+  """What movement (padding an empty tensor) or a reduction makes of no elements: zeros, or the combiner's identity."""
+  return graph.const(value, u.dtype, u.shape) if elements_of(u) and not elements_of(u.src[0]) else None
 
 
 def merge_movement(u: UOp) -> UOp | None:
@@ -75,12 +75,6 @@ def merge_movement(u: UOp) -> UOp | None:
   s = u.src[0].src[0] if u.src[0].op is Ops.RESHAPE else u.src[0]
   if s.shape == u.arg: return s
   return movement(Ops.RESHAPE, s, u.arg) if s is not u.src[0] else None
-
-
-def empty_reduce(u: UOp) -> UOp | None:
-  """A reduction over no elements is the combiner's identity."""
-  empty = elements_of(u) and not elements_of(u.src[0])
-  return graph.const(identity(u.arg[0], u.dtype), u.dtype, u.shape) if empty else None
 
 
 def split_reduce(u: UOp, target: Target) -> UOp | None:
