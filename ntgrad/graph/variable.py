@@ -113,18 +113,15 @@ def _compared(fn: Callable[[int, Any], Any], made: Callable[[UOp, UOp], UOp]) ->
     said = fn(self, other)
     if looks and said is not NotImplemented and isinstance(other, int):
       # a number of 2 or more that it equals in ntgrad's own tables says nothing: that it is no constant shows at another value
-      equal = made is ix.eq and bool(said) is not (fn is int.__ne__)
-      if not equal or isinstance(other, BoundInt) or other < 2 or not _internal(1):
-        looks[-1][Looked(made, self.node, _node(other), bool(said) is not (fn is int.__ne__))] = None
+      holds = bool(said) is not (fn is int.__ne__)
+      if made is not ix.eq or not holds or isinstance(other, BoundInt) or other < 2 or not _internal(1):
+        looks[-1][Looked(made, self.node, _node(other), holds)] = None
     return said
   return method
 
 
-def _gt(a: UOp, b: UOp) -> UOp: return ix.lt(b, a)
-def _le(a: UOp, b: UOp) -> UOp: return ix.ge(b, a)
-
-
-_comparisons: tuple[tuple[str, Any], ...] = (("lt", ix.lt), ("ge", ix.ge), ("eq", ix.eq), ("ne", ix.eq), ("gt", _gt), ("le", _le))
+_comparisons: tuple[tuple[str, Any], ...] = (
+  ("lt", ix.lt), ("ge", ix.ge), ("eq", ix.eq), ("ne", ix.eq), ("gt", lambda a, b: ix.lt(b, a)), ("le", lambda a, b: ix.ge(b, a)))
 for _name, _made in _comparisons:
   setattr(BoundInt, f"__{_name}__", _compared(getattr(int, f"__{_name}__"), _made))
 

@@ -28,9 +28,7 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY) -> tuple[
   compute them on ``target``, in an order that may run."""
   given: list[Sink] = [s if isinstance(s, tuple) else (s, None) for s in sinks]
   # writes that share no kernel, that get their values from a buffer, that write to a copy of what they would write over
-  alone: set[int] = set()
-  late: set[int] = set()
-  apart: set[int] = set()
+  alone, late, apart = stages = set[int](), set[int](), set[int]()
   while True:
     placing, made = Placing(given, late, apart), dict[UOp, UOp]()
     ready = placing.owned(prepare_graph(placing.place(), target, made))
@@ -44,12 +42,10 @@ def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY) -> tuple[
       if u.op is Ops.COPY and elements_of(u):
         items.append(ScheduleItem(None, (u, storage(u.src[0])), (u,), frozenset((u.src[0],)), given=(nodes.get(u, u),)))
     items += _calls(part, nodes)
-    try:
-      return ready, in_order(with_rows(with_layouts(items, ready), ready) if target.blocks else items)
+    try: return ready, in_order(with_rows(with_layouts(items, ready), ready) if target.blocks else items)
     except Conflict as c:
-      stage = next((s for s in (alone, late, apart) if not c.effects <= s), None)
-      if stage is None:
-        raise VerifyError("the kernels of a schedule wait for each other") from None
+      stage = next((s for s in stages if not c.effects <= s), None)
+      if stage is None: raise VerifyError("the kernels of a schedule wait for each other") from None
       stage |= c.effects
 
 
@@ -67,9 +63,8 @@ def _calls(part: Partition, nodes: dict[UOp, UOp]) -> list[ScheduleItem]:
     if u.op is Ops.LAUNCH: found.setdefault(u.arg[3], []).append(u)
   items = []
   for launches in found.values():
-    at = {u.arg[1]: storage(u) for u in launches}
     first = launches[0]
-    at.update(zip(first.arg[2], map(storage, first.src[1:])))
+    at = {u.arg[1]: storage(u) for u in launches} | dict(zip(first.arg[2], map(storage, first.src[1:])))
     reads = frozenset([*first.src[1:], *[viewed(u.src[0]) for u in launches]])
     given = tuple(dict.fromkeys([nodes.get(u, u) for u in launches]))
     in_slots = tuple([at[i] for i in range(len(at))])
@@ -93,8 +88,7 @@ def _computed(part: Partition, given: Mapping[UOp, UOp]) -> dict[Group, dict[UOp
   """The given nodes that each group computes, sources first, with what stands for them."""
   out: dict[Group, dict[UOp, UOp]] = {}
   for u in part.order:
-    if (source := given.get(u)) is None: continue
-    for g, _, _ in part.uses[u]: out.setdefault(g, {})[source] = u
+    for g, _, _ in part.uses[u] if u in given else (): out.setdefault(g, {})[given[u]] = u
   return out
 
 

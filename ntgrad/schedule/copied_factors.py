@@ -15,8 +15,8 @@ from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops, UOp, prod, toposort
 from ntgrad.codegen.kernel.rewrite import rewrite, substitute
 
-from .layout import LAST, Body, BufferAccess, Product, dimension_along, products
-from .nodes import axes_in, axes_size, elements_of, indexed, movement, node_bytes, viewed
+from .layout import LAST, BufferAccess, Product, dimension_along, products
+from .nodes import Body, Copies, axes_in, axes_size, elements_of, indexed, movement, node_bytes, viewed
 from .padded_rows import LEAST, padded, row, sole_axis, vector_bytes
 from .placement import param_stand_in
 
@@ -39,14 +39,14 @@ class _Factor:
     return node_bytes(self.access.node) if self.place is not None else 0
 
 
-def copy_factors(body: Body, versions: Mapping[UOp, UOp], target: Target) -> tuple[Body, dict[UOp, tuple[UOp, Body]]]:
+def copy_factors(body: Body, versions: Mapping[UOp, UOp], target: Target) -> tuple[Body, Copies]:
   """The body with reads of the caller's buffers that do not lie well for a product replaced by reads of copies; copy node ->
   (what it copies, its body). ``versions`` has the version that the body reads, by storage."""
   nodes = toposort(body)
   of = {u.src[0]: u.src[0].arg for u in nodes if u.op is Ops.LOAD and isinstance(u.src[0].arg, UOp)}
   order = [r for i in body[0].src[1].src for r in i.ranges]
   new: dict[UOp, UOp] = {}
-  copies: dict[UOp, tuple[UOp, Body]] = {}
+  copies: Copies = {}
   for p in products(nodes, of):
     a, b = p.factors
     p = replace(p, factors=(as_it_lies(a), as_it_lies(b)))

@@ -51,6 +51,11 @@ class Group:
     """Whether it needs each element of a shape once, where it stands."""
     return valid is ix.TRUE and index_covers(idx, shape) and {i for i, n in zip(idx, shape) if n != 1} == set(self.out)
 
+  @property
+  def full(self) -> bool:
+    """Whether it has no room for another node (docs/architecture.md, Scheduling, rule 4)."""
+    return self.alu >= MAX_ALU or len(self.reads) >= MAX_PARAMS
+
   def keep_all(self) -> None:
     """Have no reduction from now on."""
     self.kept = frozenset((*self.out, _NO_REDUCTION))

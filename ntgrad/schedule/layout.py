@@ -28,8 +28,6 @@ LAST = "last"            # arg of a CONTIGUOUS: a copy, with the dimension that 
 CHANNELS = 8             # from so many on they are worth lying side by side
 FIXED = frozenset((*GRAPH_EFFECTS, Ops.BUFFER, Ops.CAT, Ops.COPY, Ops.AFTER, Ops.SCATTER))
 
-Body = tuple[UOp, ...]   # the statements of a kernel
-
 
 class BufferAccess(NamedTuple):
   """A LOAD or STORE of a buffer: the buffer's node in the tensor graph, the index, the LOAD or STORE."""

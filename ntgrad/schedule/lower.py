@@ -13,6 +13,7 @@ from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import ExportError
 from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, TernaryOps, UOp, repeated, toposort
 from ntgrad.codegen.kernel import Axis, AxisKind, Kernel, Param
+from ntgrad.codegen.kernel.accesses import ids_of
 from ntgrad.codegen.kernel.rewrite import rewrite
 from ntgrad.codegen.opts import Opts
 from ntgrad.graph.buffer_names import BufferNames
@@ -21,7 +22,7 @@ from ntgrad.graph.origins import Origin, lines, worth_naming
 from .buffer_pieces import touched_parts
 from .copied_factors import copy_factors
 from .kernel_groups import Group
-from .nodes import Idx, at_place, axes_in, indexed, node_bytes, pulled
+from .nodes import Body, Copies, Idx, at_place, axes_in, indexed, node_bytes, pulled
 from .one_hot_sums import read_chosen
 from .padding import multiplies, pad_inputs
 from .partition import Partition, Use
@@ -47,13 +48,11 @@ class ScheduleItem:
   origins: Mapping[UOp, Origin] = field(default_factory=dict, compare=False)   # where such nodes were made, for ``print``
 
   def __str__(self) -> str:
-    called = buffer_names_of(self, BufferNames())
     def said(u: UOp, name: str = "") -> str:
       return f"{dtype_name(u.dtype)}{shape_text(u.shape)}{f' {name}' if name else ''}{f' on {u.device}' if u.device else ''}"
     if self.ast is None and self.call is None: return f"copy {said(self.nodes[1])} to {self.nodes[0].device}"
-    written = self.written
-    texts = [said(n, name) for n, name in zip(self.nodes, called)]
-    flow = [", ".join([t for i, t in enumerate(texts) if (i in written) is w]) or "nothing" for w in (True, False)]
+    texts = list(map(said, self.nodes, buffer_names_of(self, BufferNames())))
+    flow = [", ".join([t for i, t in enumerate(texts) if (i in self.written) is w]) or "nothing" for w in (True, False)]
     made = lines(self.given, self.origins)
     return "\n".join([screen(f"kernel: {flow[0]} <- {flow[1]}"), *([f"from   {made}"] if made else []),
                       f"call of {self.call.kernel}" if self.ast is None else str(self.ast)])
@@ -137,15 +136,17 @@ class Lowering:
       where = storage_index(root, at) or (ix.const(0),)
       mode: tuple[str, tuple[int, ...]] | None = None
       if root.op is Ops.SCATTER:
-        # an axis that neither the place nor the value has: the same is done again
-        used, axes = axes_in(*where, value, gate), _in_order(root, g, at)
+        # it goes in order through the axes of its indices, but for one that is an index itself, which has a row each; along one
+        # that neither the place nor the value has, the same is done again
+        axes = [i for i in g.at[:len(root.src[1].shape)] if i.op is Ops.RANGE and i not in at[:len(root.src) - 2]]
+        used = axes_in(*where, value, gate)
         if root.arg[0] == "add": value = repeated(BinaryOps.ADD, value, ix.product([i.arg[1] for i in axes if i not in used]))
         mode = root.arg[0], tuple([i.arg[0] for i in axes if i in used])
       src = (param_stand_in(root), indexed(where), value, *(() if gate is ix.TRUE else (gate,)))
       body.append(UOp(Ops.STORE, value.dtype, src, mode))
     reads = set(g.reads)
     versions = {storage(r): r for r in reads}
-    final, copies = read_chosen(tuple(body)), dict[UOp, tuple[UOp, tuple[UOp, ...]]]()
+    final, copies = read_chosen(tuple(body)), Copies()
     if not self.part.blocks or multiplies(final): final, copies = pad_inputs(final, versions)
     if self.part.blocks:
       final, more = copy_factors(final, versions, self.part.target)
@@ -188,14 +189,7 @@ def _apart(body: Sequence[UOp]) -> list[list[int]]:
   return sorted([*alone, *([rest] if rest else [])])
 
 
-def _in_order(root: UOp, g: Group, at: Idx) -> tuple[UOp, ...]:
-  """The RANGEs that a SCATTER goes through in order: its indices' but for one that is an index itself, which has a row each."""
-  return tuple([i for i in g.at[:len(root.src[1].shape)] if i.op is Ops.RANGE and i not in at[:len(root.src) - 2]])
-
-
-def make_item(
-  body: tuple[UOp, ...], writes: tuple[UOp, ...], reads: frozenset[UOp], given: tuple[UOp, ...] = ()
-) -> ScheduleItem:
+def make_item(body: Body, writes: tuple[UOp, ...], reads: frozenset[UOp], given: tuple[UOp, ...] = ()) -> ScheduleItem:
   """Give the stand-in nodes of a body their slots, written ones first."""
   nodes = toposort(body)
   written = [s.src[0] for s in body]
@@ -204,14 +198,12 @@ def make_item(
   runs = [n.arg.arg[1] if n.arg.op is Ops.CONTIGUOUS and n.arg.arg and n.arg.arg[0] == RUNS else 0 for n in slots]
   params = tuple([Param(i, p.shape, n.dtype, n in written, p.align, m) for i, (n, p, m) in enumerate(zip(slots, parts, runs))])
   part = dict(zip(slots, parts))
-
   def accessed(old: UOp, new: UOp) -> UOp: return at_place(new, part[old.src[0]].within(new.src[1].src))
   out = rewrite(body, {Ops.LOAD: accessed, Ops.STORE: accessed}, {n: p.uop for n, p in zip(slots, params)})
   ranges: dict[int, UOp] = {u.arg[0]: u for u in nodes if u.op is Ops.RANGE}
   bound = {i for u in nodes if u.op is Ops.REDUCE or (u.op is Ops.STORE and u.arg) for i in u.arg[1]}
   bound.update([u.arg[1] for u in nodes if u.op is Ops.SCAN])
-  for u in nodes:
-    if u.op is Ops.SORTED: bound.update((u.arg[0], *[r.arg[0] for r in u.src[1].ranges]))
+  bound.update([i for u in nodes if u.op is Ops.SORTED for i in (u.arg[0], *ids_of(u.src[1]))])
   axes = tuple(Axis(i, ranges[i].arg[1], AxisKind.LOOP if i in bound else AxisKind.GRID) for i in sorted(ranges))
   offsets = tuple(p.offset * n.dtype.itemsize for n, p in zip(slots, parts)) if any(p.align for p in parts) else ()
   return ScheduleItem(Kernel(params, axes, out), tuple(n.arg for n in slots), writes, reads, offsets, given)

@@ -8,6 +8,8 @@ from ntgrad.codegen.index.view import pull
 from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp
 
 Idx = tuple[UOp, ...]
+Body = tuple[UOp, ...]                    # the statements of a kernel
+Copies = dict[UOp, tuple[UOp, Body]]   # a copy's node -> what it copies, and the body of the kernel that does
 
 
 def viewed(u: UOp) -> UOp:

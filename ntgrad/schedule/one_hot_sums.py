@@ -10,12 +10,10 @@ from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
 from ntgrad.codegen.kernel.rewrite import rewrite
 
-from .nodes import in_bounds
-
-_Body = tuple[UOp, ...]
+from .nodes import Body, in_bounds
 
 
-def read_chosen(body: _Body) -> _Body:
+def read_chosen(body: Body) -> Body:
   """The statements of a kernel with such sums replaced by what they choose."""
   if config.noopt or not any(u.op is Ops.REDUCE for u in toposort(body)): return body
   return rewrite(body, {Ops.REDUCE: lambda old, u: _read(u)})

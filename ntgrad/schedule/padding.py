@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
+from ntgrad.codegen.kernel.accesses import ids_of
 from ntgrad.codegen.kernel.rewrite import rewrite
 
-from .nodes import axes_size, in_bounds, indexed, movement
+from .nodes import Body, Copies, axes_size, in_bounds, indexed, movement
 from .placement import param_stand_in
 
 REUSE = 4    # reads of an element from which on a padded copy pays
 
 
-def pad_inputs(body: tuple[UOp, ...], versions: dict[UOp, UOp]) -> tuple[tuple[UOp, ...], dict[UOp, tuple[UOp, tuple[UOp, ...]]]]:
+def pad_inputs(body: Body, versions: dict[UOp, UOp]) -> tuple[Body, Copies]:
   """The body with masked reads of small windows replaced by plain reads of padded copies; copy node -> (what it copies, its
   body). ``versions`` has the version that the body reads, by storage."""
   bound = {i for u in toposort(body) if u.op is Ops.REDUCE for i in u.arg[1]}
   gates: dict[UOp, frozenset[UOp]] = {}       # replaced load -> the conditions that its zeros stand for
-  copies: dict[UOp, tuple[UOp, tuple[UOp, ...]]] = {}
+  copies: Copies = {}
   def load(u: UOp, new: UOp) -> UOp:
-    made = _padded(u, versions) if len(u.src) > 2 and any(r.arg[0] in bound for r in u.ranges) else None
+    made = _padded(u, versions) if len(u.src) > 2 and not bound.isdisjoint(ids_of(u)) else None
     if made is None: return new
     new, copy, copies[copy] = made
     gates[new] = frozenset(ix.conjuncts(u.src[2]))
@@ -34,7 +35,7 @@ def pad_inputs(body: tuple[UOp, ...], versions: dict[UOp, UOp]) -> tuple[tuple[U
   return rewrite(body, {Ops.LOAD: load, Ops.ALU: choice}), copies
 
 
-def multiplies(body: tuple[UOp, ...]) -> bool:
+def multiplies(body: Body) -> bool:
   """Whether a body sums products of two factors each of which has outputs of its own: blocks of them are multiplied, without
   masks in the loop. Elsewhere on targets with blocks a mask costs less than a copy."""
   for u in toposort(body):
@@ -42,7 +43,7 @@ def multiplies(body: tuple[UOp, ...]) -> bool:
     value = u.src[0]
     while value.op is Ops.CAST or value.arg is TernaryOps.WHERE: value = value.src[value.op is not Ops.CAST]
     if value.arg is not BinaryOps.MUL: continue
-    a, b = ({r for r in s.ranges if r.arg[0] not in u.arg[1]} for s in value.src)
+    a, b = [ids_of(s).difference(u.arg[1]) for s in value.src]
     if a - b and b - a: return True
   return False
 
@@ -65,7 +66,7 @@ def _zeros(u: UOp, gates: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]:
   return found[u]
 
 
-def _padded(u: UOp, versions: dict[UOp, UOp]) -> tuple[UOp, UOp, tuple[UOp, tuple[UOp, ...]]] | None:
+def _padded(u: UOp, versions: dict[UOp, UOp]) -> tuple[UOp, UOp, tuple[UOp, Body]] | None:
   """What a LOAD is in a padded copy, the copy, and what it copies with its body."""
   source: UOp = u.src[0].arg
   shape, index = tuple(source.shape) or (1,), u.src[1].src

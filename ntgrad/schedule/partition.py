@@ -187,14 +187,14 @@ class Partition:
     # reductions under another reduction get buffers: better one for the value that is made of several
     if len(ds) == 1 and cost >= _NEVER and own_cost(u) and self._beneath(u, ds[0]) and self._of_several(u): return False
     for d in ds:
-      if self._full(u, d[0]): return False
-      if cost > REUSED_CHEAP and own_cost(u) and self._reused(u, d): return False
-      if self.blocks and (own_cost(u) or narrows(u)) and self._feeds_product(u, d): return False
+      if d[0].full: return False
+      if not own_cost(u) and not narrows(u) or cost <= REUSED_CHEAP and not d[0].product: continue
+      n, size = self._products(u, d), elements_of(u)
+      # a reduction uses each element many times: u is beneath it, and does not vary with all of its axes
+      if cost > REUSED_CHEAP and own_cost(u) and n >= 8 * size > 0: return False
+      # a factor of a large product, which is faster where that lies in memory
+      if d[0].product and n >= FACTOR_PRODUCTS and n >= FACTOR_USES * size: return False
     return True
-
-  def _full(self, u: UOp, g: Group) -> bool:
-    """Whether a kernel has no room for another node (docs/architecture.md, Scheduling, rule 4)."""
-    return g.alu >= MAX_ALU or len(g.reads) >= MAX_PARAMS
 
   def _of_several(self, u: UOp) -> bool:
     """Whether ``u`` is computed from more than one reduction of as many elements."""
@@ -214,15 +214,6 @@ class Partition:
     """How many elements the reductions around ``u`` go through; 0 where it is beneath none."""
     around, g = self._beneath(u, d), d[0]
     return axes_size(around.union(g.out if g.kept is None else g.kept)) if around else 0
-
-  def _reused(self, u: UOp, d: Use) -> bool:
-    """Whether a reduction uses each element many times: u is beneath it, and does not vary with all of its axes."""
-    return self._products(u, d) >= 8 * elements_of(u) > 0
-
-  def _feeds_product(self, u: UOp, d: Use) -> bool:
-    """Whether ``u`` is computed for a factor of a large product, which is faster where that lies in memory."""
-    n = self._products(u, d)
-    return d[0].product and n >= FACTOR_PRODUCTS and n >= FACTOR_USES * elements_of(u)
 
   def _bind(self, u: UOp, d: Use) -> bool:
     """Try to compute a reduction inside the kernel that asks for it; choose the axes it binds: every output axis that the
@@ -352,7 +343,7 @@ class Partition:
   def _can_store(self, u: UOp, d: Use, readers: Collection[Group]) -> bool:
     """Whether the kernel of a use can store ``u`` too: it needs each element once, and waits for none that reads ``u``."""
     g, idx, valid = d
-    if valid is not ix.TRUE or not index_covers(idx, u.shape) or self._full(u, g): return False
+    if valid is not ix.TRUE or not index_covers(idx, u.shape) or g.full: return False
     if u.op is not Ops.REDUCE_AXIS and set(g.out) != {i for i in idx if i.op is Ops.RANGE}: return False
     return self._takes(u, d, readers)
 
