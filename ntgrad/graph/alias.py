@@ -65,9 +65,7 @@ class Alias:
     """Whether memory of its own still has an older value."""
     return self.memory is not None and self.node is not self.memory.node
 
-  def seen(self) -> Iterator[Any]:
-    """The tensors that see it."""
-    return alive(self.tensors)
+  def seen(self) -> Iterator[Any]: return alive(self.tensors)
 
   @synchronized
   def write(self, node: UOp, what: str) -> None:
@@ -87,7 +85,6 @@ class Alias:
     self.write(written(self.history, view, value, index), what)
 
   def followed(self, computed: bool = False) -> None:
-    """Those that show its bits show the newest version, or (``computed``) the memory that it lies in now."""
     for b in alive(followers.get(ref(self), ())):
       if not computed or b.memory is None: b.follow(self)
 
@@ -184,9 +181,7 @@ def follows(a: Alias, storages: Collection[Any]) -> bool:
   return source is not None and source.memory is not None and source.memory.storage in storages
 
 
-def shown_of(source: Alias, beneath: AliasView) -> Bits:
-  """The bits that a view with BITCAST shows."""
-  return Bits(apply_view(source.node, beneath), source, beneath)
+def shown_of(source: Alias, beneath: AliasView) -> Bits: return Bits(apply_view(source.node, beneath), source, beneath)
 
 
 class LiveAliases:
@@ -258,9 +253,7 @@ def repeats(view: AliasView) -> bool:
               for op, arg in view])
 
 
-def view_covers(view: AliasView) -> bool:
-  """Whether a view shows every element once."""
-  return all([op in _ONTO or op is Ops.DETACH for op, _ in view])
+def view_covers(view: AliasView) -> bool: return all([op in _ONTO or op is Ops.DETACH for op, _ in view])
 
 
 def written(base: UOp, view: AliasView, value: UOp, index: UOp | None = None) -> UOp:

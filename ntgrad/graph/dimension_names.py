@@ -138,9 +138,7 @@ def fit(name: str, tensors: Sequence[Any], places: Sequence[Places], ndim: int, 
       if first[0] == 1: found[p] = size, k, d
 
 
-def fit_aligned(name: str, tensors: Sequence[Any]) -> None:
-  """``fit`` for dimensions aligned from the last."""
-  fit(name, tensors, *from_last(tensors))
+def fit_aligned(name: str, tensors: Sequence[Any]) -> None: fit(name, tensors, *from_last(tensors))
 
 
 # ---- movement: (shape, arg) -> of each dimension of the result, which one of the source it is; and the shape of the result
@@ -212,9 +210,7 @@ def _dimension(t: Any, d: int) -> str:
   return f"dimension {d}" if t._names is None or t._names[d] is None else repr(t._names[d])
 
 
-def ordinal(k: int) -> str:
-  """The place ``k``, counted from 0, in words."""
-  return _ORDINALS[k] if k < len(_ORDINALS) else f"{k + 1}th"
+def ordinal(k: int) -> str: return _ORDINALS[k] if k < len(_ORDINALS) else f"{k + 1}th"
 
 
 def _or_none(names: Names) -> Names | None: return None if all([n is None for n in names]) else names

@@ -94,9 +94,7 @@ def polynomial(x: Any, coefficients: Sequence[float]) -> Any:
   return out
 
 
-def _bits(x: Any) -> Any:
-  """The bits of floats as unsigned ints."""
-  return x.bitcast(graph.UINTS[x.dtype.itemsize])
+def _bits(x: Any) -> Any: return x.bitcast(graph.UINTS[x.dtype.itemsize])
 
 
 def signbit(x: Any) -> Any:
@@ -326,9 +324,7 @@ def _weight(a: Any, b: Any) -> tuple[Any, Any]:
   return first, 1 - first
 
 
-def _constant(x: Any, value: float) -> Any:
-  """A number in the dtype and shape of x."""
-  return x._from_node(graph.const(value, x.dtype, x.shape))
+def _constant(x: Any, value: float) -> Any: return x._from_node(graph.const(value, x.dtype, x.shape))
 
 
 def _known(name: str, *xs: Any) -> Any:

@@ -55,9 +55,7 @@ def permute(u: UOp, order: Shape) -> UOp:
   return _one(Ops.PERMUTE, u, order, tuple([s[o] for o in order]))
 
 
-def permute_back(u: UOp, order: Shape) -> UOp:
-  """Dims where they were before ``permute(u, order)``."""
-  return permute(u, tuple([order.index(d) for d in range(len(order))]))
+def permute_back(u: UOp, order: Shape) -> UOp: return permute(u, tuple([order.index(d) for d in range(len(order))]))
 
 
 def pad(u: UOp, padding: Sequence[tuple[int, int]]) -> UOp:
@@ -141,9 +139,7 @@ def index_of(u: UOp, size: int) -> UOp:
   return cast(u, dtypes.int32 if size < 2 ** 31 and (d.itemsize < 4 or d is dtypes.int32) else dtypes.int64)
 
 
-def inside(index: UOp, size: int) -> UOp:
-  """Whether each index is from 0 to size - 1, size being within its dtype."""
-  return and_(le(0, index), lt(index, size))
+def inside(index: UOp, size: int) -> UOp: return and_(le(0, index), lt(index, size))
 
 
 def part(u: UOp, axis: int, begin: int, end: int) -> UOp:
@@ -151,9 +147,7 @@ def part(u: UOp, axis: int, begin: int, end: int) -> UOp:
   return shrink(u, [(begin, end) if i == axis else (0, s) for i, s in enumerate(u.shape)])
 
 
-def total(u: UOp, axes: Sequence[int]) -> UOp:
-  """The sums along axes, which become 1."""
-  return reduce(BinaryOps.ADD, u, axes)
+def total(u: UOp, axes: Sequence[int]) -> UOp: return reduce(BinaryOps.ADD, u, axes)
 
 
 def drop(u: UOp, axes: Sequence[int]) -> UOp:
@@ -188,9 +182,7 @@ def cat(nodes: Sequence[UOp], axis: int) -> UOp:
   return make(Ops.CAT, nodes[0].dtype, tuple(nodes), axis, shape, _device(*nodes))
 
 
-def detach(u: UOp) -> UOp:
-  """No gradient passes."""
-  return u if u.op is Ops.DETACH and not u.is_unique else _one(Ops.DETACH, u, None, u.shape)
+def detach(u: UOp) -> UOp: return u if u.op is Ops.DETACH and not u.is_unique else _one(Ops.DETACH, u, None, u.shape)
 
 
 def sloped(name: str, value: UOp, *made_from: UOp) -> UOp:
@@ -269,6 +261,4 @@ def update(base: UOp, value: UOp, view: tuple[tuple[Ops, Any], ...], index: UOp 
   return make(Ops.UPDATE, base.dtype, src, view, base.shape, base.device or value.device)
 
 
-def buffer(buf: Any) -> UOp:
-  """The node of a Buffer."""
-  return make(Ops.BUFFER, buf.dtype, (), buf, buf.shape, buf.device)
+def buffer(buf: Any) -> UOp: return make(Ops.BUFFER, buf.dtype, (), buf, buf.shape, buf.device)

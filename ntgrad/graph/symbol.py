@@ -43,7 +43,6 @@ def _operands(a: Any, b: Any) -> tuple[UOp, UOp] | None:
 
 
 def _made(fn: Callable[[UOp, UOp], UOp], a: Any, b: Any) -> Any:
-  """``fn`` of two operands; NotImplemented where one is no integer."""
   if (operands := _operands(a, b)) is None: return NotImplemented
   out = fn(*operands)
   x, y = map(size_nodes, operands)
@@ -233,9 +232,7 @@ class Condition:
   def __init__(self, op: str, a: int | Symbol, b: int | Symbol): self.op, self.a, self.b = op, a, b
 
   @property
-  def node(self) -> UOp:
-    """It as an expression of sizes."""
-    return compared(self.op, _node(self.a), _node(self.b))
+  def node(self) -> UOp: return compared(self.op, _node(self.a), _node(self.b))
 
   def __bool__(self) -> bool:
     if has_hints(self.a) and has_hints(self.b): return condition_holds(self.node)
@@ -263,7 +260,6 @@ def compared(op: str, a: UOp, b: UOp) -> UOp:
 
 
 def _restored(nodes: list[tuple[Ops, DType, tuple[int, ...], Any]]) -> int | Symbol:
-  """From a pickle: the nodes, sources first, with the numbers of their sources."""
   made: list[UOp] = []
   for op, dtype, src, arg in nodes: made.append(UOp(op, dtype, tuple([made[i] for i in src]), arg))
   return Symbol._of(made[-1])
@@ -319,14 +315,10 @@ def cdiv(a: int | Symbol, b: int | Symbol) -> Any:
   return _made(_ceil, a, b)
 
 
-def maximum(a: int | Symbol, b: int | Symbol) -> Any:
-  """The greater of two ints or Symbols."""
-  return _made(ix.greatest, a, b)
+def maximum(a: int | Symbol, b: int | Symbol) -> Any: return _made(ix.greatest, a, b)
 
 
-def minimum(a: int | Symbol, b: int | Symbol) -> Any:
-  """The lesser of two ints or Symbols."""
-  return _made(ix.least, a, b)
+def minimum(a: int | Symbol, b: int | Symbol) -> Any: return _made(ix.least, a, b)
 
 
 def bounds_of(e: int | Symbol) -> Bounds:
@@ -439,7 +431,6 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 
 def _parsed(text: str) -> int | Symbol:
-  """An expression from its text."""
   try: root: ast.AST = ast.parse(text, mode="eval").body
   except SyntaxError: raise ArgumentError(f"Symbol: {shown(text)} is neither a name nor an expression") from None
   except (RecursionError, MemoryError):

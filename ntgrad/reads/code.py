@@ -46,7 +46,6 @@ def reads_of(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None
 
 
 class _Walk(Instructions):
-  """One walk through a function and all that it calls."""
 
   def __init__(self, reads: Reads, arguments: Sequence[Any]):
     super().__init__(reads)
@@ -127,7 +126,6 @@ class _Walk(Instructions):
     return UNKNOWN
 
   def made(self, kind: type, text: str, args: Sequence[Value], named: Mapping[str, Value]) -> Value:
-    """An object is made."""
     if (levels := _EACH.get(kind)) is not None:
       inner = tuple([x for a in args for x in self.elements(a)])
       for _ in range(levels - 1): inner = ((Packed(inner), text),)
@@ -160,7 +158,6 @@ class _Walk(Instructions):
     return self.call_one(call, text, [((x, text),), *args], named)
 
   def function(self, fn: types.FunctionType, text: str, args: Sequence[Value], named: Mapping[str, Value]) -> Value:
-    """A call of one of the user's functions."""
     code, closure, defaults = fn.__code__, fn.__closure__ or (), fn.__defaults__ or ()
     self.reads.function(fn, text)
     count, names = code.co_argcount, code.co_varnames

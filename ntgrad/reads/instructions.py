@@ -79,15 +79,11 @@ class Inner:
 class Instructions(Objects):
   """Goes through functions; what calls give is found by ``call`` and ``inner``."""
 
-  def call(self, callee: Value, args: Sequence[Value], named: Mapping[str, Value]) -> Value:
-    """What a call of whatever ``callee`` may be gives."""
-    raise NotImplementedError
+  def call(self, callee: Value, args: Sequence[Value], named: Mapping[str, Value]) -> Value: raise NotImplementedError
   def foreign(self, fn: Any, text: str, args: Sequence[Value], named: Mapping[str, Value]) -> Value:
     """What a call gives of which nothing is known but the arguments."""
     raise NotImplementedError
-  def inner(self, x: Inner, args: Sequence[Value]) -> Value:
-    """What a call of a function that the code makes gives."""
-    raise NotImplementedError
+  def inner(self, x: Inner, args: Sequence[Value]) -> Value: raise NotImplementedError
 
   def walk(self, f: Frame) -> Value:
     """Go through a function; gives what it may return. What a loop's body gives a name counts at its beginning, too."""
@@ -120,7 +116,6 @@ class Instructions(Objects):
 
 
 class _Pass:
-  """One pass through the instructions of a function."""
 
   def __init__(self, walk: Instructions, f: Frame):
     self.walk, self.f = walk, f
@@ -138,7 +133,6 @@ class _Pass:
     return out
 
   def run(self, steps: Sequence[Step]) -> None:
-    """Go through all of them, in the order in which they stand."""
     stack, waiting = self.stack, self.waiting
     for s in steps:
       if s.offset in waiting:
@@ -153,7 +147,6 @@ class _Pass:
       else: self.step(s)
 
   def step(self, s: Step) -> None:
-    """Go through one instruction."""
     f, stack, walk, pop = self.f, self.stack, self.walk, self.pop
     match s.op:
       # names, constants and attributes

@@ -60,9 +60,7 @@ class Bound(NamedTuple):
 NO_OBJECTS = (Const, Leaf, Packed, Super, Bound)
 
 
-def constants(value: Value) -> list[Any]:
-  """The constants among what a value may be."""
-  return [x.value for x, _ in value if isinstance(x, Const)]
+def constants(value: Value) -> list[Any]: return [x.value for x, _ in value if isinstance(x, Const)]
 
 
 def of_each(value: Value, found: Callable[[Any, str], Iterable[tuple[Any, str]]]) -> Value:
@@ -81,7 +79,6 @@ class Objects:
     self.held: list[Any] = []   # so that identities stay what they are
 
   def call_one(self, fn: Any, text: str, args: Sequence[Value] = (), named: Mapping[str, Value] | None = None) -> Value:
-    """What a call gives."""
     raise NotImplementedError
 
   def one(self, x: Any, text: str) -> Value:
@@ -108,12 +105,9 @@ class Objects:
       if isinstance(x, Leaf): x.place.used = True
       if isinstance(x, CONTAINERS) and id(x) not in self.loose: self.elements_of(x, text)
 
-  def elements(self, value: Value) -> Value:
-    """What lies in containers."""
-    return of_each(value, self.elements_of)
+  def elements(self, value: Value) -> Value: return of_each(value, self.elements_of)
 
   def elements_of(self, x: Any, text: str) -> Value:
-    """What lies in one container."""
     if isinstance(x, Packed): return x.elements
     if isinstance(x, CONTAINERS):
       if id(x) not in self.loose and isinstance(x, tuple) and plain(x): return UNKNOWN
@@ -123,12 +117,9 @@ class Objects:
     iterate = class_attribute(type(x), "__iter__")[1]
     return self.elements(self.call_one(iterate, text, [((x, text),)])) if isinstance(iterate, types.FunctionType) else UNKNOWN
 
-  def item(self, value: Value, key: Any) -> Value:
-    """What ``[key]`` gives."""
-    return of_each(value, lambda x, text: self.item_of(x, key, text))
+  def item(self, value: Value, key: Any) -> Value: return of_each(value, lambda x, text: self.item_of(x, key, text))
 
   def item_of(self, x: Any, key: Any, text: str) -> Value:
-    """What ``[key]`` of one object gives."""
     called = f"{text}[{key!r}]"
     if isinstance(x, Packed): return x.elements
     if isinstance(x, Stamped): return self.elements_of(x, text)
@@ -150,12 +141,9 @@ class Objects:
     names = [n for n in getattr(x, "__dict__", ()) if n != but]
     return self.obtained([(self.reads.attribute(x, n, f"{text}.{n}"), f"{text}.{n}") for n in names])
 
-  def attributes(self, value: Value, name: str) -> Value:
-    """What ``.name`` gives."""
-    return of_each(value, lambda x, text: self.attribute(x, name, text))
+  def attributes(self, value: Value, name: str) -> Value: return of_each(value, lambda x, text: self.attribute(x, name, text))
 
   def attribute(self, x: Any, name: str, text: str) -> Value:
-    """What ``.name`` of one object gives."""
     called = f"{text}.{name}"
     if isinstance(x, Super): return self.above(x, name, called)
     if isinstance(x, (*NO_OBJECTS, Valued)): return UNKNOWN
@@ -196,7 +184,6 @@ class Objects:
     return self.described(found, x, called)
 
   def described(self, descriptor: Any, x: Any, called: str) -> Value:
-    """What a descriptor gives."""
     getter = class_attribute(type(descriptor), "__get__")[1]
     if not isinstance(getter, types.FunctionType): return UNKNOWN
     return self.call_one(getter, called, [((y, called),) for y in (descriptor, x, type(x))])

@@ -84,7 +84,6 @@ class Place:
   used: bool = True
 
   def now(self) -> Any:
-    """What is there."""
     try: return self.get()
     except (LookupError, AttributeError, ValueError, TypeError): return ABSENT
 
@@ -113,9 +112,7 @@ class Place:
     return self.alive is None
 
 
-def contents(container: Any) -> list[Any]:
-  """What lies in a container."""
-  return list(container.values() if isinstance(container, dict) else container)
+def contents(container: Any) -> list[Any]: return list(container.values() if isinstance(container, dict) else container)
 
 
 def _said(value: Any) -> str: return "not there" if value is ABSENT else shown(value)
@@ -169,16 +166,13 @@ class Reads:
     return self._note(("item", id(kind), str, name), _Item(kind.__dict__, name), text)
 
   def mode(self, owner: Any, text: str) -> None:
-    """A Module's mode."""
     self._note(("module", id(owner), "", "mode"), _Attribute(ref(owner), "_mode", True), f"the training mode of {text}")
 
   def names(self, owner: Any, text: str) -> None:
     """Which attributes a Module has."""
     self._note(("module", id(owner), "", "names"), _Names(ref(owner)), f"the attributes of {text}")
 
-  def cell(self, cell: types.CellType, text: str) -> Any:
-    """What a closure's cell has."""
-    return self._note(("cell", id(cell)), _Cell(cell), text)
+  def cell(self, cell: types.CellType, text: str) -> Any: return self._note(("cell", id(cell)), _Cell(cell), text)
 
   def function(self, fn: types.FunctionType, text: str) -> None:
     """A function's code and defaults."""
@@ -203,7 +197,6 @@ class Reads:
     return elements
 
   def array(self, array: np.ndarray[Any, Any], text: str) -> None:
-    """The elements of a small array."""
     if array.dtype.kind == "O": return
     if array.nbytes > MOST:
       self.unknown[f"{text} is an array of {array.nbytes:,} bytes, which is more than are compared", *self.where] = None

@@ -118,9 +118,7 @@ class _Channels:
         if kept[0] in channels: self.mark(x, summed)
 
 
-def _count(r: UOp) -> int:
-  """About how many values an axis has."""
-  return ix.count(r.arg[1])
+def _count(r: UOp) -> int: return ix.count(r.arg[1])
 
 
 def is_window(index: UOp) -> bool:
@@ -144,9 +142,7 @@ def reach(windows: Sequence[UOp], bound: frozenset[UOp]) -> tuple[int, int]:
   return summed, kept
 
 
-def all_have(i: UOp, factors: Sequence[BufferAccess]) -> bool:
-  """Whether an axis is an index of every factor."""
-  return all(i in f.at for f in factors)
+def all_have(i: UOp, factors: Sequence[BufferAccess]) -> bool: return all(i in f.at for f in factors)
 
 
 def dimension_along(channel: UOp, a: BufferAccess) -> int | None:
@@ -197,9 +193,7 @@ def with_layout(item: ScheduleItem, channel: dict[UOp, int]) -> ScheduleItem:
   return replace(item, ast=in_memory_order(kernel.with_(params=params, body=body)))
 
 
-def to_end(values: tuple[Any, ...], place: int) -> tuple[Any, ...]:
-  """A tuple with one of its values moved to the end."""
-  return (*values[:place], *values[place + 1:], values[place])
+def to_end(values: tuple[Any, ...], place: int) -> tuple[Any, ...]: return (*values[:place], *values[place + 1:], values[place])
 
 
 def in_memory_order(kernel: Kernel) -> Kernel:

@@ -167,9 +167,7 @@ class Lowering:
     return out
 
 
-def loaded(body: Sequence[UOp]) -> set[UOp]:
-  """The storage of all that statements read."""
-  return {u.src[0].arg for u in toposort(body) if u.op is Ops.LOAD}
+def loaded(body: Sequence[UOp]) -> set[UOp]: return {u.src[0].arg for u in toposort(body) if u.op is Ops.LOAD}
 
 
 def _apart(body: Sequence[UOp]) -> list[list[int]]:

@@ -18,29 +18,16 @@ def viewed(u: UOp) -> UOp:
   return u
 
 
-def pulled(u: UOp, idx: Idx) -> tuple[Idx, UOp]:
-  """Where a movement finds element ``idx`` in its source, and when there is one."""
-  return pull(u.op, u.src[0].shape, u.arg, idx)
+# about how many elements a value has, and its bytes in memory; what some axes go through together; whether all sizes are numbers
+def elements_of(u: UOp) -> int: return ix.elements(u.shape)
+def node_bytes(u: UOp) -> int: return ix.elements(u.shape) * u.dtype.itemsize
+def axes_size(axes: Iterable[UOp]) -> int: return ix.elements([r.arg[1] for r in axes])
+def is_fixed(shape: Iterable[ix.Dim]) -> bool: return all([isinstance(n, int) for n in shape])
 
 
-def elements_of(u: UOp) -> int:
-  """About how many elements a value has."""
-  return ix.elements(u.shape)
-
-
-def node_bytes(u: UOp) -> int:
-  """Bytes of a value in memory."""
-  return ix.elements(u.shape) * u.dtype.itemsize
-
-
-def axes_in(*indices: UOp) -> frozenset[UOp]:
-  """The axes that indices, or a condition, go along."""
-  return frozenset().union(*[i.ranges for i in indices])
-
-
-def axes_size(axes: Iterable[UOp]) -> int:
-  """About how many elements axes go through together."""
-  return ix.elements([r.arg[1] for r in axes])
+# the axes that indices, or conditions, go along; where a movement finds an element in its source, and when there is one
+def axes_in(*indices: UOp) -> frozenset[UOp]: return frozenset().union(*[i.ranges for i in indices])
+def pulled(u: UOp, idx: Idx) -> tuple[Idx, UOp]: return pull(u.op, u.src[0].shape, u.arg, idx)
 
 
 def in_bounds(idx: Iterable[UOp], shape: Iterable[ix.Dim]) -> UOp:
@@ -48,16 +35,7 @@ def in_bounds(idx: Iterable[UOp], shape: Iterable[ix.Dim]) -> UOp:
   return ix.both(*[c for i, n in zip(idx, shape) for c in (ix.ge(i, 0), ix.lt(i, n))])
 
 
-def indexed(idx: Idx) -> UOp:
-  """An index, as a LOAD or STORE has it."""
-  return UOp(Ops.INDEX, ix.INT, idx)
-
-
-def at_place(access: UOp, idx: Idx) -> UOp:
-  """A LOAD or STORE at another index."""
-  return access.replace((access.src[0], indexed(idx), *access.src[2:]))
-
-
-def movement(op: Ops, x: UOp, arg: object) -> UOp:
-  """A node of one source that has its dtype; sizes may be expressions."""
-  return UOp(op, x.dtype, (x,), arg)
+# the index of a LOAD or STORE; an access at another index; a node of one source, with its dtype, whose sizes may be expressions
+def indexed(idx: Idx) -> UOp: return UOp(Ops.INDEX, ix.INT, idx)
+def at_place(access: UOp, idx: Idx) -> UOp: return access.replace((access.src[0], indexed(idx), *access.src[2:]))
+def movement(op: Ops, x: UOp, arg: object) -> UOp: return UOp(op, x.dtype, (x,), arg)

@@ -47,19 +47,13 @@ _NO_AXES: frozenset[UOp] = frozenset()
 Use = tuple[Group, Idx, UOp]     # of a node: kernel, index, condition under which the element exists
 
 
-def own_cost(u: UOp) -> int:
-  """ALU operations of one node."""
-  return FUNCTIONS[u.arg].recompute if u.op is Ops.ALU else 0
+def own_cost(u: UOp) -> int: return FUNCTIONS[u.arg].recompute if u.op is Ops.ALU else 0
 
 
-def narrows(u: UOp) -> bool:
-  """Whether a CAST gives elements of fewer bytes than it takes."""
-  return u.op is Ops.CAST and u.dtype.itemsize < u.src[0].dtype.itemsize
+def narrows(u: UOp) -> bool: return u.op is Ops.CAST and u.dtype.itemsize < u.src[0].dtype.itemsize
 
 
-def indices_of(u: UOp) -> tuple[UOp, ...]:
-  """The indices of a GATHER or SCATTER, one for each of the base's first dimensions."""
-  return u.src[1:] if u.op is Ops.GATHER else u.src[1:-1]
+def indices_of(u: UOp) -> tuple[UOp, ...]: return u.src[1:] if u.op is Ops.GATHER else u.src[1:-1]
 
 
 def read_by_index(u: UOp, stored: Collection[UOp]) -> list[UOp]:
@@ -271,7 +265,6 @@ class Partition:
 
   @cached_property
   def users(self) -> dict[UOp, list[UOp]]:
-    """Who reads each node."""
     found: dict[UOp, list[UOp]] = {}
     for u in self.order:
       for s in dict.fromkeys(u.src): found.setdefault(s, []).append(u)
@@ -300,12 +293,10 @@ class Partition:
     if u.op is Ops.ASSIGN: self.groups.read(here[0], viewed(u.src[0]))   # the memory has to be there
 
   def _alone(self, u: UOp) -> Use:
-    """A kernel of its own."""
     g = self.groups.new(u.shape)
     return g, g.at, ix.TRUE
 
   def _begin(self, u: UOp, d: Use) -> None:
-    """Have a new kernel compute what goes through rows."""
     if u.op is Ops.REDUCE_AXIS: self._bind(u, d)
     if u.op in _ROWS: self._join(u, d)
 

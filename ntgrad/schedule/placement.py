@@ -70,9 +70,7 @@ def made_by(version: UOp) -> UOp:
   return version.src[1] if version.op is Ops.AFTER else version
 
 
-def is_write(u: UOp) -> bool:
-  """Whether a node is a value with a part replaced."""
-  return u.op in (Ops.UPDATE, Ops.SCATTER, Ops.CALL)
+def is_write(u: UOp) -> bool: return u.op in (Ops.UPDATE, Ops.SCATTER, Ops.CALL)
 
 
 def past_empty(u: UOp) -> UOp:
@@ -196,7 +194,6 @@ class Placing:
     return base if base is target else self._assign(target, new, -1 - number)[1]
 
   def _write(self, u: UOp) -> UOp:
-    """A value after a write."""
     if u.op is Ops.CALL: return self._launch(u)
     memory, number = self._memory(u), self.number[u]
     part, mode, value, index = ((apply_view(memory, u.arg), "set", u.src[1], u.src[2:]) if u.op is Ops.UPDATE else

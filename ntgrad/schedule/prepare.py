@@ -112,9 +112,7 @@ def leaves(x: UOp, idx: Idx = ()) -> Iterator[tuple[UOp, Idx]]:
     elif u.op is not Ops.CONST: yield u, at
 
 
-def _longest(shape: Sequence[ix.Dim], axes: Sequence[int]) -> int:
-  """The longest of some axes; of equal ones the first."""
-  return max(axes, key=lambda a: (ix.count(shape[a]), -a))
+def _longest(shape: Sequence[ix.Dim], axes: Sequence[int]) -> int: return max(axes, key=lambda a: (ix.count(shape[a]), -a))
 
 
 def split_for_cache(u: UOp, count: int, outputs: int, target: Target) -> UOp | None:
@@ -201,7 +199,6 @@ def are_columns(x: UOp, axes: Sequence[int]) -> bool:
 
 
 def _source(u: UOp) -> UOp:
-  """What a value is a view of, or a cast."""
   while u.op in MOVEMENT or u.op is Ops.CAST: u = u.src[0]
   return u
 
