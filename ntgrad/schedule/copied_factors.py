@@ -16,7 +16,7 @@ from ntgrad.codegen.ir.uop import Ops, UOp, prod, toposort
 from ntgrad.codegen.kernel.rewrite import rewrite, substitute
 
 from .layout import LAST, BufferAccess, Product, dimension_along, products
-from .nodes import Body, Copies, axes_in, axes_size, elements_of, indexed, movement, node_bytes, viewed
+from .nodes import Body, Copies, axes_in, axes_size, elements_of, indexed, is_fixed, movement, node_bytes, viewed
 from .padded_rows import LEAST, padded, row, sole_axis, vector_bytes
 from .placement import param_stand_in
 
@@ -78,7 +78,7 @@ def as_it_lies(f: BufferAccess) -> BufferAccess:
 
 def callers(f: BufferAccess) -> bool:
   """Whether a factor is a buffer of the caller, of which a copy can be made."""
-  return viewed(f.node).op is Ops.BUFFER and len(f.at) == len(f.node.shape) and all(isinstance(n, int) for n in f.node.shape)
+  return viewed(f.node).op is Ops.BUFFER and len(f.at) == len(f.node.shape) and is_fixed(f.node.shape)
 
 
 def channels_last(p: Product) -> Iterator[tuple[BufferAccess, int]]:

@@ -52,6 +52,11 @@ class Group:
     return valid is ix.TRUE and index_covers(idx, shape) and {i for i, n in zip(idx, shape) if n != 1} == set(self.out)
 
   @property
+  def here(self) -> tuple[Group, Idx, UOp]:
+    """The use of each element by it where it stands."""
+    return self, self.at, ix.TRUE
+
+  @property
   def full(self) -> bool:
     """Whether it has no room for another node (docs/architecture.md, Scheduling, rule 4)."""
     return self.alu >= MAX_ALU or len(self.reads) >= MAX_PARAMS

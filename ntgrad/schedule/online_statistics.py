@@ -24,7 +24,7 @@ from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UnaryOps, UOp, toposort
 from ntgrad.graph import nodes as graph
 
-from .nodes import movement, node_bytes
+from .nodes import is_fixed, movement, node_bytes
 
 BENEATH = 64                                  # nodes between a shift and the statistic that it is made of
 _LITTLE = 0.5                                 # of the cache: what takes no more is read again from there
@@ -69,7 +69,7 @@ def _shifted(u: UOp) -> Shifted | None:
   if u.op is not Ops.REDUCE_AXIS or u.arg[0] is not BinaryOps.ADD or u.dtype.kind != "f": return None
   if (found := _difference(u)) is None: return None
   x, shift = found
-  if not all(isinstance(n, int) for n in x.shape): return None
+  if not is_fixed(x.shape): return None
   exponential = u.src[0].arg is UnaryOps.EXP
   statistic = (BinaryOps.MAX if exponential else BinaryOps.ADD, u.arg[1])
   left, seen = [shift], {shift}

@@ -22,7 +22,7 @@ from ntgrad.codegen.kernel.rewrite import rewrite
 from ntgrad.codegen.opts.axes import or_identity, with_longer_axis
 
 from .layout import FIXED, BufferAccess, buffer_accesses, buffers, products
-from .nodes import elements_of, movement
+from .nodes import elements_of, is_fixed, movement
 
 if TYPE_CHECKING:
   from .lower import ScheduleItem
@@ -145,7 +145,7 @@ def longer_row(kernel: Kernel, a: BufferAccess, shape: Shape) -> tuple[int, int,
   """The dimension of a factor, or of a result, that should be longer, its size, and the new one."""
   place, itemsize = row(shape), a.by.dtype.itemsize
   n = shape[place]
-  if not all(isinstance(n, int) for n in shape) or not isinstance(n, int): return None
+  if not is_fixed(shape) or not isinstance(n, int): return None
   if vector_bytes(shape, place, itemsize, 0) >= VECTOR_BYTES or (more := padded(n, itemsize)) == n: return None
   axis = sole_axis(a, place, n)
   return (place, n, more) if (_in_parts(a, place) if axis is None else grows(kernel, axis)) else None

@@ -287,14 +287,10 @@ class Partition:
     here = None if u.op in _ROWS else next((d for d in ds if asking[d[0]] == 1 and self._can_store(u, d, readers)), None)
     near = list(islice(nearest(reduction(u)[0] or u), MAX_PARAMS))
     if here is None and u.op not in _ROWS: here = self._sibling(u, readers, near)
-    if here is None: self._begin(u, here := self._alone(u))
+    if here is None: self._begin(u, here := self.groups.new(u.shape).here)
     if asking == {here[0]: 1} and u not in self.must: return   # computed where it is needed
     self._store(u, here, near, asking)
     if u.op is Ops.ASSIGN: self.groups.read(here[0], viewed(u.src[0]))   # the memory has to be there
-
-  def _alone(self, u: UOp) -> Use:
-    g = self.groups.new(u.shape)
-    return g, g.at, ix.TRUE
 
   def _begin(self, u: UOp, d: Use) -> None:
     if u.op is Ops.REDUCE_AXIS: self._bind(u, d)
@@ -311,11 +307,10 @@ class Partition:
 
   def _narrower(self, u: UOp) -> UOp | None:
     """The CAST to fewer bytes that alone reads ``u``, through reshapes at most, where neither has a buffer yet."""
-    x = u
-    while x not in self.must and len(users := self.users.get(x, [])) == 1:
-      x = users[0]
-      if narrows(x): return None if x in self.must or x in self.groups.storing else x
-      if x.op is not Ops.RESHAPE: return None
+    while u not in self.must and len(users := self.users.get(u, [])) == 1:
+      u = users[0]
+      if narrows(u): return None if u in self.must or u in self.groups.storing else u
+      if u.op is not Ops.RESHAPE: break
     return None
 
   def _root_of_cast(self, cast: UOp, u: UOp) -> None:
@@ -323,7 +318,7 @@ class Partition:
     mine, asking = reduction(cast)[0], dict.fromkeys([g for g, _, _ in self.uses[cast]])
     near = list(islice(nearest(mine or cast), MAX_PARAMS))
     here = None if mine is None else self._sibling(cast, asking.keys() | self.groups.reading.get(cast, ()), near)
-    self._store(cast, here or self._alone(cast), near, asking)
+    self._store(cast, here or self.groups.new(cast.shape).here, near, asking)
     x = cast
     while x is not u:   # asked for by the new kernel alone
       self.uses[x.src[0]] = {}
@@ -356,7 +351,7 @@ class Partition:
     for g in self.groups.candidates(u, None if small else near):
       if any(r.device != u.device for r in g.roots) or g.alu + min(self.cost[u], MAX_ALU) > MAX_ALU or not self._alike(u, g):
         continue
-      if g not in readers and self._takes(u, here := (g, g.at, ix.TRUE), readers): return here
+      if g not in readers and self._takes(u, g.here, readers): return g.here
     return None
 
   def _takes(self, u: UOp, d: Use, readers: Collection[Group]) -> bool:
@@ -367,12 +362,10 @@ class Partition:
 
   def _alike(self, u: UOp, g: Group) -> bool:
     """Reductions join those of the same axes whose results lie in the same order, all else joins what is no reduction."""
-    others = [found for r in g.roots if (found := reduction(r))[0] is not None]
-    mine, order = reduction(u)
+    others, (mine, order) = [(r, other) for r, other in map(reduction, g.roots) if r is not None], reduction(u)
     if mine is None: return not others
     if mine is not u and self._is_product(mine): return False
-    return any(r.src[0].shape == mine.src[0].shape and r.arg[1] == mine.arg[1] and order == other
-               for r, other in others if r is not None)
+    return any(r.src[0].shape == mine.src[0].shape and r.arg[1] == mine.arg[1] and order == other for r, other in others)
 
   def _is_product(self, u: UOp) -> bool:
     """Whether a reduction is a product that a target with blocks makes in a kernel without others."""
@@ -380,19 +373,20 @@ class Partition:
 
   def _scatter(self, u: UOp) -> None:
     """Values are stored where their indices say, one index after another, by a kernel of its own."""
-    rows, value = u.src[0], u.src[-1]
-    g = self.groups.new(value.shape)
-    for s in (viewed(rows), *([value] if value.op is Ops.BUFFER else [])): self.groups.read(g, s)
-    at, inside = self._rows(u, g, g.at, ix.TRUE)
-    g.stores.append((u, value, g.at, at, inside))
+    g = self.groups.new(u.src[-1].shape)
+    self.groups.read(g, viewed(u.src[0]))
+    self._into(u, u.src[-1], g, *self._rows(u, *g.here))
+
+  def _into(self, u: UOp, value: UOp, g: Group, at: Idx, gate: UOp) -> None:
+    """Have a kernel of its own store a value into ``u``."""
+    g.stores.append((u, value, g.at, at, gate))
     self.groups.store(g, u)
-    self.uses[value][(g, g.at, ix.TRUE)] = None
+    if value.op is Ops.BUFFER: self.groups.read(g, value)
+    self.uses[value][g.here] = None
 
   def _launch(self, u: UOp) -> None:
     """A kernel that there is already, which waits for its arguments; it stores nothing else."""
-    call = u.arg[3]
-    if call not in self.launches: self.launches[call] = self.groups.new(())
-    g = self.launches[call]
+    g = self.launches[u.arg[3]] = self.launches.get(u.arg[3]) or self.groups.new(())
     for s in u.src:
       self.groups.read(g, s)
       if s.op is Ops.AFTER: self.groups.read(g, s.src[1])
@@ -431,12 +425,7 @@ class Partition:
     for s in u.src:
       if elements_of(s):
         g = self.groups.new(s.shape)
-        at = list(g.at)
-        at[u.arg] = ix.add(at[u.arg], start)
-        g.stores.append((u, s, g.at, tuple(at), ix.TRUE))
-        self.groups.store(g, u)
-        if s.op is Ops.BUFFER: self.groups.read(g, s)
-        self.uses[s][(g, g.at, ix.TRUE)] = None
+        self._into(u, s, g, (*g.at[:u.arg], ix.add(g.at[u.arg], start), *g.at[u.arg + 1:]), ix.TRUE)
       start = ix.plus(start, s.shape[u.arg])
 
   def _expand(self, u: UOp, d: Use) -> None:

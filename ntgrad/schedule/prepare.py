@@ -14,7 +14,7 @@ from ntgrad.codegen.kernel.accesses import flat_index, steps_of
 from ntgrad.codegen.kernel.rewrite import rewrite
 from ntgrad.graph import nodes as graph
 
-from .nodes import Idx, elements_of, movement, node_bytes, pulled, viewed
+from .nodes import Idx, elements_of, is_fixed, movement, node_bytes, pulled, viewed
 from .online_statistics import find_shifted, in_one_pass, in_parts_along, stored_along
 from .placement import own
 from .scan import split_scan
@@ -37,20 +37,15 @@ def prepare_graph(sinks: tuple[UOp, ...], target: Target, made: dict[UOp, UOp] |
   def reduce(old: UOp, u: UOp) -> UOp | None:
     if old in shifted: return in_one_pass(shifted[old], u, target)
     return of_nothing(u, identity(u.arg[0], u.dtype)) or (split_blocks(u, target) if target.blocks else split_reduce(u, target))
-  def move(old: UOp, u: UOp) -> UOp | None: return of_nothing(u, 0) or merge_movement(u)
-  def after(old: UOp, u: UOp) -> UOp | None: return in_runs(u, target) if target.blocks else None
   def contiguous(old: UOp, u: UOp) -> UOp | None:
     if is_number_now(old, u): return u.src[0] if u.arg is None else own(u.src[0], u.arg[1], u.arg[2], old.device)
     return u.src[0] if u.arg is None and u.src[0].op is Ops.CONTIGUOUS else None
-  def copy(old: UOp, u: UOp) -> UOp | None: return u.src[0] if is_number_now(old.src[0], u.src[0]) else None   # there too
-
-  return rewrite(
-    sinks,
-    {**dict.fromkeys((Ops.DETACH, Ops.SLOPED), lambda old, u: u.src[0]), Ops.CONTIGUOUS: contiguous, Ops.REDUCE_AXIS: reduce,
-     Ops.SCAN_AXIS: lambda old, u: split_scan(u, target), Ops.SORT_AXIS: lambda old, u: split_sort(u, target),
-     Ops.COPY: copy, Ops.LAUNCH: lambda old, u: with_memory(u), Ops.AFTER: after, **dict.fromkeys(MOVEMENT, move)},
-    made=made,
-  )
+  return rewrite(sinks, {
+    **dict.fromkeys((Ops.DETACH, Ops.SLOPED), lambda _, u: u.src[0]), Ops.CONTIGUOUS: contiguous, Ops.REDUCE_AXIS: reduce,
+    Ops.SCAN_AXIS: lambda _, u: split_scan(u, target), Ops.SORT_AXIS: lambda _, u: split_sort(u, target),
+    Ops.COPY: lambda old, u: u.src[0] if is_number_now(old.src[0], u.src[0]) else None, Ops.LAUNCH: lambda _, u: with_memory(u),
+    Ops.AFTER: lambda _, u: in_runs(u, target) if target.blocks else None,
+    **dict.fromkeys(MOVEMENT, lambda _, u: of_nothing(u, 0) or merge_movement(u))}, made=made)
 
 
 def is_number_now(old: UOp, u: UOp) -> bool:
@@ -80,7 +75,7 @@ def merge_movement(u: UOp) -> UOp | None:
 def split_reduce(u: UOp, target: Target) -> UOp | None:
   """sum over 64M elements -> sum over P of P partial sums, each its own program."""
   shape, axes, cores = u.src[0].shape, u.arg[1], target.cores
-  count, outputs = ix.elements(shape[a] for a in axes), elements_of(u)
+  count, outputs = summed(u), elements_of(u)
   if count <= _SPLIT_FROM // 2: return None
   if outputs >= 4 * cores: return split_for_cache(u, count, outputs, target)
   if count <= _SPLIT_FROM: return None
@@ -90,12 +85,14 @@ def split_reduce(u: UOp, target: Target) -> UOp | None:
   if not isinstance(n, int): return in_padded_parts(u, axis, min(want, ix.count(n)))
   # whole parts of the first axis that has enough of them, which lie one after the other in memory
   for a in axes:
-    size = ix.count(shape[a])
+    if not isinstance(size := shape[a], int): continue
     parts = next((p for p in range(min(want, size), 1, -1) if size % p == 0), 1)
     rounds = -(-parts * outputs // cores)
-    if isinstance(shape[a], int) and parts > 1 and rounds * cores <= MOST_UNEVEN * parts * outputs:
-      return _in_parts(u, u.src[0], a, parts)
+    if parts > 1 and rounds * cores <= MOST_UNEVEN * parts * outputs: return _in_parts(u, u.src[0], a, parts)
   return in_padded_parts(u, axis, min(want, n))
+
+
+def summed(u: UOp) -> int: return ix.elements([u.src[0].shape[a] for a in u.arg[1]])   # for each output of a reduction
 
 
 def leaves(x: UOp, idx: Idx = ()) -> Iterator[tuple[UOp, Idx]]:
@@ -132,22 +129,19 @@ def split_for_cache(u: UOp, count: int, outputs: int, target: Target) -> UOp | N
 def split_blocks(u: UOp, target: Target) -> UOp | None:
   """A long reduction that leaves cores idle, as a program makes a block of outputs -> one of partial ones (split-k), in as many
   parts as take the least time."""
-  x, axes = u.src[0], u.arg[1]
-  count, outputs = ix.elements(x.shape[a] for a in axes), elements_of(u)
+  x, count, outputs = u.src[0], summed(u), elements_of(u)
   if count < 2 * _LEAST_PART: return None
-  most = count // _LEAST_PART
-  whole = u.arg[0] is BinaryOps.ADD and is_contraction(of := viewed(x))
-  if whole: want = split_k_parts(product_work(of, count, outputs), most, target)
-  else: want = sum_parts(outputs, count, bytes_of(x), are_columns(x, axes), most, target)
-  if want == 1: return None
-  cut = cut_blocks(one_axis(u), want)
+  most, of = count // _LEAST_PART, viewed(x)
+  product = u.arg[0] is BinaryOps.ADD and is_contraction(of)
+  if product: want = split_k_parts(product_work(of, count, outputs), most, target)
+  else: want = sum_parts(outputs, count, bytes_of(x), are_columns(x, u.arg[1]), most, target)
+  cut = cut_blocks(one_axis(u), want, product) if want != 1 else None
   return None if cut is None else graph.reshape(cut, u.shape)
 
 
-def cut_blocks(u: UOp, want: int) -> UOp | None:
+def cut_blocks(u: UOp, want: int, product: bool) -> UOp | None:
   """A reduction in about so many parts, each of whole blocks where memory goes along it."""
   x, axes = u.src[0], u.arg[1]
-  product = u.arg[0] is BinaryOps.ADD and is_contraction(viewed(x))
   axis = _longest(x.shape, axes) if product else next((a for a in axes if ix.count(x.shape[a]) >= want), _longest(x.shape, axes))
   n = x.shape[axis]
   if not isinstance(n, int): return in_padded_parts(u, axis, min(want, ix.count(n)), True)
@@ -177,7 +171,7 @@ def one_axis(u: UOp) -> UOp:
   8193) -> sum[0] of (67108863,). Else as it is."""
   x, (fn, axes) = u.src[0], u.arg
   first, last = axes[0], axes[-1]
-  if len(axes) == 1 or axes != tuple(range(first, last + 1)) or not all(isinstance(x.shape[a], int) for a in axes): return u
+  if len(axes) == 1 or axes != tuple(range(first, last + 1)) or not is_fixed(x.shape[first:last + 1]): return u
   left, seen = [x], {x}
   while left:
     v = left.pop()
@@ -206,9 +200,7 @@ def _source(u: UOp) -> UOp:
 def narrowest(u: UOp) -> int:
   """Bytes of an element of a value where it has the fewest on its way through movement and casts: as it is stored."""
   least = u.dtype.itemsize
-  while u.op in MOVEMENT or u.op is Ops.CAST:
-    u = u.src[0]
-    least = min(least, u.dtype.itemsize)
+  while u.op in MOVEMENT or u.op is Ops.CAST: least, u = min(least, u.src[0].dtype.itemsize), u.src[0]
   return least
 
 
@@ -225,7 +217,7 @@ def product_work(x: UOp, count: int, outputs: int) -> ProductWork:
   columns = min(max(outputs * count // many, 1), max(outputs // rows, 1))
   sizes = [narrowest(s) for s in sides]
   factors = few * sizes[0] + many * sizes[1]
-  wide = max(s.dtype.itemsize for s in x.src)
+  wide = max([s.dtype.itemsize for s in x.src])
   multiplied = wide if max(sizes) > 2 else min(wide, 2)
   return ProductWork(rows, columns, count, max(outputs // (rows * columns), 1), max(2, *sizes), multiplied, max(4, wide), factors)
 
