@@ -56,9 +56,8 @@ class Alias:
     with lock:
       if (storage.writer is not None and storage.writer() is not None) or buffer.stale: return False
       storage.writer = ref(self)
-    if storage.read_only: return False
-    self.memory = buffer
-    return True
+    if not storage.read_only: self.memory = buffer
+    return not storage.read_only
 
   @property
   def pending(self) -> bool:
@@ -66,6 +65,10 @@ class Alias:
     return self.memory is not None and self.node is not self.memory.node
 
   def seen(self) -> Iterator[Any]: return alive(self.tensors)
+
+  def _unsettle(self) -> None:
+    """Tensors find anew what they show."""
+    for t in self.seen(): t._node = None
 
   @synchronized
   def write(self, node: UOp, what: str) -> None:
@@ -76,7 +79,7 @@ class Alias:
     origins.note_origin(node)
     if self.memory is not None: pending[ref(self, _forget)] = None
     else: unplaced[ref(self, _found)] = None
-    for t in self.seen(): t._node = None
+    self._unsettle()
     self.node = node   # last: an interrupt before it leaves the old value
     if followers: self.followed()
 
@@ -100,7 +103,7 @@ class Alias:
       if memory is not None and values.get(history) is not node:
         history = UOp.unique(Ops.CONTIGUOUS, history.dtype, (history,))
         memory.is_value_of(history)
-    for t in self.seen(): t._node = None
+    self._unsettle()
     for t in attached: t._node = apply_view(history, t._view)
     self.node = node
     self.memory = memory
@@ -114,15 +117,14 @@ class Alias:
   def renew(self) -> None:
     """The same value, to be computed into memory of its own."""
     history = self.history
-    self.node = UOp.unique(Ops.CONTIGUOUS, history.dtype, (history,))
-    self.memory = None
-    for t in self.seen(): t._node = None
+    self.node, self.memory = UOp.unique(Ops.CONTIGUOUS, history.dtype, (history,)), None
+    self._unsettle()
 
   def overwritten(self, what: str) -> None:
     """A kernel that is not of the graph (``what``) has written over its memory: tensors see that."""
     self.memory = self.memory.overwritten(what)
     self.node = self.memory.node
-    for t in self.seen(): t._node = None
+    self._unsettle()
     if followers: self.followed()
 
   @property
@@ -158,7 +160,7 @@ class Bits(Alias):
     """Show the newest version of the other Alias, to be computed again."""
     self.node, self.memory = apply_view(source.node, self.beneath), None
     pending.pop(ref(self), None)
-    for t in self.seen(): t._node = None
+    self._unsettle()
 
   def put(self, view: AliasView, value: UOp, index: UOp | None, what: str) -> None:
     """Write to the other Alias, where some tensor sees it. Raises AssignError where none does and others may show the same."""
@@ -177,8 +179,7 @@ class Bits(Alias):
 
 def follows(a: Alias, storages: Collection[Any]) -> bool:
   """Whether an Alias shows bits of one whose memory is among these: it goes with what is written there."""
-  source = a.source() if isinstance(a, Bits) else None
-  return source is not None and source.memory is not None and source.memory.storage in storages
+  return isinstance(a, Bits) and (s := a.source()) is not None and s.memory is not None and s.memory.storage in storages
 
 
 def shown_of(source: Alias, beneath: AliasView) -> Bits: return Bits(apply_view(source.node, beneath), source, beneath)

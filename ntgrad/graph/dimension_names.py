@@ -23,7 +23,7 @@ Names = tuple[str | None, ...]
 Places = Sequence[int | None]   # of each dimension of a tensor, which dimension of another one it is; None: of none
 _Move = tuple[Ops, Any]
 
-_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+_ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth".split()
 _ZERO = 2 ** 61 - 1   # stands for a size of 0 where products are compared: a prime that no size has
 
 
@@ -31,16 +31,14 @@ _ZERO = 2 ** 61 - 1   # stands for a size of 0 where products are compared: a pr
 def checked_names(name: str, names: Sequence[Any], shape: _Shape) -> Names | None:
   """Names for a tensor of a shape; None where none is among them. Raises ShapeError for another number, ArgumentError for one
   that is no identifier or stands twice."""
+  given = f"{shown(tuple(names))} for shape {shape}"
   if len(names) != len(shape):
-    raise ShapeError(f"{name}: {len(names)} names {shown(tuple(names))} for shape {shape}; "
-                     "give one for each dimension, None for a dimension without")
+    raise ShapeError(f"{name}: {len(names)} names {given}; give one for each dimension, None for a dimension without")
   for n in names:
     if n is not None and not (isinstance(n, str) and n.isidentifier()):
-      raise ArgumentError(f"{name}: {shown(n)} in {shown(tuple(names))} for shape {shape}; "
-                          "a name is an identifier such as 'time', or None")
+      raise ArgumentError(f"{name}: {shown(n)} in {given}; a name is an identifier such as 'time', or None")
     if n is not None and names.count(n) > 1:
-      raise ArgumentError(f"{name}: {n!r} stands {names.count(n)} times in {shown(tuple(names))} for shape {shape}; "
-                          "a name stands at one dimension")
+      raise ArgumentError(f"{name}: {n!r} stands {names.count(n)} times in {given}; a name stands at one dimension")
   return _or_none(tuple(names))
 
 

@@ -22,7 +22,7 @@ from ntgrad.graph.checks import Valued
 from ntgrad.graph.origins import is_internal
 
 from .instructions import Frame, Inner, Instructions
-from .objects import MANY, NO_OBJECTS, UNKNOWN, Bound, Packed, Value, constants, wrappers
+from .objects import MANY, NO_NAMES, NO_OBJECTS, UNKNOWN, Args, Bound, Named, Packed, Value, constants, wrappers
 from .places import CONTAINERS, Reads, class_attribute, contents, is_library, is_users
 
 DEPTH = 40    # calls within one another that are gone through
@@ -62,15 +62,14 @@ class _Walk(Instructions):
       stack.extend(inner)
 
   # ---- calls
-  def call(self, callee: Value, args: Sequence[Value], named: Mapping[str, Value]) -> Value:
+  def call(self, callee: Value, args: Args, named: Named) -> Value:
     """Go through whatever ``callee`` may be; gives what may come back."""
     out: dict[int, tuple[Any, str]] = {}
     for fn, text in callee:
       for x in self.call_one(fn, text, args, named): out[id(x[0])] = x
     return tuple(out.values())[:MANY]
 
-  def call_one(self, fn: Any, text: str, args: Sequence[Value] = (), named: Mapping[str, Value] | None = None) -> Value:
-    named = named or {}
+  def call_one(self, fn: Any, text: str, args: Args = (), named: Named = NO_NAMES) -> Value:
     if isinstance(fn, Bound):
       if not isinstance(fn.fn, str): return self.call_one(fn.fn, text, [_owner(fn.owner, text), *args], named)
       if fn.fn not in _INNER: return UNKNOWN
@@ -101,7 +100,7 @@ class _Walk(Instructions):
       return self.object(fn, text, args, named)
     return self.foreign(fn, text, args, named)
 
-  def foreign(self, fn: Any, text: str, args: Sequence[Value], named: Mapping[str, Value]) -> Value:
+  def foreign(self, fn: Any, text: str, args: Args, named: Named) -> Value:
     """A call of what is not the user's. Functions and layers among its arguments, and in containers there, count as called."""
     if fn is getattr and len(args) > 1:
       names = constants(args[1])
@@ -125,7 +124,7 @@ class _Walk(Instructions):
       elif (note := getattr(type(x), "_note_reads", None)) is not None: note(x, self.reads, t)
     return UNKNOWN
 
-  def made(self, kind: type, text: str, args: Sequence[Value], named: Mapping[str, Value]) -> Value:
+  def made(self, kind: type, text: str, args: Args, named: Named) -> Value:
     if (levels := _EACH.get(kind)) is not None:
       inner = tuple([x for a in args for x in self.elements(a)])
       for _ in range(levels - 1): inner = ((Packed(inner), text),)
@@ -139,7 +138,7 @@ class _Walk(Instructions):
     if isinstance(init, types.FunctionType): self.call_one(init, text, [UNKNOWN, *args], named)
     return UNKNOWN
 
-  def object(self, x: Any, text: str, args: Sequence[Value], named: Mapping[str, Value]) -> Value:
+  def object(self, x: Any, text: str, args: Args, named: Named) -> Value:
     """A call of an object: of its class's ``__call__``, for a Module ``forward``."""
     kind = type(x)
     call = class_attribute(kind, "__call__")[1]
@@ -157,7 +156,7 @@ class _Walk(Instructions):
     self.of_class(kind, call.__name__)
     return self.call_one(call, text, [((x, text),), *args], named)
 
-  def function(self, fn: types.FunctionType, text: str, args: Sequence[Value], named: Mapping[str, Value]) -> Value:
+  def function(self, fn: types.FunctionType, text: str, args: Args, named: Named) -> Value:
     code, closure, defaults = fn.__code__, fn.__closure__ or (), fn.__defaults__ or ()
     self.reads.function(fn, text)
     count, names = code.co_argcount, code.co_varnames
@@ -182,7 +181,7 @@ class _Walk(Instructions):
     self.depth -= 1
     return found
 
-  def inner(self, x: Inner, args: Sequence[Value]) -> Value:
+  def inner(self, x: Inner, args: Args) -> Value:
     """A call of a function that the code itself makes: it sees the names around it."""
     code, f = x.code, x.frame
     key = ("inner", code, id(f), tuple(map(_identity, args)))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from .objects import MANY, MUTATORS, UNKNOWN, Bound, Const, Objects, Packed, Super, Value, constants
+from .objects import MANY, MUTATORS, UNKNOWN, Args, Bound, Const, Named, Objects, Packed, Super, Value, constants
 
 PASSES = 4    # through a function with loops, at most
 _OLD = sys.version_info < (3, 12)
@@ -79,11 +79,11 @@ class Inner:
 class Instructions(Objects):
   """Goes through functions; what calls give is found by ``call`` and ``inner``."""
 
-  def call(self, callee: Value, args: Sequence[Value], named: Mapping[str, Value]) -> Value: raise NotImplementedError
-  def foreign(self, fn: Any, text: str, args: Sequence[Value], named: Mapping[str, Value]) -> Value:
+  def call(self, callee: Value, args: Args, named: Named) -> Value: raise NotImplementedError
+  def foreign(self, fn: Any, text: str, args: Args, named: Named) -> Value:
     """What a call gives of which nothing is known but the arguments."""
     raise NotImplementedError
-  def inner(self, x: Inner, args: Sequence[Value]) -> Value: raise NotImplementedError
+  def inner(self, x: Inner, args: Args) -> Value: raise NotImplementedError
 
   def walk(self, f: Frame) -> Value:
     """Go through a function; gives what it may return. What a loop's body gives a name counts at its beginning, too."""
@@ -102,7 +102,7 @@ class Instructions(Objects):
     if name in f.globals: return self.one(self.reads.item(f.globals, name, name), name)
     return ((getattr(builtins, name), name),) if hasattr(builtins, name) else UNKNOWN
 
-  def called(self, callee: Value, args: Sequence[Value], named: Mapping[str, Value]) -> Value:
+  def called(self, callee: Value, args: Args, named: Named) -> Value:
     """What a call in the code gives. What is only listed or printed is not used."""
     inner = [x for x, _ in callee if isinstance(x, Inner)]
     quiet = any([x is print or isinstance(x, Bound) and isinstance(x.fn, str) and x.fn in MUTATORS for x, _ in callee])

@@ -22,6 +22,9 @@ MANY = 1024   # objects that one value may be
 
 Value = tuple[tuple[Any, str], ...]
 UNKNOWN: Value = ()
+Args = Sequence[Value]
+Named = Mapping[str, Value]
+NO_NAMES: Named = {}
 
 # types that call a function → how to get it, or all of them
 wrappers: dict[type, Callable[[Any], Any]] = {
@@ -78,7 +81,7 @@ class Objects:
     self.loose: set[int] = set()
     self.held: list[Any] = []   # so that identities stay what they are
 
-  def call_one(self, fn: Any, text: str, args: Sequence[Value] = (), named: Mapping[str, Value] | None = None) -> Value:
+  def call_one(self, fn: Any, text: str, args: Args = (), named: Named = NO_NAMES) -> Value:
     raise NotImplementedError
 
   def one(self, x: Any, text: str) -> Value:

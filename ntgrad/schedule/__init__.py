@@ -12,7 +12,7 @@ from ntgrad.graph.origins import blame, of, worth_naming
 from .kernel_groups import Group
 from .layout import with_layouts
 from .lower import Lowering, ScheduleItem
-from .nodes import elements_of, viewed
+from .nodes import Nodes, elements_of, viewed
 from .order import Conflict, in_order
 from .padded_rows import with_rows
 from .partition import Partition
@@ -23,7 +23,7 @@ from .schedule_text import Schedule
 _ANY = Target("any", cores=2)   # what kernels are made for where nothing is known of a device
 
 
-def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY) -> tuple[tuple[UOp, ...], list[ScheduleItem]]:
+def schedule_graph(sinks: Iterable[UOp | Sink], target: Target = _ANY) -> tuple[Nodes, list[ScheduleItem]]:
   """The prepared sinks (one for each given: a value, or a value with the BUFFER it is to be written to) and the kernels that
   compute them on ``target``, in an order that may run."""
   given: list[Sink] = [s if isinstance(s, tuple) else (s, None) for s in sinks]

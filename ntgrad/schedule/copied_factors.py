@@ -16,7 +16,7 @@ from ntgrad.codegen.ir.uop import Ops, UOp, prod, toposort
 from ntgrad.codegen.kernel.rewrite import rewrite, substitute
 
 from .layout import LAST, BufferAccess, Product, dimension_along, products
-from .nodes import Body, Copies, axes_in, axes_size, elements_of, indexed, is_fixed, movement, node_bytes, viewed
+from .nodes import Body, Copies, axes_in, axes_size, elements_of, indexed, is_fixed, movement, node_bytes, reshaped, viewed
 from .padded_rows import LEAST, padded, row, sole_axis, vector_bytes
 from .placement import param_stand_in
 
@@ -73,7 +73,7 @@ def as_it_lies(f: BufferAccess) -> BufferAccess:
   shape = tuple([r.arg[1] for r, _ in axes])
   if strides_of(shape) != tuple([step for _, step in axes]): return f
   part = movement(Ops.SHRINK, f.node, ((begin, begin + prod(shape)),))
-  return BufferAccess(movement(Ops.RESHAPE, part, shape), tuple([r for r, _ in axes]), f.by)
+  return BufferAccess(reshaped(part, shape), tuple([r for r, _ in axes]), f.by)
 
 
 def callers(f: BufferAccess) -> bool:

@@ -17,7 +17,7 @@ from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
 from ntgrad.codegen.kernel import AxisKind, Kernel
 from ntgrad.codegen.kernel.rewrite import rewrite
 
-from .nodes import at_place, axes_in, axes_size
+from .nodes import Idx, at_place, axes_in, axes_size
 from .placement import GRAPH_EFFECTS
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ FIXED = frozenset((*GRAPH_EFFECTS, Ops.BUFFER, Ops.CAT, Ops.COPY, Ops.AFTER, Ops
 class BufferAccess(NamedTuple):
   """A LOAD or STORE of a buffer: the buffer's node in the tensor graph, the index, the LOAD or STORE."""
   node: UOp
-  at: tuple[UOp, ...]
+  at: Idx
   by: UOp
 
 

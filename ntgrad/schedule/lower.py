@@ -22,7 +22,7 @@ from ntgrad.graph.origins import Origin, lines, worth_naming
 from .buffer_pieces import touched_parts
 from .copied_factors import copy_factors
 from .kernel_groups import Group
-from .nodes import Body, Copies, Idx, at_place, axes_in, indexed, node_bytes, pulled
+from .nodes import Body, Copies, Idx, Nodes, at_place, axes_in, indexed, node_bytes, pulled
 from .one_hot_sums import read_chosen
 from .padding import multiplies, pad_inputs
 from .partition import Partition, Use
@@ -39,11 +39,11 @@ class ScheduleItem:
   """One step: a kernel (``ast``) over the buffers of graph nodes, in slot order. ``ast`` is None for a copy between devices (to,
   from), and for a ``call`` of a kernel that there is already."""
   ast: Kernel | None
-  nodes: tuple[UOp, ...]      # the graph node (BUFFER or root) behind each param
-  writes: tuple[UOp, ...]     # roots that this item stores
+  nodes: Nodes      # the graph node (BUFFER or root) behind each param
+  writes: Nodes     # roots that this item stores
   reads: frozenset[UOp]       # roots and BUFFERs that it loads (an ASSIGN is another node than its target's BUFFER)
   offsets: tuple[int, ...] = ()   # for each slot the byte of its memory where the param begins; () where all are 0
-  given: tuple[UOp, ...] = ()     # the nodes of the graph, as it was given, that it computes
+  given: Nodes = ()     # the nodes of the graph, as it was given, that it computes
   call: Any = None                # the launcher of a kernel that somebody wrote: its name, what it writes, its Step
   origins: Mapping[UOp, Origin] = field(default_factory=dict, compare=False)   # where such nodes were made, for ``print``
 
@@ -187,7 +187,7 @@ def _apart(body: Sequence[UOp]) -> list[list[int]]:
   return sorted([*alone, *([rest] if rest else [])])
 
 
-def make_item(body: Body, writes: tuple[UOp, ...], reads: frozenset[UOp], given: tuple[UOp, ...] = ()) -> ScheduleItem:
+def make_item(body: Body, writes: Nodes, reads: frozenset[UOp], given: Nodes = ()) -> ScheduleItem:
   """Give the stand-in nodes of a body their slots, written ones first."""
   nodes = toposort(body)
   written = [s.src[0] for s in body]

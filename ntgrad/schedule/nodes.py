@@ -4,11 +4,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.view import pull
+from ntgrad.codegen.index.view import Shape as Shape, pull
 from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp
 
-Idx = tuple[UOp, ...]
-Body = tuple[UOp, ...]                    # the statements of a kernel
+Nodes = tuple[UOp, ...]
+Idx = Nodes
+Body = Nodes                           # the statements of a kernel
 Copies = dict[UOp, tuple[UOp, Body]]   # a copy's node -> what it copies, and the body of the kernel that does
 
 
@@ -35,7 +36,9 @@ def in_bounds(idx: Iterable[UOp], shape: Iterable[ix.Dim]) -> UOp:
   return ix.both(*[c for i, n in zip(idx, shape) for c in (ix.ge(i, 0), ix.lt(i, n))])
 
 
-# the index of a LOAD or STORE; an access at another index; a node of one source, with its dtype, whose sizes may be expressions
+# the index of a LOAD or STORE; an access at another index; nodes of one source, with its dtype, whose sizes may be expressions
 def indexed(idx: Idx) -> UOp: return UOp(Ops.INDEX, ix.INT, idx)
 def at_place(access: UOp, idx: Idx) -> UOp: return access.replace((access.src[0], indexed(idx), *access.src[2:]))
 def movement(op: Ops, x: UOp, arg: object) -> UOp: return UOp(op, x.dtype, (x,), arg)
+def reshaped(x: UOp, shape: Shape) -> UOp: return movement(Ops.RESHAPE, x, shape)
+def in_memory(x: UOp) -> UOp: return movement(Ops.CONTIGUOUS, x, None)

@@ -22,7 +22,7 @@ from ntgrad.codegen.kernel.rewrite import rewrite
 from ntgrad.codegen.opts.axes import or_identity, with_longer_axis
 
 from .layout import FIXED, BufferAccess, buffer_accesses, buffers, products
-from .nodes import elements_of, is_fixed, movement
+from .nodes import Nodes, elements_of, in_memory, is_fixed, movement
 
 if TYPE_CHECKING:
   from .lower import ScheduleItem
@@ -115,7 +115,7 @@ class _Rows:
       if before not in n.shape: continue
       pads = [(0, 0)] * len(n.shape)
       pads[n.shape.index(before)] = 0, after - before
-      self.longer[n] = _Row(place, before, after, movement(Ops.CONTIGUOUS, movement(Ops.PAD, n, tuple(pads)), None))
+      self.longer[n] = _Row(place, before, after, in_memory(movement(Ops.PAD, n, tuple(pads))))
 
   def changed(self, item: ScheduleItem, nodes: dict[UOp, UOp]) -> ScheduleItem:
     """A kernel over the longer buffers."""
@@ -137,7 +137,7 @@ class _Rows:
         wide = replace(was, size=size)
         kernel = with_longer_axis(kernel, was, wide, ix.lt(wide.rng, was.size))
       if rows: kernel = _within(kernel, rows)
-    def new(ns: Iterable[UOp]) -> tuple[UOp, ...]: return tuple([nodes.get(n, n) for n in ns])
+    def new(ns: Iterable[UOp]) -> Nodes: return tuple([nodes.get(n, n) for n in ns])
     return replace(item, ast=kernel, nodes=new(item.nodes), writes=new(item.writes), reads=frozenset(new(item.reads)))
 
 
@@ -175,7 +175,7 @@ def _within(kernel: Kernel, rows: dict[UOp, _Row]) -> Kernel:
     """The condition that an access of longer rows is within the old ones."""
     r = rows[u.src[0]]
     return ix.lt(u.src[1].src[r.place], r.before)
-  def outside(u: UOp) -> tuple[UOp, ...]:
+  def outside(u: UOp) -> Nodes:
     r = rows[u.src[0]]
     left = ix.both(ix.lt(u.src[1].src[r.place], r.after), *[c for c in ix.conjuncts(gate_or_true(u)) if c is not inside(u)])
     return () if left is ix.TRUE else (left,)

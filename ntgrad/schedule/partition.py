@@ -18,7 +18,7 @@ from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UOp, toposort
 
 from .kernel_groups import LEAVES, MAX_ALU, MAX_PARAMS, MOST_SEARCHED_NODES, Group, Groups, index_covers, nearest
-from .nodes import Idx, axes_in, axes_size, elements_of, in_bounds, node_bytes, pulled, viewed
+from .nodes import Idx, Nodes, axes_in, axes_size, elements_of, in_bounds, node_bytes, pulled, viewed
 from .placement import GRAPH_EFFECTS, load_element, number_of, storage
 from .prepare import is_contraction
 from .scan import join_scan
@@ -53,7 +53,7 @@ def own_cost(u: UOp) -> int: return FUNCTIONS[u.arg].recompute if u.op is Ops.AL
 def narrows(u: UOp) -> bool: return u.op is Ops.CAST and u.dtype.itemsize < u.src[0].dtype.itemsize
 
 
-def indices_of(u: UOp) -> tuple[UOp, ...]: return u.src[1:] if u.op is Ops.GATHER else u.src[1:-1]
+def indices_of(u: UOp) -> Nodes: return u.src[1:] if u.op is Ops.GATHER else u.src[1:-1]
 
 
 def read_by_index(u: UOp, stored: Collection[UOp]) -> list[UOp]:
@@ -109,7 +109,7 @@ class Partition:
       self.again[u] = self._again(u)
     self.groups = Groups({u: i for i, u in enumerate(self.order)})
     self.uses: dict[UOp, dict[Use, None]] = {u: {} for u in self.order}
-    self.binds: dict[tuple[UOp, Group, Idx, UOp], tuple[Idx, UOp, tuple[UOp, ...]]] = {}
+    self.binds: dict[tuple[UOp, Group, Idx, UOp], tuple[Idx, UOp, Nodes]] = {}
     # of a node beneath reductions of the kernel that asks for it: the axes that these bind
     self.around: dict[tuple[UOp, Group, Idx, UOp], frozenset[UOp]] = {}
     self.merged: set[tuple[UOp, Group, Idx, UOp]] = set()  # sums that are part of the sum above them

@@ -20,7 +20,7 @@ from ntgrad.codegen.ir.elementwise import make
 from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp, toposort
 from ntgrad.graph.alias import apply_view, written
 
-from .nodes import Idx, elements_of, indexed, movement, pulled, viewed
+from .nodes import Idx, Nodes, elements_of, indexed, movement, pulled, reshaped, viewed
 
 Sink = tuple[UOp, UOp | None]   # a value that is asked for, and the BUFFER that it is to be written to
 GRAPH_EFFECTS = (Ops.ASSIGN, Ops.SCATTER, Ops.LAUNCH)
@@ -104,7 +104,7 @@ def at_index(u: UOp, base: UOp, value: UOp, index: UOp) -> UOp:
   rest = [d for d in range(len(shape)) if d not in at]
   sizes = [e - b for b, e in box]
   part = written(movement(Ops.SHRINK, base, box), u.arg[1:], value)   # the value as the box has it
-  part = movement(Ops.RESHAPE, movement(Ops.PERMUTE, part, (*at, *rest)), (1, *(sizes[d] for d in rest)))
+  part = reshaped(movement(Ops.PERMUTE, part, (*at, *rest)), (1, *(sizes[d] for d in rest)))
   view = ((Ops.SHRINK, tuple((0, shape[d]) if d in at else b for d, b in enumerate(box))), (Ops.PERMUTE, (*at, *rest)),
           (Ops.RESHAPE, (ix.product(shape[d] for d in at), *(sizes[d] for d in rest))))
   return UOp(Ops.UPDATE, u.dtype, (base, part, index), view)
@@ -150,7 +150,7 @@ class Placing:
         if not is_write(below) or below in asked or below in self.over: break
         self.over[below], u = u, below
 
-  def place(self) -> tuple[UOp, ...]:
+  def place(self) -> Nodes:
     """The graph with effects: one node for each sink."""
     for u in self.order:
       if is_write(u): self.new[u] = self._write(u) if past_empty(u) is u else self.new[past_empty(u)]
@@ -163,7 +163,7 @@ class Placing:
       else: out.append(self._assign(target, self.new[s], len(self.order) + i)[1])
     return tuple(out)
 
-  def owned(self, ready: Sequence[UOp]) -> tuple[UOp, ...]:
+  def owned(self, ready: Sequence[UOp]) -> Nodes:
     """What has come of the sinks once they are rewritten. A value in memory which others have gets memory of its own, and so does
     one that is a number by now, or numbers that do not know where they belong."""
     out = list(ready)

@@ -14,7 +14,7 @@ from ntgrad.codegen.kernel.accesses import flat_index, steps_of
 from ntgrad.codegen.kernel.rewrite import rewrite
 from ntgrad.graph import nodes as graph
 
-from .nodes import Idx, elements_of, is_fixed, movement, node_bytes, pulled, viewed
+from .nodes import Idx, Nodes, elements_of, is_fixed, movement, node_bytes, pulled, reshaped, viewed
 from .online_statistics import find_shifted, in_one_pass, in_parts_along, stored_along
 from .placement import own
 from .scan import split_scan
@@ -30,7 +30,7 @@ WHOLE_BLOCK = 8192     # elements: a long part along memory is a multiple of it,
 LITTLE_MORE = 16       # no part gets longer for that by more than one of so many
 
 
-def prepare_graph(sinks: tuple[UOp, ...], target: Target, made: dict[UOp, UOp] | None = None) -> tuple[UOp, ...]:
+def prepare_graph(sinks: Nodes, target: Target, made: dict[UOp, UOp] | None = None) -> Nodes:
   """Rewrite the graph for a target. ``made`` gets what stands for each node."""
   shifted = find_shifted(sinks, target) if target.blocks else {}   # a CPU's row stays in a core's own cache
 
@@ -69,7 +69,7 @@ def merge_movement(u: UOp) -> UOp | None:
   if u.op is not Ops.RESHAPE: return None
   s = u.src[0].src[0] if u.src[0].op is Ops.RESHAPE else u.src[0]
   if s.shape == u.arg: return s
-  return movement(Ops.RESHAPE, s, u.arg) if s is not u.src[0] else None
+  return reshaped(s, u.arg) if s is not u.src[0] else None
 
 
 def split_reduce(u: UOp, target: Target) -> UOp | None:
@@ -182,7 +182,7 @@ def one_axis(u: UOp) -> UOp:
     elif v.op is Ops.RESHAPE: left.append(v.src[0])
     elif v.op in MOVEMENT and elements_of(_source(v)) > 1: return u
     if len(seen) > _LEAVES: return u
-  flat = movement(Ops.RESHAPE, x, (*x.shape[:first], ix.product(x.shape[a] for a in axes), *x.shape[last + 1:]))
+  flat = reshaped(x, (*x.shape[:first], ix.product(x.shape[a] for a in axes), *x.shape[last + 1:]))
   return movement(Ops.REDUCE_AXIS, flat, (fn, (first,)))
 
 
@@ -250,6 +250,6 @@ def _in_parts(u: UOp, x: UOp, axis: int, parts: int, apart: bool = False) -> UOp
   """The reduction ``u`` of ``x`` in ``parts``: the partial results get a buffer, then they are reduced. ``apart``: those of one
   part lie side by side, as a program of a block stores them."""
   (fn, axes), shape = u.arg, x.shape
-  x = movement(Ops.RESHAPE, x, (*shape[:axis], parts, ix.over(shape[axis], parts), *shape[axis + 1:]))
+  x = reshaped(x, (*shape[:axis], parts, ix.over(shape[axis], parts), *shape[axis + 1:]))
   partial = stored_along(movement(Ops.REDUCE_AXIS, x, (fn, in_parts_along(axes, axis))), axis if apart else 0)
   return graph.reshape(movement(Ops.REDUCE_AXIS, partial, (fn, (axis,))), u.shape)

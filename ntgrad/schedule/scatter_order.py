@@ -22,7 +22,7 @@ from ntgrad.codegen.kernel.rewrite import substitute
 from ntgrad.codegen.passes.scatters import part_of, worth_sorting
 from ntgrad.graph import nodes as graph
 
-from .nodes import movement
+from .nodes import in_memory, movement, reshaped
 from .sort import in_parts, split_sort
 
 RUNS = "runs"   # arg of a CONTIGUOUS, with a number: an index that has runs in parts of so many
@@ -37,15 +37,15 @@ def in_runs(u: UOp, target: Target) -> UOp | None:
   if index.dtype not in (dtypes.int32, dtypes.int64) or not isinstance(rows, int) or not isinstance(entries, int): return None
   if max(rows + 1, entries) > dtypes.max(dtypes.int32) or not worth_sorting(entries, target): return None
   rest = value.shape[len(index.shape):]
-  value = movement(Ops.RESHAPE, value, (entries, *rest))
+  value = reshaped(value, (entries, *rest))
   part = part_of(entries)
-  rising, order = sorted_index(movement(Ops.RESHAPE, index, (entries,)), rows, part, target)
+  rising, order = sorted_index(reshaped(index, (entries,)), rows, part, target)
   size = rising.shape[0]
   parts = size // part
   def gathered(order: UOp) -> UOp: return UOp(Ops.GATHER, u.dtype, (value, order))
   def after(memory: UOp, base: UOp, index: UOp, value: UOp) -> UOp:
     return UOp(Ops.AFTER, u.dtype, (memory, UOp(Ops.SCATTER, u.dtype, (base, index, value), scatter.arg)))
-  def seen(x: UOp) -> UOp: return movement(Ops.RESHAPE, x, (parts, part))
+  def seen(x: UOp) -> UOp: return reshaped(x, (parts, part))
   if scatter.arg[0] == "set":
     following = movement(Ops.PAD, movement(Ops.SHRINK, rising, ((1, size),)), ((0, 1),))
     last = graph.or_(seen(graph.ne(rising, following)), seen(graph.lt(size - 2, graph.iota(size))))
@@ -58,18 +58,18 @@ def in_runs(u: UOp, target: Target) -> UOp | None:
   goes_on = graph.and_(graph.eq(seen(rising), wide(first)), wide(begun))
   owned = run_index(graph.where(goes_on, -1, seen(rising)), part)
   memory, base = (out := after(memory, base, owned, gathered(order))), substitute((base,), {memory: out})[0]
-  continued = gathered(movement(Ops.RESHAPE, graph.where(goes_on, seen(order), -1), (size,)))
+  continued = gathered(reshaped(graph.where(goes_on, seen(order), -1), (size,)))
   kind = dtypes.float32 if u.dtype.kind == "f" and u.dtype.itemsize < 4 else u.dtype
-  sums = movement(Ops.REDUCE_AXIS, movement(Ops.RESHAPE, continued.cast(kind), (parts, part, *rest)), (BinaryOps.ADD, (1,)))
-  sums = movement(Ops.RESHAPE, sums, (parts, *rest)).cast(u.dtype)
-  starts = movement(Ops.CONTIGUOUS, movement(Ops.RESHAPE, graph.where(begun, first, -1), (parts,)), None)
-  out = after(memory, base, starts, movement(Ops.CONTIGUOUS, sums, None))
+  sums = movement(Ops.REDUCE_AXIS, reshaped(continued.cast(kind), (parts, part, *rest)), (BinaryOps.ADD, (1,)))
+  sums = reshaped(sums, (parts, *rest)).cast(u.dtype)
+  starts = in_memory(reshaped(graph.where(begun, first, -1), (parts,)))
+  out = after(memory, base, starts, in_memory(sums))
   return in_runs(out, target) or out
 
 
 def run_index(index: UOp, part: int) -> UOp:
   """An index that has runs in parts of so many."""
-  return movement(Ops.CONTIGUOUS, movement(Ops.RESHAPE, index, (ix.product(index.shape),)), (RUNS, part))
+  return movement(Ops.CONTIGUOUS, reshaped(index, (ix.product(index.shape),)), (RUNS, part))
 
 
 def sorted_index(index: UOp, rows: int, part: int, target: Target) -> tuple[UOp, UOp]:
@@ -80,8 +80,8 @@ def sorted_index(index: UOp, rows: int, part: int, target: Target) -> tuple[UOp,
   kind = dtypes.uint32 if rows << low < dtypes.max(dtypes.uint32) else dtypes.uint64
   to = graph.where(graph.inside(index, rows), index, rows).cast(kind)
   key = movement(Ops.SORT_AXIS, graph.or_(graph.shl(to, low), graph.iota(entries).cast(kind)), (0, low, 8 * kind.itemsize, 0))
-  key = in_parts(movement(Ops.CONTIGUOUS, split_sort(key, target) or key, None), 0, part)   # the greatest number behind the end
-  key = movement(Ops.RESHAPE, key, (ix.product(key.shape),))
+  key = in_parts(in_memory(split_sort(key, target) or key), 0, part)   # the greatest number behind the end
+  key = reshaped(key, (ix.product(key.shape),))
   row = graph.minimum(graph.shr(key, low), rows).cast(dtypes.int32)
   place = graph.and_(key, (1 << low) - 1).cast(dtypes.int32)
-  return movement(Ops.CONTIGUOUS, row, None), movement(Ops.CONTIGUOUS, place, None)
+  return in_memory(row), in_memory(place)
