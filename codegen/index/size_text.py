@@ -19,8 +19,7 @@ def without_options(u: UOp) -> UOp:
 
 
 def sources_first(e: _T, operands: Callable[[_T], Sequence[_T]]) -> dict[_T, Sequence[_T]]:
-  """Every part of an expression with its operands, operands before what they are part of: expressions are deeper than Python's
-  stack."""
+  """Every part of an expression with its operands, operands first: expressions are deeper than Python's stack."""
   found: dict[_T, Sequence[_T]] = {}
   out: dict[_T, Sequence[_T]] = {}
   stack = [e]
@@ -112,13 +111,10 @@ def condition_text(c: UOp) -> str:
   return f"{text_of(sides[0])} {COMPARISONS[c.arg]} {text_of(sides[1])}"
 
 
-def shape_text(shape: Sequence[UOp | int]) -> str:
-  """A shape as a tuple of expressions: ``(M, 32)``."""
-  return f"({', '.join(map(text_of, shape))}{',' * (len(shape) == 1)})"
+def shape_text(shape: Sequence[UOp | int]) -> str: return f"({', '.join(map(text_of, shape))}{',' * (len(shape) == 1)})"
 
 
 def _written(u: UOp, texts: Mapping[UOp, _Text]) -> _Text:
-  """An expression of which the parts are written."""
   if u.op is Ops.CONST: return str(u.arg), 5 if u.arg >= 0 else 1
   if u.op is Ops.SIZE: return (u.arg.name, 5) if u.arg.unit == 1 else (f"{u.arg.name} // {u.arg.unit}", 2)
   if u.op is Ops.RANGE: return f"a{u.arg[0]}", 5
