@@ -10,7 +10,7 @@ from .. import index as ix
 from ..index.size_text import shape_text, text_of
 from ..ir.dtype import DType, dtypes, number_text
 from ..ir.functions import Fn
-from ..ir.spelling import ATOM, CONDITIONAL, COMPARISON, PRODUCT, PYTHON, SUM, Text, infix, inside
+from ..ir.spelling import ATOM, COMPARISON, CONDITIONAL, PRODUCT, PYTHON, SUM, Text, infix, inside
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 from ..kernel import EFFECTS, Kernel, inner, is_variable
 from ..kernel.blocks import block_shapes

@@ -98,7 +98,7 @@ def text_of(u: UOp | int) -> str:
   return texts[u][0]
 
 
-COMPARISONS = {fn: PYTHON[fn][0] for fn in BinaryOps if fn in COMPARE}
+COMPARISONS = {fn: PYTHON[fn][0].strip() for fn in BinaryOps if fn in COMPARE}
 
 
 def condition_text(c: UOp) -> str:

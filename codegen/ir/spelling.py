@@ -6,18 +6,22 @@ from typing import Mapping
 from .uop import COMPARE, BinaryOps
 
 Text = tuple[str, int]   # an expression, and how tightly it binds: the tighter the less
-ATOM, UNARY, PRODUCT, SUM, SHIFT = range(5)                   # in every language; an atom is a name, a literal or a call
+ATOM, UNARY, PRODUCT, SUM, SHIFT = range(5)                        # in every language; an atom is a name, a literal or a call
 BIT_AND, BIT_XOR, BIT_OR, COMPARISON, CONDITIONAL = range(5, 10)   # in Python, looser
 
 
-def signs(*levels: str) -> dict[BinaryOps, Text]:
-  """The signs of a language and how tightly they bind, from a text for each level below UNARY: ``"ADD + SUB -"``."""
-  rows = [(words, level) for level, row in enumerate(levels, PRODUCT) if (words := row.split())]
-  return {BinaryOps[name]: (sign, level) for words, level in rows for name, sign in zip(words[::2], words[1::2])}
+def signs(*levels: str, spaced: int = PRODUCT) -> dict[BinaryOps, Text]:
+  """The signs of a language and how tightly they bind, from a text for each level from PRODUCT on: ``"ADD + SUB -"``. Those
+  that bind no tighter than ``spaced`` have blanks around them."""
+  rows = [(row.split(), level) for level, row in enumerate(levels, PRODUCT)]
+  return {BinaryOps[name]: (f" {sign} " if level >= spaced else sign, level)
+          for words, level in rows for name, sign in zip(words[::2], words[1::2])}
 
 
-PYTHON = signs("MUL * DIV / IDIV // MOD %", "ADD + SUB -", "SHL << SHR >>", "AND &", "XOR ^", "OR |",
-               "CMPLT < CMPLE <= CMPEQ == CMPNE !=")
+_PYTHON = ("MUL * DIV / IDIV // MOD %", "ADD + SUB -", "SHL << SHR >>", "AND &", "XOR ^", "OR |",
+           "CMPLT < CMPLE <= CMPEQ == CMPNE !=")
+PYTHON = signs(*_PYTHON)                       # a * b + c
+SHORT_PYTHON = signs(*_PYTHON, spaced=SUM)     # a*b + c
 
 
 def inside(text: Text, most: int = ATOM) -> str:
@@ -28,7 +32,7 @@ def inside(text: Text, most: int = ATOM) -> str:
 def infix(fn: BinaryOps, left: Text, right: Text, language: Mapping[BinaryOps, Text] = PYTHON) -> Text:
   """``left + right``, in as few brackets as it needs; comparisons do not chain."""
   sign, level = language[fn]
-  return f"{inside(left, level - (fn in COMPARE))} {sign} {inside(right, level - 1)}", level
+  return f"{inside(left, level - (fn in COMPARE))}{sign}{inside(right, level - 1)}", level
 
 
 def operands(fn: BinaryOps, level: int, chain: bool = False) -> tuple[int, int]:
