@@ -13,8 +13,7 @@ from ..ir.functions import Fn
 from ..ir.spelling import ATOM, COMPARISON, CONDITIONAL, PRODUCT, PYTHON, SUM, Text, infix, inside
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 from ..kernel import EFFECTS, Kernel, inner, is_variable
-from ..kernel.blocks import block_shapes
-from ..kernel.linear import UOpList
+from ..kernel.linear import UOpList, block_shapes
 from ..passes.parts import Mark, Parts
 
 _PREFIX: dict[Fn, str] = {UnaryOps.NEG: "-", UnaryOps.NOT: "~"}
