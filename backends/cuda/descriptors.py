@@ -23,7 +23,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import conjuncts
 from ntgrad.codegen.index.sizes import Dim, as_sizes, dim_text, size_terms
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
-from ntgrad.codegen.kernel.blocks import gate_or_none, loads_zero
+from ntgrad.codegen.kernel.linear import gate_or_none, loads_zero
 
 MARK = "tma"          # the arg of a LOAD or STORE that may go by descriptor
 CAPABILITY = 90       # the first chips that have them

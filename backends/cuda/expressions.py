@@ -11,7 +11,7 @@ from ntgrad.codegen.ir.dtype import DType, cast_number, dtypes, held
 from ntgrad.codegen.ir.errors import CompileError
 from ntgrad.codegen.ir.functions import FUNCTIONS
 from ntgrad.codegen.ir.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
-from ntgrad.codegen.kernel.blocks import FP8, NARROW
+from ntgrad.codegen.kernel.linear import FP8, NARROW
 
 from .facts import Facts, triton_type
 

@@ -14,7 +14,7 @@ from ntgrad.codegen.index import Size
 from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.errors import CompileError
 from ntgrad.codegen.ir.uop import COMPARE, BinaryOps, Ops, UnaryOps, UOp, toposort
-from ntgrad.codegen.kernel.blocks import (
+from ntgrad.codegen.kernel.linear import (
   NARROW,
   accesses_variable,
   accumulator,

@@ -21,8 +21,7 @@ from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.functions import FUNCTIONS, identity
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, step_of
-from ntgrad.codegen.kernel.blocks import FP8, accesses_variable, accumulator, gate_or_none, is_dot, loads_zero
-from ntgrad.codegen.kernel.linear import UOpList
+from ntgrad.codegen.kernel.linear import FP8, UOpList, accesses_variable, accumulator, gate_or_none, is_dot, loads_zero
 
 from ..base import KernelSource, ProgramSpec, Renderer, grid_of
 from ..rates import of_nvidia

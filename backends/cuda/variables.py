@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ntgrad.codegen.ir.uop import Ops, UOp
-from ntgrad.codegen.kernel.blocks import accesses_variable, gate_or_none, layout, terms
+from ntgrad.codegen.kernel.linear import accesses_variable, gate_or_none, layout, terms
 
 from .expressions import AND, ANY, ATOM, Expressions, Text, permuted, sizes, zero
 from .facts import TAKEN, triton_type
