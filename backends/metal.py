@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from ntgrad.codegen.index.sizes import Dim
 from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.spelling import SUM, Text, inside
 from ntgrad.codegen.ir.target import Target
 
 from .cstyle.functions import FUNCTIONS, Library, Source, Type
 from .cstyle.kernel import CStyleRenderer
-from .cstyle.language import ADD, KEYWORDS, STORED, VALUES, Text
+from .cstyle.language import KEYWORDS, STORED, VALUES
 
 # what Metal calls a function of floats; a conversion is a type's name
 NAMES = {**{f: f for f in FUNCTIONS if f != "erf"}, "abs": "fabs", "half_to_float": "float", "float_to_half": "half"}
@@ -68,7 +69,7 @@ class MetalRenderer(CStyleRenderer):
 
   def element(self, buffer: str, index: Text) -> str:
     """See :meth:`Language.element`."""
-    return f"*({buffer}+{index[0] if index[1] <= ADD else f'({index[0]})'})"
+    return f"*({buffer}+{inside(index, SUM)})"
 
   def atomic(self, how: str, dtype: DType, place: str, value: str) -> tuple[str, Source, tuple[str, ...]]:
     """See :meth:`Language.atomic`; floats are only added."""

@@ -10,8 +10,7 @@ from typing import Sequence
 from ntgrad.codegen.index import bounds, linear, vmin
 from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, memoized
-
-from .language import NARROW
+from ntgrad.codegen.kernel.linear import NARROW, accumulator
 
 _INLINABLE = frozenset((Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.VECTORIZE, Ops.GEP))
 _WRAPS = frozenset((BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.SHL, UnaryOps.NEG))
@@ -50,12 +49,6 @@ def _find_bases(uops: Sequence[UOp]) -> set[tuple[UOp, UOp]]:
     if u.op is not Ops.LOAD and u.op is not Ops.STORE: continue
     if (split := after(u.src[1])) is not None: found[u.src[0], split[0]] += 1
   return {at for at, n in found.items() if n >= MANY}
-
-
-def accumulator(u: UOp) -> UOp:
-  """The DEFINE_ACC that a PHI assigns."""
-  while u.op is Ops.PHI: u = u.src[0]
-  return u
 
 
 def _find_inline(uops: Sequence[UOp]) -> tuple[set[UOp], dict[UOp, frozenset[UOp]]]:

@@ -53,9 +53,9 @@ def _same(x: Array) -> Array: return x
 
 # how numpy spells the functions: on floats those of ``_WIDE`` are computed in float64
 _SPELLINGS: dict[str, Function] = dict(
-  NEG=np.negative, RECIP=np.reciprocal, SQRT=np.sqrt, RSQRT=lambda x: 1 / np.sqrt(x), EXP=np.exp, EXP2=np.exp2, LOG=np.log, LOG2=np.log2,
-  SIN=np.sin, COS=np.cos, TAN=np.tan, TANH=np.tanh, ERF=erf, FLOOR=np.floor, CEIL=np.ceil, TRUNC=np.trunc,
-  ROUND=np.rint, NOT=np.invert, ABS=np.abs, ISNAN=np.isnan,
+  NEG=np.negative, RECIP=np.reciprocal, SQRT=np.sqrt, RSQRT=lambda x: 1 / np.sqrt(x), EXP=np.exp, EXP2=np.exp2, LOG=np.log,
+  LOG2=np.log2, SIN=np.sin, COS=np.cos, TAN=np.tan, TANH=np.tanh, ERF=erf, FLOOR=np.floor, CEIL=np.ceil,
+  TRUNC=np.trunc, ROUND=np.rint, NOT=np.invert, ABS=np.abs, ISNAN=np.isnan,
   ADD=np.add, SUB=np.subtract, MUL=np.multiply, DIV=np.divide, IDIV=np.floor_divide, MOD=np.remainder, MAX=np.maximum,
   MIN=np.minimum, POW=np.power, CMPLT=np.less, CMPLE=np.less_equal, CMPEQ=np.equal, CMPNE=np.not_equal, AND=np.bitwise_and,
   OR=np.bitwise_or, XOR=np.bitwise_xor, SHL=np.left_shift, SHR=np.right_shift, THREEFRY=threefry, WHERE=np.where)

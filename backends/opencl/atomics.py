@@ -3,8 +3,9 @@ between."""
 from __future__ import annotations
 
 from ntgrad.codegen.ir.dtype import DType
+from ntgrad.codegen.kernel.linear import NARROW
 
-from ..cstyle.language import NARROW, STORED, VALUES
+from ..cstyle.language import STORED, VALUES
 
 
 def pragmas(d: DType) -> tuple[str, ...]:

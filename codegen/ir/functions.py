@@ -1,5 +1,6 @@
 """The functions of ALU nodes, a row each: what it costs, which dtypes it takes, what it combines with, its gradient.
 CONTRIBUTING.md ("An elementwise operation") says what a new one takes."""
+# ruff: noqa: F403, F405 - what makes gradients is elementwise.py's
 from __future__ import annotations
 
 import math
@@ -7,29 +8,7 @@ from dataclasses import dataclass
 from typing import Callable, Sequence
 
 from .dtype import DType, Number, dtypes, held
-from .elementwise import (
-  add,
-  and_,
-  const_value,
-  cos,
-  eq,
-  exp,
-  idiv,
-  le,
-  log,
-  lt,
-  mul,
-  neg,
-  negative,
-  power,
-  product,
-  quotient,
-  scaled,
-  select,
-  sin,
-  sub,
-  where,
-)
+from .elementwise import *
 from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 
 Fn = UnaryOps | BinaryOps | TernaryOps
