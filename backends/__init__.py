@@ -13,13 +13,8 @@ from ntgrad.codegen.ir.uop import UOp
 from .base import Renderer
 
 # the renderers by the names of their targets: module and class
-RENDERERS = {
-  "opencl": (".opencl.renderer", "OpenCLRenderer"),
-  "triton": (".cuda.renderer", "TritonRenderer"),
-  "c": (".c", "CRenderer"),
-  "metal": (".metal", "MetalRenderer"),
-  "numpy": (".numpy.device", "NumpyRenderer"),
-}
+RENDERERS = {"opencl": (".opencl.renderer", "OpenCLRenderer"), "triton": (".cuda.renderer", "TritonRenderer"),
+             "c": (".c", "CRenderer"), "metal": (".metal", "MetalRenderer"), "numpy": (".numpy.device", "NumpyRenderer")}
 
 
 def renderer(target: str) -> Renderer:

@@ -28,9 +28,7 @@ FLOATS = ("float", "double")
 class CType(Type):
   """A type of C: integers of a known size are called as <stdint.h> has them."""
 
-  names = {
-    f"{u}{name}": f"{u}int{bits}_t" for name, bits in (("char", 8), ("short", 16), ("int", 32), ("long", 64)) for u in ("", "u")
-  }
+  names = {d.short: f"{d.name}_t" for d in dtypes.ints}
 
   def bits(self, base: str, x: str) -> str:
     """See :meth:`Type.bits`; the call of a helper between an integer and a float."""
@@ -49,7 +47,6 @@ class CLibrary(Library):
   names = {**{f: f for f in FUNCTIONS}, "abs": "fabs"}
 
   def builtin(self, name: str, t: Type) -> str | None:
-    """See :meth:`Library.builtin`."""
     found = super().builtin(name, t)
     return f"{found}f" if found and t.base == "float" else found
 
@@ -66,7 +63,6 @@ class CRenderer(CStyleRenderer):
   serial = True
 
   def head(self, name: str, params: list[str], size: list[int]) -> str:
-    """See :meth:`Language.head`."""
     return super().head(name, [*params, "const int* grid"], size)
 
   def begin(self, uops: Sequence[UOp]) -> list[str]:

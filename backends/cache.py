@@ -117,8 +117,7 @@ def _wrong(given: str, path: str) -> tuple[str, str]:
     about = os.stat(path)
     if not stat.S_ISDIR(about.st_mode): return "", ""   # nothing can be written there, which is said then
     if about.st_uid != user: return f"it belongs to user {about.st_uid}, and this process is user {user}'s", ""
-    if about.st_mode & OTHERS:
-      return f"others may write there (mode {stat.S_IMODE(about.st_mode):o})", f"chmod -R go-w {given}"
+    if about.st_mode & OTHERS: return f"others may write there (mode {stat.S_IMODE(about.st_mode):o})", f"chmod -R go-w {given}"
   except (OSError, ValueError): pass
   at = path
   while (above := os.path.dirname(at)) != at:
@@ -162,11 +161,9 @@ def _mine(about: os.stat_result) -> bool:
 
 def settings() -> dict[str, Any]:
   """The settings that say where entries are stored, for a thread or process that stores one later."""
-  return {
-    "cache": config.cache,
-    "cache_dir": str(folder()) if config.cache else config.cache_dir and os.path.abspath(config.cache_dir),
-    "cache_bytes": config.cache_bytes,
-  }
+  return {"cache": config.cache,
+          "cache_dir": str(folder()) if config.cache else config.cache_dir and os.path.abspath(config.cache_dir),
+          "cache_bytes": config.cache_bytes}
 
 
 @contextmanager

@@ -22,9 +22,7 @@ NAMES = {**{f: f for f in FUNCTIONS if f != "erf"}, "abs": "fabs", "half_to_floa
 class MetalType(Type):
   """A type of Metal."""
 
-  def bits(self, base: str, x: str) -> str:
-    """See :meth:`Type.bits`."""
-    return f"as_type<{self.of(base)}>({x})"
+  def bits(self, base: str, x: str) -> str: return f"as_type<{self.of(base)}>({x})"
 
 
 class MetalLibrary(Library):
@@ -51,25 +49,17 @@ class MetalRenderer(CStyleRenderer):
   parenthesised = True
 
   def param(self, t: Type, name: str, written: bool, alone: bool) -> str:
-    """See :meth:`Language.param`."""
     return f"{'' if written else 'const '}device {t}* {name}"
 
-  def size_param(self, t: Type, name: str) -> str:
-    """See :meth:`Language.size_param`."""
-    return f"constant {t}& {name}"
+  def size_param(self, t: Type, name: str) -> str: return f"constant {t}& {name}"
 
   def head(self, name: str, params: list[str], size: list[int]) -> str:
-    """See :meth:`Language.head`."""
     places = ("uint3 gid [[threadgroup_position_in_grid]]", "uint3 lid [[thread_position_in_threadgroup]]")
     return f"kernel void {name}({', '.join([*params, *places])}) {{"
 
-  def position(self, kind: str, dim: int, size: Dim) -> str:
-    """See :meth:`Language.position`."""
-    return f"{kind}id.{'xyz'[dim]}"
+  def position(self, kind: str, dim: int, size: Dim) -> str: return f"{kind}id.{'xyz'[dim]}"
 
-  def element(self, buffer: str, index: Text) -> str:
-    """See :meth:`Language.element`."""
-    return f"*({buffer}+{inside(index, SUM)})"
+  def element(self, buffer: str, index: Text) -> str: return f"*({buffer}+{inside(index, SUM)})"
 
   def atomic(self, how: str, dtype: DType, place: str, value: str) -> tuple[str, Source, tuple[str, ...]]:
     """See :meth:`Language.atomic`; floats are only added."""

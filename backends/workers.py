@@ -162,14 +162,8 @@ class Worker(subprocess.Popen[bytes]):
     env["PYTHONPATH"] = os.pathsep.join([str(package.parent), *filter(None, [env.get("PYTHONPATH")])])
     self.pipe, theirs = Pipe()
     with theirs:
-      super().__init__(
-        [sys.executable, "-m", "ntgrad.backends.worker", str(os.getpid()), str(theirs.fileno())],
-        env=env,
-        pass_fds=[theirs.fileno()],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-      )
+      super().__init__([sys.executable, "-m", "ntgrad.backends.worker", str(os.getpid()), str(theirs.fileno())], env=env,
+                       pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
   def ask(self, settings: dict[str, Any], work: Work) -> tuple[str, Any]:
     """The answer: "made" and the result, "refused" and a CompileError's text, "failed" and another error's; "lost" where the
@@ -190,9 +184,8 @@ class Worker(subprocess.Popen[bytes]):
 def _next(worker: Worker) -> Job | None:
   """The job that is needed last. None when none has come for IDLE seconds, or when the worker has been told to end."""
   def last() -> tuple[Queue, Job] | None:
-    return next(
-      ((q, j) for q in _queues if q.many is not None for j in reversed(q.waiting()) if j.worth_building and not j.here), None
-    )
+    return next(((q, j) for q in _queues if q.many is not None for j in reversed(q.waiting()) if j.worth_building and not j.here),
+                None)
 
   with changed:
     changed.wait_for(lambda: worker not in _workers or last() is not None, IDLE)

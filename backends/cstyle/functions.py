@@ -62,10 +62,8 @@ COMMON: Templates = {}
 
 
 # builtin functions of floats that most languages have: name -> number of arguments
-FUNCTIONS = {
-  **dict.fromkeys("sqrt exp exp2 log log2 sin cos tan tanh erf floor ceil trunc rint".split(), 1),
-  **dict.fromkeys("pow fmod copysign".split(), 2),
-}
+FUNCTIONS = {**dict.fromkeys("sqrt exp exp2 log log2 sin cos tan tanh erf floor ceil trunc rint".split(), 1),
+             **dict.fromkeys("pow fmod copysign".split(), 2)}
 
 
 def helper(templates: Templates, *bases: str, name: str = "") -> Callable[[Template], Template]:
@@ -262,17 +260,13 @@ static {t.of(store)} float_to_{kind}_{t}({t} x) {{
 
 
 # how bits are shifted, all but the sign, the scale, what infinity and NaN become
-_DECODE = {
-  "half": (13, "0x7fffu", "0x1p112f", "m >= 0x7c00u ? m << 13 | 0x7f800000u"),
-  "fp8e4m3": (20, "0x7fu", "0x1p120f", "m == 0x7fu ? ({uint})(0x7fc00000u)"),
-  "fp8e5m2": (21, "0x7fu", "0x1p112f", "m >= 0x7cu ? m << 21 | 0x7f800000u"),
-}
+_DECODE = {"half": (13, "0x7fffu", "0x1p112f", "m >= 0x7c00u ? m << 13 | 0x7f800000u"),
+           "fp8e4m3": (20, "0x7fu", "0x1p120f", "m == 0x7fu ? ({uint})(0x7fc00000u)"),
+           "fp8e5m2": (21, "0x7fu", "0x1p112f", "m >= 0x7cu ? m << 21 | 0x7f800000u")}
 # the type in memory, the shift, the difference of the exponents, the least normal, the magic number, the greatest, overflow, NaN
-_ENCODE = {
-  "half": ("ushort", 13, "0x1c000u", "0x38800000u", "0.5f", "0x7c00u", "0x7c00u", "0x7e00u"),
-  "fp8e4m3": ("uchar", 20, "0x3c0u", "0x3c800000u", "0x1p14f", "0x7eu", "0x7fu", "0x7fu"),
-  "fp8e5m2": ("uchar", 21, "0x1c0u", "0x38800000u", "0x1p7f", "0x7cu", "0x7cu", "0x7eu"),
-}
+_ENCODE = {"half": ("ushort", 13, "0x1c000u", "0x38800000u", "0.5f", "0x7c00u", "0x7c00u", "0x7e00u"),
+           "fp8e4m3": ("uchar", 20, "0x3c0u", "0x3c800000u", "0x1p14f", "0x7eu", "0x7fu", "0x7fu"),
+           "fp8e5m2": ("uchar", 21, "0x1c0u", "0x38800000u", "0x1p7f", "0x7cu", "0x7cu", "0x7eu")}
 for _kind in _DECODE:
   helper(COMMON, name=f"{_kind}_to_float")(partial(_decode, _kind, *_DECODE[_kind]))
   helper(COMMON, name=f"float_to_{_kind}")(partial(_encode, _kind, *_ENCODE[_kind]))
@@ -331,9 +325,8 @@ def horner(x: str, *coefficients: str) -> str:
 
 @helper(COMMON, "float")
 def _erf(t: Type) -> str:
-  near = horner(
-    "s", "-5.96761703e-4f", "4.99119423e-3f", "-2.67681349e-2f", "1.12819925e-1f", "-3.76125336e-1f", "1.28379166e-1f"
-  )
+  near = horner("s", "-5.96761703e-4f", "4.99119423e-3f", "-2.67681349e-2f", "1.12819925e-1f", "-3.76125336e-1f",
+                "1.28379166e-1f")
   return f"""
 static {t} erf_{t}({t} x) {{
   {t} a = @abs(x), s = x*x;

@@ -445,6 +445,5 @@ class CKernel(Writer):
     declared = (*self.typedefs.values(), *self.helpers.values())
     parts = ["\n".join(self.typedefs.values())] if self.typedefs else []
     text = "\n\n".join([*parts, *self.helpers.values(), f"{before}{self.name}{after}"]) + "\n"
-    return KernelSource(
-      text, tuple(args.items()), (), declared, begun, (before, after), max(1.0, len(text) / 2000), tuple(self.sizes.values())
-    )
+    return KernelSource(text, tuple(args.items()), (), declared, begun, (before, after), max(1.0, len(text) / 2000),
+                        tuple(self.sizes.values()))

@@ -99,8 +99,7 @@ def load(source: str) -> ModuleType:
   module = ModuleType(name)
   weakref.finalize(module, linecache.cache.pop, file, None).atexit = False
   module.__file__ = file
-  try:
-    exec(compile(source, file, "exec"), module.__dict__)
+  try: exec(compile(source, file, "exec"), module.__dict__)
   except Exception as e:   # what runs is a file's text, or nearly so
     raise CompileError(f"the rendered source is no Python: {e}\n{source}") from None
   _loaded[source] = module
@@ -138,10 +137,8 @@ class Request:
   def key(self) -> str:
     """Where the disk cache has it."""
     s = self.source
-    return cache.key(
-      cache.version(), version(), s.text, self.name, s.signature, s.parts,
-      self.target, self.num_warps, self.num_stages, self.fuses,
-    )
+    return cache.key(cache.version(), version(), s.text, self.name, s.signature, s.parts, self.target, self.num_warps,
+                     self.num_stages, self.fuses)
 
   def fitting(self, make: Callable[[Request], Found]) -> Found:
     """What ``make`` (``build`` or ``cached``) gives for as many stages as fit, or for one; None where that is None."""
@@ -173,9 +170,8 @@ def request(spec: ProgramSpec, target: str, shared: int | None = None) -> Reques
   """The request for a kernel: as many warps and stages as its options say, or else its source's. ``shared``: bytes of shared
   memory of the device, if there is one."""
   told = {"num_warps": 4, "num_stages": 3, **dict(spec.source.options), **{name: n for name, n in spec.options if n}}
-  return Request(
-    spec.source, spec.name, target, told["num_warps"], told["num_stages"], shared or shared_memory(capability(target))
-  )
+  return Request(spec.source, spec.name, target, told["num_warps"], told["num_stages"],
+                 shared or shared_memory(capability(target)))
 
 
 def work(r: Request) -> Binary:
@@ -237,20 +233,10 @@ def _compile(triton: Any, r: Request) -> Binary:
   options = {"num_warps": r.num_warps, "num_stages": r.num_stages, "enable_fp_fusion": r.fuses, "sanitize_overflow": False}
   with LOCK, tempfile.TemporaryDirectory(prefix="triton-", dir=temporary()) as folder, triton.knobs.cache.scope():
     triton.knobs.cache.dir = folder
-    try:
-      compiled = triton.compile(ast, target=GPUTarget("cuda", arch, 32), options=options)
+    try: compiled = triton.compile(ast, target=GPUTarget("cuda", arch, 32), options=options)
     except Exception as e:   # of many classes, some without a common base
       said = str(e).strip() or str(e.__cause__ or "")
       raise CompileError(f"kernel {r.name} for {r.target}: {type(e).__name__}: {said[:2000]}\n{r.source.text}") from e
     m = compiled.metadata
-    return Binary(
-      str(m.name),
-      f"sm_{arch}",
-      compiled.asm["cubin"],
-      compiled.asm["ptx"],
-      int(m.num_warps),
-      int(m.num_ctas),
-      int(m.shared),
-      int(m.global_scratch_size),
-      int(m.global_scratch_align),
-    )
+    return Binary(str(m.name), f"sm_{arch}", compiled.asm["cubin"], compiled.asm["ptx"], int(m.num_warps), int(m.num_ctas),
+                  int(m.shared), int(m.global_scratch_size), int(m.global_scratch_align))

@@ -112,9 +112,7 @@ class CUDAProgram(Program):
     self._function = self._load(b)
     self._parameters = Parameters([0] * (self._count + 2))   # and those of ``_added``
     if not spec.sizes: self._place(())
-    self._bound = (
-      device.driver.cuLaunchKernel, (self._parameters.address, 0), self._parameters.values, device.launched.append
-    )
+    self._bound = (device.driver.cuLaunchKernel, (self._parameters.address, 0), self._parameters.values, device.launched.append)
 
   def given(self, buffers: Sequence[int]) -> Sequence[int]:
     """The buffers that are parameters. Raises DeviceError for more or fewer than the program has."""
@@ -194,14 +192,9 @@ class CUDADevice(Pooled):
     self.capability = nvidia.capability_of(self.driver, self.number)
     self.identity = f"{available(name)[1]} | sm_{self.capability} | driver {driver} | Triton {compiler.version()}"
     bandwidth = p.memory_clock_rate * 1e3 * 2 * p.global_memory_bus_width / 8  # kHz, two transfers a clock, bits
-    chip = replace(
-      TARGET,
-      cores=self.cores,
-      local_memory=self.shared,
-      cache=int(p.l2_cache_size),
-      bandwidth=bandwidth or TARGET.bandwidth,
-      rates=rates.of_nvidia(self.capability, self.cores, float(getattr(p, "clock_rate", 0)) * 1e3 or CLOCK),
-    )
+    chip = replace(TARGET, cores=self.cores, local_memory=self.shared, cache=int(p.l2_cache_size),
+                   bandwidth=bandwidth or TARGET.bandwidth,
+                   rates=rates.of_nvidia(self.capability, self.cores, float(getattr(p, "clock_rate", 0)) * 1e3 or CLOCK))
     self.renderer = TritonRenderer(chip, self.capability)
     self.events, self.clock = (Events(self.core, self.stream, timing) for timing in (False, True))
     self._staging: Staging | None = None
@@ -439,22 +432,9 @@ class CUDADevice(Pooled):
 
 
 # after these CUDA refuses everything in this process
-_LASTING = (
-  "ILLEGAL_ADDRESS",
-  "MISALIGNED_ADDRESS",
-  "LAUNCH_FAILED",
-  "LAUNCH_TIMEOUT",
-  "ILLEGAL_INSTRUCTION",
-  "INVALID_ADDRESS_SPACE",
-  "INVALID_PC",
-  "HARDWARE_STACK_ERROR",
-  "ASSERT",
-  "ECC_UNCORRECTABLE",
-  "CONTEXT_IS_DESTROYED",
-  "DEVICE_UNAVAILABLE",
-  "CONTAINED",
-  "UNKNOWN",
-)
+_LASTING = ("ILLEGAL_ADDRESS", "MISALIGNED_ADDRESS", "LAUNCH_FAILED", "LAUNCH_TIMEOUT", "ILLEGAL_INSTRUCTION",
+            "INVALID_ADDRESS_SPACE", "INVALID_PC", "HARDWARE_STACK_ERROR", "ASSERT", "ECC_UNCORRECTABLE", "CONTEXT_IS_DESTROYED",
+            "DEVICE_UNAVAILABLE", "CONTAINED", "UNKNOWN")
 
 
 def _packed_key(spec: ProgramSpec) -> tuple[Any, ...]: return spec.name, spec.source, spec.options

@@ -189,10 +189,8 @@ class Staging:
       piece = data[start:start + self.piece]
       at = self.reserve(piece.size)
       self.bytes[at:at + piece.size] = piece
-      call(
-        self.driver.cuMemcpyHtoDAsync(to + start, self.address + at, piece.size, self.stream.handle),
-        f"copying {data.size:,} bytes to the device",
-      )
+      call(self.driver.cuMemcpyHtoDAsync(to + start, self.address + at, piece.size, self.stream.handle),
+           f"copying {data.size:,} bytes to the device")
       self.pending.append((at, at + piece.size, self.events.record()))
 
   def fetch(self, source: int, out: Array) -> None:
@@ -207,9 +205,7 @@ class Staging:
       n = min(self.piece, out.size - start)
       if len(under_way) == 2: land()
       at = self.reserve(n)
-      call(
-        self.driver.cuMemcpyDtoHAsync(self.address + at, source + start, n, self.stream.handle),
-        f"copying {out.size:,} bytes to the host",
-      )
+      call(self.driver.cuMemcpyDtoHAsync(self.address + at, source + start, n, self.stream.handle),
+           f"copying {out.size:,} bytes to the host")
       under_way.append((start, at, n, self.events.record()))
     while under_way: land()

@@ -17,23 +17,10 @@ from .facts import Facts, triton_type
 
 # precedences of Python, the tightest first
 ATOM, UNARY, MUL, ADD, SHIFT, AND, XOR, OR, CMP, ANY = range(10)
-_INFIX = {
-  BinaryOps.ADD: (" + ", ADD),
-  BinaryOps.SUB: (" - ", ADD),
-  BinaryOps.MUL: ("*", MUL),
-  BinaryOps.DIV: ("/", MUL),
-  BinaryOps.IDIV: ("//", MUL),
-  BinaryOps.MOD: ("%", MUL),
-  BinaryOps.SHL: (" << ", SHIFT),
-  BinaryOps.SHR: (" >> ", SHIFT),
-  BinaryOps.CMPLT: (" < ", CMP),
-  BinaryOps.CMPLE: (" <= ", CMP),
-  BinaryOps.CMPEQ: (" == ", CMP),
-  BinaryOps.CMPNE: (" != ", CMP),
-  BinaryOps.AND: (" & ", AND),
-  BinaryOps.OR: (" | ", OR),
-  BinaryOps.XOR: (" ^ ", XOR),
-}
+_INFIX = {BinaryOps.ADD: (" + ", ADD), BinaryOps.SUB: (" - ", ADD), BinaryOps.MUL: ("*", MUL), BinaryOps.DIV: ("/", MUL),
+          BinaryOps.IDIV: ("//", MUL), BinaryOps.MOD: ("%", MUL), BinaryOps.SHL: (" << ", SHIFT), BinaryOps.SHR: (" >> ", SHIFT),
+          BinaryOps.CMPLT: (" < ", CMP), BinaryOps.CMPLE: (" <= ", CMP), BinaryOps.CMPEQ: (" == ", CMP),
+          BinaryOps.CMPNE: (" != ", CMP), BinaryOps.AND: (" & ", AND), BinaryOps.OR: (" | ", OR), BinaryOps.XOR: (" ^ ", XOR)}
 _ARITHMETIC = frozenset((BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.DIV, BinaryOps.IDIV, BinaryOps.MOD))
 _TRITON = {UnaryOps.FLOOR: "tl.floor", UnaryOps.CEIL: "tl.ceil", UnaryOps.SQRT: "tl.sqrt", UnaryOps.ABS: "tl.abs"}
 _LIBDEVICE = {UnaryOps.ROUND: "libdevice.rint"}   # others are called as here

@@ -89,8 +89,7 @@ class Facts:
     self.padded = self._padded(uops, through)
     self.padded_shapes = {
       v: tuple([max([power_of_two(n), *(self.padded[i] for i in through[v, dim])]) for dim, n in enumerate(shape)])
-      for v, shape in self.shapes.items()
-    }
+      for v, shape in self.shapes.items()}
     self.boxes: dict[UOp, Box] = {}
     self.pointers: dict[str, str] = {}                  # params whose marked accesses are no boxes, and why
     if descriptors: self.boxes, self.pointers = find_boxes(uops, self.dims, self.padded)

@@ -36,9 +36,8 @@ class CUDAGraph(Graph):
     self._changed: dict[int, None] = {}          # nodes that the driver knows with other addresses or sizes
     self._left_out: set[int] = set()             # nodes without programs, as the driver knows them
     self._empty: set[int] = set()                # as they are
-    self._set, self._enable, self._launch = (
-      driver.cuGraphExecKernelNodeSetParams, driver.cuGraphNodeSetEnabled, driver.cuGraphLaunch
-    )
+    self._set, self._enable, self._launch = (driver.cuGraphExecKernelNodeSetParams, driver.cuGraphNodeSetEnabled,
+                                             driver.cuGraphLaunch)
     self._stream = device.stream.handle
     self._graph = call(driver.cuGraphCreate(0), "making a graph failed")
     last: dict[CUDAProgram, int] = {}   # all launches of a program use its one scratch memory, so they come after one another

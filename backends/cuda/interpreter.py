@@ -39,21 +39,10 @@ NAME = "TRITON"
 # libdevice's functions that numpy does not have under the same name
 _MATH: dict[str, Callable[..., Any]] = {"erf": erf, "rsqrt": lambda x: 1 / np.sqrt(x), "pow": np.power}
 # functions that reductions and scans of rendered source combine with
-_COMBINE: dict[str, np.ufunc] = {
-  "_max_nan": np.maximum,
-  "_min_nan": np.minimum,
-  "_max": np.fmax,
-  "_min": np.fmin,
-  "_elementwise_max": np.fmax,
-  "_elementwise_min": np.fmin,
-  "_add": np.add,
-  "_sum_combine": np.add,
-  "_mul": np.multiply,
-  "_and": np.bitwise_and,
-  "_or": np.bitwise_or,
-  "_xor": np.bitwise_xor,
-  "_xor_combine": np.bitwise_xor,
-}
+_COMBINE: dict[str, np.ufunc] = {"_max_nan": np.maximum, "_min_nan": np.minimum, "_max": np.fmax, "_min": np.fmin,
+                                 "_elementwise_max": np.fmax, "_elementwise_min": np.fmin, "_add": np.add, "_sum_combine": np.add,
+                                 "_mul": np.multiply, "_and": np.bitwise_and, "_or": np.bitwise_or, "_xor": np.bitwise_xor,
+                                 "_xor_combine": np.bitwise_xor}
 _NARROW = {"bf16": ml_dtypes.bfloat16, "fp8e4nv": ml_dtypes.float8_e4m3fn, "fp8e5": ml_dtypes.float8_e5m2}
 
 
@@ -91,8 +80,7 @@ def _bfloat16(value: float) -> TensorHandle:
   return TensorHandle(np.array([value]).astype(ml_dtypes.bfloat16).view(np.uint16), tl.bfloat16)
 
 
-def _all_ones(t: tl.dtype) -> TensorHandle:
-  return TensorHandle(np.invert(np.zeros(1, _get_np_dtype(t))), t.scalar)
+def _all_ones(t: tl.dtype) -> TensorHandle: return TensorHandle(np.invert(np.zeros(1, _get_np_dtype(t))), t.scalar)
 
 
 def _dot(a: TensorHandle, b: TensorHandle, c: TensorHandle, precision: object, imprecise: object) -> TensorHandle:
@@ -151,11 +139,8 @@ class PointerMemory:
 def _check_box(box: ti.TensorDescHandle, corner: Sequence[TensorHandle]) -> None:
   """A chip writes a box's rows in units of 16 bytes: where the last unit is not full, what lies behind the row is overwritten
   too. Raises VerifyError for such a store. (A load gives zeros for those elements, as it should.)"""
-  size, block, itemsize = (
-    int(box.shape[-1].data.item()),
-    box.block_shape[-1],
-    box.base.dtype.element_ty.primitive_bitwidth + 7 >> 3,
-  )
+  size, block, itemsize = (int(box.shape[-1].data.item()), box.block_shape[-1],
+                           box.base.dtype.element_ty.primitive_bitwidth + 7 >> 3)
   end = int(corner[-1].data.item()) + block
   if end > size and size * itemsize % UNIT:
     raise VerifyError(
@@ -182,20 +167,12 @@ def interpreting(module: ModuleType, buffers: Sequence[Array]) -> Iterator[None]
     def checked_store(box: ti.TensorDescHandle, value: TensorHandle, corner: Sequence[TensorHandle]) -> object:
       _check_box(box, corner)
       return store(box, value, corner)
-    patches = {
-      "options": ti.InterpreterOptions(sanitize_overflow=False),
-      "create_extern_elementwise": _extern,
-      "cast_impl": _cast,
-      "create_splat": _splat,
-      "create_fp_to_fp": _cast,
-      "create_dot": _dot,
-      "get_bf16": _bfloat16,
-      "get_all_ones_value": _all_ones,
-      "create_descriptor_store": checked_store,
-      "create_masked_load": checked("create_masked_load", "a load", 0, 1),
-      "create_masked_store": checked("create_masked_store", "a store", 0, 2),
-      "create_atomic_rmw": checked("create_atomic_rmw", "an atomic", 1, 3),
-    }
+    patches = {"options": ti.InterpreterOptions(sanitize_overflow=False), "create_extern_elementwise": _extern,
+               "cast_impl": _cast, "create_splat": _splat, "create_fp_to_fp": _cast, "create_dot": _dot, "get_bf16": _bfloat16,
+               "get_all_ones_value": _all_ones, "create_descriptor_store": checked_store,
+               "create_masked_load": checked("create_masked_load", "a load", 0, 1),
+               "create_masked_store": checked("create_masked_store", "a store", 0, 2),
+               "create_atomic_rmw": checked("create_atomic_rmw", "an atomic", 1, 3)}
     scope = ti._patch_lang(SimpleNamespace(__globals__=module.__dict__))
     try:
       ti._patch_builtin(libdevice, builder, scope)
@@ -255,8 +232,7 @@ class InterpreterDevice(NumpyDevice):
   name = NAME
   identity = "Triton's interpreter"
 
-  def __init__(self) -> None:
-    self.renderer = TritonRenderer(replace(TARGET, cores=2))   # programs run one by one: few large ones
+  def __init__(self) -> None: self.renderer = TritonRenderer(replace(TARGET, cores=2))   # programs run one by one: few large ones
 
   def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
     """Each program's source, loaded."""

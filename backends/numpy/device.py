@@ -79,8 +79,7 @@ class NumpyDevice(Device):
   identity = f"numpy {np.__version__}"
   memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 
-  def __init__(self) -> None:
-    self.renderer = NumpyRenderer()
+  def __init__(self) -> None: self.renderer = NumpyRenderer()
 
   def alloc(self, nbytes: int) -> Array:
     """A flat uint8 array, every byte 0xFF: what was never written reads as NaN or -1. Raises OutOfMemoryError."""

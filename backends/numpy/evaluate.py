@@ -132,9 +132,7 @@ class Evaluator:
       same.setdefault((raw.ctypes.data, size), []).append(u)
     for users in same.values():
       if math.prod(numbers) == self.items or not self.written.intersection(users): continue
-      launch.trackers.update(
-        dict.fromkeys(users, Tracker(max(data[u].size for u in users), not self.read.isdisjoint(users)))
-      )
+      launch.trackers.update(dict.fromkeys(users, Tracker(max(data[u].size for u in users), not self.read.isdisjoint(users))))
     with np.errstate(all="ignore"):
       for box in self.boxes(launch.extents): Chunk(self, box, launch).run(self.block)
 
@@ -162,10 +160,8 @@ class Chunk:
     self.axes = dict(zip((*ev.groups, *ev.locals), axes))
     self.item = self._numbers(ev.locals)          # of each program within its group
     group = self._numbers(ev.groups)
-    self.memory = {
-      u: Memory(f"param {u.arg[0]} {u.arg[1]!r}", x, x.size, self.fail, group, launch.trackers.get(u))
-      for u, x in launch.data.items()
-    }
+    self.memory = {u: Memory(f"param {u.arg[0]} {u.arg[1]!r}", x, x.size, self.fail, group, launch.trackers.get(u))
+                   for u, x in launch.data.items()}
 
   def _numbers(self, specials: Sequence[UOp]) -> Array:
     number: Array = np.zeros(self.ev.ones, np.int64)
@@ -205,15 +201,9 @@ class Chunk:
     private, groups = kind == "private", len(ev.groups)
     part = self.shape if private else self.shape[:groups] + (1,) * len(ev.locals)   # an array for each program, or each group
     parts = math.prod(part)
-    self.memory[u] = Memory(
-      f"{kind} array {name!r}",
-      np.zeros(parts * size, u.dtype.np),
-      size,
-      self.fail,
-      self.item,
-      Tracker(parts * size, True) if not private and ev.items > 1 else None,
-      (np.arange(parts, dtype=np.intp) * size).reshape((*part, 1)),
-    )
+    self.memory[u] = Memory(f"{kind} array {name!r}", np.zeros(parts * size, u.dtype.np), size, self.fail, self.item,
+                            Tracker(parts * size, True) if not private and ev.items > 1 else None,
+                            (np.arange(parts, dtype=np.intp) * size).reshape((*part, 1)))
 
   def load(self, line: Line) -> None:
     buf, index, *gate = line.sources   # and the value where the gate is false
@@ -284,22 +274,10 @@ class Chunk:
 
 # what runs a node
 RUN: dict[Ops, Callable[[Chunk, Line], None]] = {
-  Ops.DEFINE_GLOBAL: Chunk.define_global,
-  Ops.DEFINE_LOCAL: Chunk.define_local,
-  Ops.DEFINE_ACC: Chunk.const,
-  Ops.CONST: Chunk.const,
-  Ops.DEFINE_VAR: Chunk.const,
-  Ops.SPECIAL: Chunk.special,
-  Ops.LOAD: Chunk.load,
-  Ops.STORE: Chunk.store,
-  Ops.ATOMIC: Chunk.atomic,
-  Ops.BARRIER: Chunk.barrier,
-  Ops.PHI: Chunk.phi,
-  Ops.LOOP: Chunk.loop,
-  Ops.IF: Chunk.branch,
-  Ops.WHILE: Chunk.repeat,
-  Ops.BREAK: Chunk.break_,
-}
+  Ops.DEFINE_GLOBAL: Chunk.define_global, Ops.DEFINE_LOCAL: Chunk.define_local, Ops.DEFINE_ACC: Chunk.const,
+  Ops.CONST: Chunk.const, Ops.DEFINE_VAR: Chunk.const, Ops.SPECIAL: Chunk.special, Ops.LOAD: Chunk.load, Ops.STORE: Chunk.store,
+  Ops.ATOMIC: Chunk.atomic, Ops.BARRIER: Chunk.barrier, Ops.PHI: Chunk.phi, Ops.LOOP: Chunk.loop, Ops.IF: Chunk.branch,
+  Ops.WHILE: Chunk.repeat, Ops.BREAK: Chunk.break_}
 # the others have no effect: the function that gives a node's value from its sources' values
 FUNCTIONS: dict[Ops, Callable[[UOp], Callable[..., Array]]] = {
   Ops.ALU: lambda u: function(u.arg, u.src[-1].dtype.scalar(), u.dtype.scalar()),

@@ -48,8 +48,7 @@ class Memory:
       let = np.count_nonzero(gate)   # a third of the time of any() and all(), which counts where arrays are small
       if not let: return None
       if let == gate.size: gate = None
-    if count > 1 and gate is not None and gate.shape[-1] > 1:
-      index, count = index + np.arange(count, dtype=np.intp), 1
+    if count > 1 and gate is not None and gate.shape[-1] > 1: index, count = index + np.arange(count, dtype=np.intp), 1
     i = index.astype(np.intp)
     low = i.view(np.uintp)  # a negative index is a huge one
     if i.size and int(np.maximum.reduce(low, axis=None)) + count > self.size:

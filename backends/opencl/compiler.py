@@ -237,8 +237,7 @@ class Compiler:
     not_in_handler(self.lock)
     with self.lock:
       before = binaries.program_folders()
-      try:
-        unit.program = self.load_source(unit.source)
+      try: unit.program = self.load_source(unit.source)
       except self.cl.Error as e:
         for k in unit.specs: self.units.pop(k, None)
         spec, *more = unit.specs.values()
@@ -266,8 +265,7 @@ class Compiler:
     """A program from its source, or from a list of devices and one of binaries. Raises pyopencl's Error with the compiler's
     log."""
     program = self.cl._cl._Program(self.context, *source)
-    try:
-      program._build(options.encode(), [self.device])
+    try: program._build(options.encode(), [self.device])
     except self.cl.Error as e:
       log = program.get_build_info(self.device, self.cl.program_build_info.LOG)
       raise self.cl.Error(str(log or e)) from None
@@ -350,9 +348,8 @@ class Compiler:
     if not found: return f"# no assembly of {spec.label}: the OpenCL driver keeps its machine code to itself"
     tool = shutil.which("objdump") or shutil.which("llvm-objdump")
     if tool is None: return f"# no assembly of {spec.label}: install objdump (binutils) to see it"
-    out = subprocess.run(
-      [tool, "-d", "--no-show-raw-insn", "--no-addresses", str(found[0])], capture_output=True, text=True
-    ).stdout
+    out = subprocess.run([tool, "-d", "--no-show-raw-insn", "--no-addresses", str(found[0])], capture_output=True,
+                         text=True).stdout
     mine = re.findall(rf"^<_pocl_kernel_{name}(?:_workgroup)?>:\n(?:.+\n)*", out, re.MULTILINE)
     return max(mine, key=len, default=out).rstrip()  # the other one only calls it
 

@@ -131,10 +131,8 @@ def find(name: str) -> Any:
 
 def available(name: str = "CPU") -> tuple[bool, str]:
   """Whether the device exists, and its name or the reason why not. Does not raise."""
-  try:
-    return True, find(name).name.strip()
-  except DeviceError as e:
-    return False, str(e)
+  try: return True, find(name).name.strip()
+  except DeviceError as e: return False, str(e)
 
 
 def is_cpu(d: Any) -> bool: return bool(d.type & import_opencl().device_type.CPU)
@@ -222,7 +220,6 @@ class OpenCLDevice(Pooled):
     return self.threads
 
   def graph(self, nodes: Sequence[Node]) -> Graph | None:
-    """See :meth:`Device.graph`."""
     threads = self.started()
     return CPUGraph(self, threads, nodes) if threads is not None else None
 
@@ -323,9 +320,7 @@ class OpenCLDevice(Pooled):
     """See :meth:`Device.pack`; each kernel runs once, on memory of no meaning, in a process of its own."""
     return pool.once((build, (self.name, list(specs))))
 
-  def unpack(self, data: bytes, specs: Sequence[ProgramSpec]) -> None:
-    """See :meth:`Device.unpack`."""
-    self.compiler.take_packed(data, specs)
+  def unpack(self, data: bytes, specs: Sequence[ProgramSpec]) -> None: self.compiler.take_packed(data, specs)
 
   def disassemble(self, spec: ProgramSpec) -> str:
     """The machine code of a kernel as text, or a sentence that says why there is none."""

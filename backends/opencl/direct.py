@@ -47,12 +47,10 @@ class CPUGraph(Graph):
     self._seconds += launch.seconds - before
 
   def change(self, node: int, arg: int, raw: Any) -> None:
-    """See :meth:`Graph.change`."""
     self._args[node][arg] = raw
     if self._launches: self._programs[node].put(self._launches[node], arg, raw)
 
   def resize(self, node: int, sizes: tuple[int, ...]) -> None:
-    """See :meth:`Graph.resize`."""
     self._sizes[node] = sizes
     if self._launches: self._cover(node)
 

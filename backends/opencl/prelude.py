@@ -61,7 +61,6 @@ class OpenCLLibrary(Library):
     self.bad, self.native = bad, native   # native: a GPU, whose functions are fast
 
   def builtin(self, name: str, t: Type) -> str | None:
-    """See :meth:`Library.builtin`."""
     if t.base not in ("float", "double") or (self.has(name, t) and not self.native): return None
     if name not in LIBRARY: return name if name in ROUNDINGS else None
     return name if registers(t) == "" and (t.n == 1 or t.n not in self.bad(name, t.base)) else None
@@ -74,23 +73,17 @@ class OpenCLLibrary(Library):
 # ---- float16 in memory: a hardware instruction does four or eight
 @helper(TEMPLATES)
 def _half_to_float(t: Type) -> str:
-  hard = {
-    1: "as_float4(__builtin_ia32_vcvtph2ps((short8)(as_short(x)))).s0",
-    4: "__builtin_ia32_vcvtph2ps(as_short8((ushort8)(x, x)))",
-    8: "__builtin_ia32_vcvtph2ps256(as_short8(x))",
-    16: "(float16)(@half_to_float:ushort8(x.lo), @half_to_float:ushort8(x.hi))",
-  }
+  hard = {1: "as_float4(__builtin_ia32_vcvtph2ps((short8)(as_short(x)))).s0",
+          4: "__builtin_ia32_vcvtph2ps(as_short8((ushort8)(x, x)))", 8: "__builtin_ia32_vcvtph2ps256(as_short8(x))",
+          16: "(float16)(@half_to_float:ushort8(x.lo), @half_to_float:ushort8(x.hi))"}
   return _by_hardware("half_to_float", "float", t, hard)
 
 
 @helper(TEMPLATES)
 def _float_to_half(t: Type) -> str:
-  hard = {
-    1: "as_ushort8(__builtin_ia32_vcvtps2ph((float4)(x), 0)).s0",
-    4: "as_ushort8(__builtin_ia32_vcvtps2ph(x, 0)).lo",
-    8: "as_ushort8(__builtin_ia32_vcvtps2ph256(x, 0))",
-    16: "(ushort16)(@float_to_half:float8(x.lo), @float_to_half:float8(x.hi))",
-  }
+  hard = {1: "as_ushort8(__builtin_ia32_vcvtps2ph((float4)(x), 0)).s0", 4: "as_ushort8(__builtin_ia32_vcvtps2ph(x, 0)).lo",
+          8: "as_ushort8(__builtin_ia32_vcvtps2ph256(x, 0))",
+          16: "(ushort16)(@float_to_half:float8(x.lo), @float_to_half:float8(x.hi))"}
   return _by_hardware("float_to_half", "ushort", t, hard)
 
 

@@ -49,8 +49,7 @@ class OpenCLProgram(Program):
     self._enqueue = device.cl._cl.enqueue_nd_range_kernel
     device.programs.add(self)
 
-  def _take(self, spec: ProgramSpec) -> None:
-    self.spec, self._local, self._grid = spec, (*spec.local, 1, 1, 1)[:3], grid_of(spec)
+  def _take(self, spec: ProgramSpec) -> None: self.spec, self._local, self._grid = spec, (*spec.local, 1, 1, 1)[:3], grid_of(spec)
 
   def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
     """Launch; with ``wait`` the seconds from start to end on the device's clock.
@@ -65,8 +64,7 @@ class OpenCLProgram(Program):
     if buffers != self._args: self._set(buffers)
     if self._direct: return self._run(wait)
     queue = device.queue
-    try:
-      event = self._enqueue(queue, self._kernel, self._global, self._local)
+    try: event = self._enqueue(queue, self._kernel, self._global, self._local)
     except Exception as e:
       extents = f"grid {self._grid(sizes)} and local {self.spec.local}"
       raise DeviceError(f"kernel {self.spec.label}: launch with {extents} failed: {e}") from None

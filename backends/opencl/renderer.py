@@ -39,7 +39,6 @@ class OpenCLRenderer(CStyleRenderer):
     self.library, self.streams = prelude.OpenCLLibrary(bad, self.target.locals), not self.target.locals
 
   def head(self, name: str, params: list[str], size: list[int]) -> str:
-    """See :meth:`Language.head`."""
     return f"__kernel __attribute__((reqd_work_group_size({size[0]}, {size[1]}, {size[2]})))\n{super().head(name, params, size)}"
 
   def begin(self, uops: Sequence[UOp]) -> list[str]:
@@ -48,9 +47,7 @@ class OpenCLRenderer(CStyleRenderer):
     fused = not self.target.locals or any(u.op is Ops.LOOP for u in uops)
     return [] if fused else ["#pragma OPENCL FP_CONTRACT OFF"]
 
-  def position(self, kind: str, dim: int, size: Dim) -> str:
-    """See :meth:`Language.position`."""
-    return f"{'get_group_id' if kind == 'g' else 'get_local_id'}({dim})"
+  def position(self, kind: str, dim: int, size: Dim) -> str: return f"{'get_group_id' if kind == 'g' else 'get_local_id'}({dim})"
 
   def atomic(self, how: str, dtype: DType, place: str, value: str) -> tuple[str, Source, tuple[str, ...]]:
     """See :meth:`Language.atomic`; ``atomics`` has what the device has not."""
