@@ -41,7 +41,7 @@ class Writer:
     """The text of what a PHI assigns, and the type of a variable for it."""
     raise NotImplementedError
 
-  def assign(self) -> None:
+  def assign_phis(self) -> None:
     """Write the waiting PHIs: one parallel assignment, so a value that reads an accumulator assigned before it is saved first."""
     values: dict[UOp, str] = {}
     for u in self.phis:

@@ -121,7 +121,7 @@ class CKernel(Writer):
     """Write the statements of a node, and note the text of its value where it has one."""
     op = u.op
     ends = op in _BLOCKS or op in (Ops.LOOP, Ops.IF)
-    if self.phis and op is not Ops.PHI and (ends or any(s in self.phis for s in u.src)): self.assign()
+    if self.phis and op is not Ops.PHI and (ends or any(s in self.phis for s in u.src)): self.assign_phis()
     if op in _BLOCKS: self.emit(_BLOCKS[op])
     elif op is Ops.BREAK: self.emit(f"if (!{self.c(u.src[0], UNARY)}) break;")
     elif op is Ops.IF: self.emit(f"if ({self.c(u.src[0])}) {{")
@@ -418,7 +418,7 @@ class CKernel(Writer):
     for line in self.language.begin(self.uops): self.emit(line)
     top, margin = len(self.lines), "  "*self.depth
     for u in self.uops: self.node(u)
-    self.assign()
+    self.assign_phis()
     self.lines[top:top] = [margin + line for line in self.arrays]
     while self.depth: self.emit("}")
     reserved = self.language.reserved

@@ -10,29 +10,29 @@ from ntgrad.codegen.index import Size, vmax, vmin
 from ntgrad.codegen.ir.dtype import DType, cast_number, dtypes, held
 from ntgrad.codegen.ir.errors import CompileError
 from ntgrad.codegen.ir.functions import FUNCTIONS
-from ntgrad.codegen.ir.uop import COMPARE, BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+from ntgrad.codegen.ir.spelling import (
+  ATOM,
+  BIT_OR,
+  COMPARISON as CMP,
+  CONDITIONAL as ANY,
+  PRODUCT,
+  SHORT_PYTHON as PYTHON,
+  UNARY,
+  Text,
+  inside,
+  operands,
+)
+from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 from ntgrad.codegen.kernel.linear import FP8, NARROW
 
+from ..writer import Writer, float_text
 from .facts import Facts, triton_type
 
-# precedences of Python, the tightest first
-ATOM, UNARY, MUL, ADD, SHIFT, AND, XOR, OR, CMP, ANY = range(10)
-_INFIX = {BinaryOps.ADD: (" + ", ADD), BinaryOps.SUB: (" - ", ADD), BinaryOps.MUL: ("*", MUL), BinaryOps.DIV: ("/", MUL),
-          BinaryOps.IDIV: ("//", MUL), BinaryOps.MOD: ("%", MUL), BinaryOps.SHL: (" << ", SHIFT), BinaryOps.SHR: (" >> ", SHIFT),
-          BinaryOps.CMPLT: (" < ", CMP), BinaryOps.CMPLE: (" <= ", CMP), BinaryOps.CMPEQ: (" == ", CMP),
-          BinaryOps.CMPNE: (" != ", CMP), BinaryOps.AND: (" & ", AND), BinaryOps.OR: (" | ", OR), BinaryOps.XOR: (" ^ ", XOR)}
-_ARITHMETIC = frozenset((BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.DIV, BinaryOps.IDIV, BinaryOps.MOD))
-_TRITON = {UnaryOps.FLOOR: "tl.floor", UnaryOps.CEIL: "tl.ceil", UnaryOps.SQRT: "tl.sqrt", UnaryOps.ABS: "tl.abs"}
-_LIBDEVICE = {UnaryOps.ROUND: "libdevice.rint"}   # others are called as here
+# what functions are called where it is not the function of libdevice of that name
+_CALLS = dict(FLOOR="tl.floor", CEIL="tl.ceil", SQRT="tl.sqrt", ABS="tl.abs", ROUND="libdevice.rint")
 # what the chip has instructions for, to some bits less; for values that are rounded to 16 bits or fewer in the end
-_ROUNDED = {UnaryOps.EXP: "tl.exp", UnaryOps.EXP2: "tl.exp2", UnaryOps.RSQRT: "tl.rsqrt", UnaryOps.TANH: "_short_tanh"}
+_ROUNDED = dict(EXP="tl.exp", EXP2="tl.exp2", RSQRT="tl.rsqrt", TANH="_short_tanh")
 _WHOLE = (UnaryOps.ABS, UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND)   # an int is that already; ABS: unsigned
-Text = tuple[str, int]     # Python and its precedence
-
-
-def operand(text: Text, prec: int = ATOM) -> str:
-  """In parentheses unless it binds at least as tightly as ``prec``."""
-  return text[0] if text[1] <= prec else f"({text[0]})"
 
 
 def constant(dtype: DType, value: float) -> Text:
@@ -45,11 +45,8 @@ def constant(dtype: DType, value: float) -> Text:
   if not math.isfinite(value): return (f'float("{value}")', ATOM)
   if value == 0 and math.copysign(1, value) < 0:   # Triton 3.6 takes -0.0 for 0.0
     bits = 8 * dtype.itemsize
-    name = "bfloat16" if dtype is dtypes.bfloat16 else f"float{bits}"
-    return (f"tl.full((), {-1 << bits - 1}, tl.int{bits}).to(tl.{name}, bitcast=True)", ATOM)
-  text = repr(value) if dtype is dtypes.float64 else str(np.float32(value))
-  if "." not in text and "e" not in text: text += ".0"
-  return (text, UNARY if text[0] == "-" else ATOM)
+    return (f"tl.full((), {-1 << bits - 1}, tl.int{bits}).to({triton_type(dtype)}, bitcast=True)", ATOM)
+  return float_text(value, dtype)
 
 
 def zero(dtype: DType) -> str: return constant(dtype, 0)[0]
@@ -66,23 +63,13 @@ def permuted(text: str, order: Sequence[int]) -> str:
   return f"tl.trans({text})" if len(order) == 2 else f"tl.permute({text}, {sizes(order)})"
 
 
-class Expressions(Facts):
+class Expressions(Writer, Facts):
   """The lines so far, the text of every value, and what that draws on."""
 
   def __init__(self, name: str, uops: Sequence[UOp], arguments: Mapping[Size, DType], descriptors: bool):
-    super().__init__(name, uops, arguments, descriptors)
-    self.text: dict[UOp, Text] = {}
+    Writer.__init__(self)
+    Facts.__init__(self, name, uops, arguments, descriptors)
     self.used: dict[str, None] = {}      # helpers, and the element numbers and masks of axes
-    self.lines: list[str] = []
-    self.depth = 1
-    self.counts: dict[str, int] = {}     # of names, by what they begin with
-
-  def emit(self, line: str) -> None: self.lines.append("  " * self.depth + line)
-
-  def fresh(self, prefix: str) -> str:
-    n = self.counts.get(prefix, 0)
-    self.counts[prefix] = n + 1
-    return f"{prefix}{n}"
 
   def use(self, name: str) -> str:
     """A name that stands in the source: what it means has to stand there too."""
@@ -94,7 +81,7 @@ class Expressions(Facts):
   def expand(self, text: Text, dims: frozenset[int], to: frozenset[int]) -> Text:
     """A block over ``dims`` with dimensions of one for the other axes of ``to``. A scalar broadcasts without."""
     if not dims or dims == to: return text
-    return (f"{operand(text)}[{', '.join(':' if i in dims else 'None' for i in self.axes(to))}]", ATOM)
+    return (f"{inside(text)}[{', '.join(':' if i in dims else 'None' for i in self.axes(to))}]", ATOM)
 
   def value(self, u: UOp) -> Text:
     """How a value reads; element numbers of an axis are int32 unless its RANGE says otherwise."""
@@ -106,7 +93,7 @@ class Expressions(Facts):
   def x(self, u: UOp, prec: int = ANY, to: frozenset[int] | None = None) -> str:
     """The text of a value as an operand beside axes ``to``, in parentheses unless it binds at least as tightly as ``prec``."""
     text = self.value(u)
-    return operand(text if to is None else self.expand(text, self.dims[u], to), prec)
+    return inside(text if to is None else self.expand(text, self.dims[u], to), prec)
 
   def typed(self, u: UOp, prec: int = ANY, to: frozenset[int] | None = None) -> str:
     """Like ``x``, a constant as a tensor of its dtype."""
@@ -121,7 +108,7 @@ class Expressions(Facts):
   def sum(self, terms: Mapping[UOp, int], start: int, to: frozenset[int] | None = None, narrow: bool = False) -> str:
     """A sum of terms (value, factor) and a constant: ``a*4 + b + 1``. ``narrow`` makes its values int32."""
     def term(x: UOp, k: int) -> str:
-      text = f"{self.x(x, ATOM)}.to(tl.int32)" if narrow and x.dtype.itemsize > 4 else self.x(x, MUL, to)
+      text = f"{self.x(x, ATOM)}.to(tl.int32)" if narrow and x.dtype.itemsize > 4 else self.x(x, PRODUCT, to)
       return text if k == 1 else f"{text}*{k}"
 
     return " + ".join([*(term(x, k) for x, k in terms.items()), *([str(start)] if start or not terms else [])])
@@ -147,7 +134,7 @@ class Expressions(Facts):
     if dtype in FP8:
       text = self.x(v) if s is dtypes.float32 else f"{text}.to(tl.float32)"
       return (f"{self.use('_to_' + dtype.name.removeprefix('float8_'))}({text})", ATOM)
-    if dtype.kind == "b": return (f"{self.x(v, OR)} != {'0.0' if s.kind == 'f' else '0'}", CMP)
+    if dtype.kind == "b": return (f"{self.x(v, BIT_OR)} != {'0.0' if s.kind == 'f' else '0'}", CMP)
     # out of range is undefined; by way of a wider int it wraps, as numpy does on most machines
     if s.kind == "f" and dtype.kind in "iu" and dtype.itemsize < 4: text += ".to(tl.int32)"
     elif s.kind == "f" and dtype is dtypes.uint32: text += ".to(tl.int64)"
@@ -181,7 +168,7 @@ class Expressions(Facts):
     if fn is UnaryOps.NEG:
       if dtype.kind == "b": return (self.x(v, ATOM), ATOM)
       # Triton's -x is 0 - x, which makes 0.0 of -0.0's opposite
-      return (f"{x}*-1.0", MUL) if dtype.kind == "f" else (f"-{x}", UNARY)
+      return (f"{x}*-1.0", PRODUCT) if dtype.kind == "f" else (f"-{x}", UNARY)
     if dtype.kind != "f" and not (fn is UnaryOps.ABS and dtype.kind == "i"):
       if fn in _WHOLE: return (bare, ANY)
       raise self.refuse(u, f"{fn} of {dtype}: takes floats")
@@ -189,11 +176,11 @@ class Expressions(Facts):
     seen = u in self.exact
     if fn is UnaryOps.RECIP:
       one = constant(dtype, 1.0)[0]
-      return (f"tl.div_rn({one}, {bare})", ATOM) if single and seen else (f"{one}/{x}", MUL)
-    if single and not seen and fn in _ROUNDED: name = self.use(_ROUNDED[fn])
-    elif single and seen and fn is UnaryOps.SQRT: name = "tl.sqrt_rn"
-    else: name = _TRITON.get(fn) or self.use(_LIBDEVICE.get(fn, f"libdevice.{fn.name.lower()}"))
-    return (f"{name}({bare})", ATOM)
+      return (f"tl.div_rn({one}, {bare})", ATOM) if single and seen else (f"{one}/{x}", PRODUCT)
+    name = _CALLS.get(fn.name, f"libdevice.{fn.name.lower()}")
+    if single and not seen: name = _ROUNDED.get(fn.name, name)
+    elif single and fn is UnaryOps.SQRT: name = "tl.sqrt_rn"
+    return (f"{self.use(name)}({bare})", ATOM)
 
   def binary(self, u: UOp) -> Text:
     fn, (a, b), dtype = u.arg, u.src, u.dtype
@@ -202,7 +189,7 @@ class Expressions(Facts):
     if kind == "b":
       fn = FUNCTIONS[fn].boolean or fn
       if fn in (BinaryOps.CMPLT, BinaryOps.CMPLE):
-        sign, prec = _INFIX[BinaryOps.AND if fn is BinaryOps.CMPLT else BinaryOps.OR]
+        sign, prec = PYTHON[BinaryOps.AND if fn is BinaryOps.CMPLT else BinaryOps.OR]
         return (f"~{self.typed(a, ATOM, to)}{sign}{self.x(b, prec - 1, to)}", prec)
     if fn in (BinaryOps.MAX, BinaryOps.MIN):
       if kind == "f" and a.op is Ops.CONST and a.arg == a.arg and b.op is not Ops.CONST:
@@ -220,11 +207,9 @@ class Expressions(Facts):
       if not (vmin(a) >= 0 and vmin(b) > 0): return self.call(f"_unsigned_{name}" if kind == "u" else f"_floor_{name}", u)
     if fn in (BinaryOps.SHL, BinaryOps.SHR) and not 0 <= vmin(b) <= vmax(b) < 8 * dtype.itemsize:
       return self.call("_shl" if fn is BinaryOps.SHL else "_unsigned_shr" if kind == "u" else "_shr", u)
-    if fn not in _INFIX: raise self.refuse(u)
-    sign, prec = _INFIX[fn]
-    # bit operations beside arithmetic read better in parentheses, and comparisons do not chain
-    most, least = (prec, prec - 1) if fn in _ARITHMETIC else (ADD, ADD) if fn in COMPARE else (UNARY, UNARY)
-    if fn in (BinaryOps.AND, BinaryOps.OR, BinaryOps.XOR) and a.op is Ops.ALU and a.arg is fn: most = prec
+    if fn not in PYTHON: raise self.refuse(u)
+    sign, prec = PYTHON[fn]
+    most, least = operands(fn, prec, a.op is Ops.ALU and a.arg is fn)
     left, right = first(a, most, to), self.x(b, least, to)
     return (f"{left}{sign}{f'({right})' if right.startswith('-') else right}", prec)
 

@@ -19,15 +19,17 @@ from ntgrad.codegen.index.sizes import Dim, arguments, dim_text, sizes_of
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.functions import FUNCTIONS, identity
+from ntgrad.codegen.ir.spelling import ATOM, BIT_AND, COMPARISON as CMP, CONDITIONAL as ANY, PRODUCT, SUM, Text, inside
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, step_of
 from ntgrad.codegen.kernel.linear import FP8, UOpList, accesses_variable, accumulator, gate_or_none, is_dot, loads_zero
 
 from ..base import KernelSource, ProgramSpec, Renderer, grid_of
 from ..rates import of_nvidia
+from ..writer import head_text
 from . import helpers
 from .descriptors import CAPABILITY, Box, Layout
-from .expressions import ADD, AND, ANY, ATOM, CMP, MUL, Text, constant, operand, permuted, sizes, zero
+from .expressions import constant, permuted, sizes, zero
 from .facts import triton_type
 from .variables import Variables
 
@@ -122,7 +124,6 @@ class _TritonKernel(Variables):
     for u in self.uops:
       if u.op is Ops.SPECIAL: self.grid[u.arg[1]] = u.arg[2]
     self.descriptors: dict[tuple[UOp, Layout], str] = {}   # param and layout -> name
-    self.phis: list[UOp] = []                           # assignments that wait for the end of the loop
     self.begins: list[int] = []                         # of each WHILE whose condition is written, its first line
     self.conditions: list[list[str]] = []               # of each open WHILE, the lines of its condition
     # for params that are read and written: the indices of LOADs since the last barrier, None for a STORE or ATOMIC
@@ -145,9 +146,8 @@ class _TritonKernel(Variables):
     self.lines[begin:begin] = [line for i in ranges for line in self.range(i)]
     if not self.lines: self.emit("pass")
     typed = signature(self.params) | {self.called[s]: f"i{8 * dtype.itemsize}" for s, dtype in self.arguments.items()}
-    head = f"def {self.name}({', '.join(typed)}):"
-    if len(head) > 130: head = f"def {self.name}(" + ",".join(f"\n    {a}" for a in typed) + "):"
-    kernel = "\n".join(["# " + ", ".join(f"{name}: {t}" for name, t in typed.items()), "@triton.jit", head, *self.lines])
+    kernel = "\n".join(["# " + ", ".join(f"{name}: {t}" for name, t in typed.items()), "@triton.jit",
+                        head_text(f"def {self.name}", list(typed), ":"), *self.lines])
     used = helpers.with_called(self.used)
     functions = [helpers.HELPERS[name] for name in used if name in helpers.HELPERS]
     imports = "import triton\nimport triton.language as tl"
@@ -178,17 +178,12 @@ class _TritonKernel(Variables):
       prefix, write = _VALUES[u.op]
       text = write(self, u)
       if len(text[0]) <= self.inline.get(u, -1): self.text[u] = text
-      else: self.define(u, "dot" if is_dot(u) else prefix, text[0])
+      else: self.text[u] = self.declare("dot" if is_dot(u) else prefix, text[0])
     elif u.op not in (Ops.CONST, Ops.SPECIAL, Ops.RANGE):
       raise self.refuse(u, "Triton makes work-items itself" if u.op is Ops.BARRIER else "")
 
   def param(self, u: UOp) -> None: self.text[u] = (u.arg[1], ATOM)
   def size(self, u: UOp) -> None: self.text[u] = (self.called[u.arg], ATOM)
-
-  def define(self, u: UOp, prefix: str, value: str) -> None:
-    name = self.fresh(prefix)
-    self.emit(f"{name} = {value}")
-    self.text[u] = (name, ATOM)
 
   def open(self, head: str) -> None:
     self.emit(head)
@@ -209,10 +204,10 @@ class _TritonKernel(Variables):
     text: Text = (f"tl.program_id({dim})", ATOM)
     if in_one_dimension(self.grid):
       text = ("tl.program_id(0)", ATOM)
-      if (below := self.count(self.grid[:dim])) != "1": text = (f"{text[0]}//{below}", MUL)
-      if self.count(self.grid[dim + 1:]) != "1": text = (f"{text[0]}%{self.count([size])}", MUL)
-    wide = text[1] == MUL and sizes_of(self.grid)   # sizes may be int64
-    self.emit(f"gidx{dim} = {operand(text)}.to({triton_type(u.dtype)})" if wide or u.dtype is not dtypes.int32 else
+      if (below := self.count(self.grid[:dim])) != "1": text = (f"{text[0]}//{below}", PRODUCT)
+      if self.count(self.grid[dim + 1:]) != "1": text = (f"{text[0]}%{self.count([size])}", PRODUCT)
+    wide = text[1] == PRODUCT and sizes_of(self.grid)   # sizes may be int64
+    self.emit(f"gidx{dim} = {inside(text)}.to({triton_type(u.dtype)})" if wide or u.dtype is not dtypes.int32 else
               f"gidx{dim} = {text[0]}")
     self.text[u] = (f"gidx{dim}", ATOM)
 
@@ -224,7 +219,8 @@ class _TritonKernel(Variables):
     return text if text.isalnum() else f"({text})"
 
   def accumulate(self, u: UOp) -> None:
-    self.define(u, "acc", f"tl.full({self.shape(self.dims[u])}, {constant(u.dtype, u.arg)[0]}, {triton_type(u.dtype)})")
+    text = f"tl.full({self.shape(self.dims[u])}, {constant(u.dtype, u.arg)[0]}, {triton_type(u.dtype)})"
+    self.text[u] = self.declare("acc", text)
 
   def loop(self, u: UOp) -> None:
     name, step = self.fresh("i"), step_of(u)
@@ -248,21 +244,10 @@ class _TritonKernel(Variables):
     self.text[u] = self.text[u.src[0]]
     self.phis.append(u)
 
+  def next_value(self, phi: UOp) -> tuple[str, str]: return self.whole(phi.src[1], self.dims[accumulator(phi)]), ""
+
   def endloop(self, u: UOp) -> None:
-    """The loop's PHIs, then its end. They are one parallel assignment: a value that reads an accumulator which another of them
-    assigns before it gets a name first."""
-    values: dict[UOp, str] = {}
-    for phi in self.phis:
-      acc = accumulator(phi)
-      text = self.whole(phi.src[1], self.dims[acc])
-      if self.reads[phi.src[1]] & values.keys():
-        name = self.fresh("next")
-        self.emit(f"{name} = {text}")
-        text = name
-      values[acc] = text
-    for acc, text in values.items():
-      if text != self.text[acc][0]: self.emit(f"{self.text[acc][0]} = {text}")
-    self.phis.clear()
+    self.assign_phis()
     self.close()
 
   def if_(self, u: UOp) -> None: self.open(f"if {self.x(u.src[0])}:")
@@ -311,12 +296,12 @@ class _TritonKernel(Variables):
     """The addresses of an access: a block over all of ``to``."""
     buffer, index = self.x(u.src[0]), u.src[1]
     if self.dims[index] != to: return f"{buffer} + {self.whole(index, to)}"
-    return buffer if index.op is Ops.CONST and index.arg == 0 else f"{buffer} + {self.x(index, ADD)}"
+    return buffer if index.op is Ops.CONST and index.arg == 0 else f"{buffer} + {self.x(index, SUM)}"
 
   def mask(self, u: UOp, to: frozenset[int]) -> str:
     """The argument ``mask=`` of an access over axes ``to``; empty where it needs none."""
     gate = gate_or_none(u)
-    parts = [*([] if gate is None else [self.x(gate, AND, to)]), *self.masks(to, to)]
+    parts = [*([] if gate is None else [self.x(gate, BIT_AND, to)]), *self.masks(to, to)]
     return f", mask={' & '.join(parts)}" if parts else ""
 
   def load(self, u: UOp) -> Text:

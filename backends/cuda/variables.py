@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+from ntgrad.codegen.ir.spelling import ATOM, BIT_AND, CONDITIONAL as ANY, Text
 from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel.linear import accesses_variable, gate_or_none, layout, terms
 
-from .expressions import AND, ANY, ATOM, Expressions, Text, permuted, sizes, zero
+from .expressions import Expressions, permuted, sizes, zero
 from .facts import TAKEN, triton_type
 
 
@@ -88,7 +89,7 @@ class Variables(Expressions):
       return f"({text})[{at}]" if not all_of and order and self.dims[v] else text
 
     text = placed(value, self.whole(value, to) if all_of and gate is None else self.x(value, ANY, to))
-    masks = [] if gate is None else [placed(gate, self.x(gate, AND, to))]
+    masks = [] if gate is None else [placed(gate, self.x(gate, BIT_AND, to))]
     # of an element or row, the others do not change
     masks += [self.chosen(u, dim) for dim, place in enumerate(places) if place.axis is None]
     if masks: text = f"tl.where({' & '.join(masks)}, {text}, {name})"
