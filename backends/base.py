@@ -236,7 +236,7 @@ class Device:
     its methods raise DeviceError, except ``free``."""
 
   # ---- memory shared with other libraries; the methods as they stand are right for memory of the host
-  dlpack = (1, 0)   # DLPack's device type and number of what ``address`` gives
+  dlpack = 1, 0   # DLPack's device type and number of what ``address`` gives
 
   def enter(self) -> None:
     """Make it this thread's current device, where its driver has such a thing."""

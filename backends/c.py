@@ -22,7 +22,7 @@ from .cstyle.kernel import CStyleRenderer
 from .cstyle.language import KEYWORDS
 
 TEMPLATES: Templates = dict(COMMON)
-FLOATS = ("float", "double")
+FLOATS = "float", "double"
 
 
 class CType(Type):

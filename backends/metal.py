@@ -28,7 +28,7 @@ class MetalType(Type):
 class MetalLibrary(Library):
   """<metal_stdlib>."""
   names = NAMES
-  floats = ("float", "half")
+  floats = "float", "half"
 
 
 class MetalRenderer(CStyleRenderer):
@@ -42,7 +42,7 @@ class MetalRenderer(CStyleRenderer):
   stored = {**STORED, "float16": "half"}
   reserved = KEYWORDS.union(NAMES, "class constant device half kernel main metal namespace new template this thread "
                                      "threadgroup uchar uint ulong ushort using max min select step".split())
-  header = ("#include <metal_stdlib>", "using namespace metal;")
+  header = "#include <metal_stdlib>", "using namespace metal;"
   spaces = {"global": "device ", "local": "threadgroup ", "private": ""}
   barrier = "threadgroup_barrier(mem_flags::mem_threadgroup);"
   index = "ridx"
@@ -54,7 +54,7 @@ class MetalRenderer(CStyleRenderer):
   def size_param(self, t: Type, name: str) -> str: return f"constant {t}& {name}"
 
   def head(self, name: str, params: list[str], size: list[int]) -> str:
-    places = ("uint3 gid [[threadgroup_position_in_grid]]", "uint3 lid [[thread_position_in_threadgroup]]")
+    places = "uint3 gid [[threadgroup_position_in_grid]]", "uint3 lid [[thread_position_in_threadgroup]]"
     return f"kernel void {name}({', '.join([*params, *places])}) {{"
 
   def position(self, kind: str, dim: int, size: Dim) -> str: return f"{kind}id.{'xyz'[dim]}"

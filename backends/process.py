@@ -84,7 +84,7 @@ def _lock(path: Path) -> IO[bytes] | None:
 class uninterrupted:
   """``with uninterrupted(): ..``: Ctrl-C in the block takes effect after it. For short work that would otherwise be left half
   done. Python interrupts the main thread only, so in other threads there is nothing to do."""
-  __slots__ = ("handler", "caught")
+  __slots__ = "handler", "caught"
   handler: Callable[[int, FrameType | None], object] | None
   caught: list[tuple[int, FrameType | None]]
 

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Mapping, Sequence
+from typing import Sequence
 
 from ntgrad.codegen.ir.dtype import DType, dtypes, number_text
 from ntgrad.codegen.ir.spelling import ATOM, UNARY, Text
@@ -12,7 +12,7 @@ from ntgrad.codegen.kernel.linear import accumulator
 
 class Writer:
   """One rendering. ``reads`` has the accumulators that the texts of values name."""
-  reads: Mapping[UOp, frozenset[UOp]]
+  reads: dict[UOp, frozenset[UOp]]
   end = ""                                 # of a statement
 
   def __init__(self) -> None:

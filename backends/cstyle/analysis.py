@@ -54,9 +54,9 @@ def _find_bases(uops: Sequence[UOp]) -> set[tuple[UOp, UOp]]:
 def _find_inline(uops: Sequence[UOp]) -> tuple[set[UOp], dict[UOp, frozenset[UOp]]]:
   """Values used once, in the block where they stand, with no assignment between to an accumulator that they read."""
   uses: dict[UOp, int] = {}
-  user: dict[UOp, int] = {}
+  user = {}
   phis: defaultdict[UOp, list[int]] = defaultdict(list)
-  block: list[int] = []
+  block = []
   stack = [0]
   for at, u in enumerate(uops):
     if u.op in (Ops.ENDLOOP, Ops.ENDIF, Ops.ELSE, Ops.ENDWHILE): stack.pop()
@@ -70,7 +70,7 @@ def _find_inline(uops: Sequence[UOp]) -> tuple[set[UOp], dict[UOp, frozenset[UOp
       uses[s] = uses.get(s, 0) + 1 + repeats
       user[s] = at
   inline: set[UOp] = set()
-  reads: dict[UOp, frozenset[UOp]] = {}
+  reads = {}
   nothing: frozenset[UOp] = frozenset()
   for at, u in enumerate(uops):
     if u.op in (Ops.DEFINE_ACC, Ops.PHI): reads[u] = frozenset((accumulator(u),))

@@ -14,7 +14,7 @@ from typing import Callable, ClassVar, Mapping
 
 from ntgrad.codegen.ir.errors import CompileError
 
-ROTATIONS = (13, 15, 26, 6, 17, 29, 16, 24)   # bits, of each round of threefry
+ROTATIONS = 13, 15, 26, 6, 17, 29, 16, 24   # bits, of each round of threefry
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Library:
     found = self.made.get((name, t))
     if found is None:
       text, needs = self.resolve(self.template(name, t).strip("\n"), t)
-      found = self.made[name, t] = (*needs, (f"{name}_{t}", text))
+      found = self.made[name, t] = *needs, (f"{name}_{t}", text)
     return found
 
   def resolve(self, text: str, t: Type) -> tuple[str, Source]:

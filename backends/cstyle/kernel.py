@@ -89,7 +89,7 @@ class CKernel(Writer):
     return text
   def call(self, name: str, t: Type, *args: str) -> Text:
     """A call of a function of the language, or of a helper."""
-    return (f"{self.resolve(f'@{name}', t)}({', '.join(args)})", ATOM)
+    return f"{self.resolve(f'@{name}', t)}({', '.join(args)})", ATOM
   def inside(self, text: Text, prec: int) -> str:
     """A text, in parentheses unless it binds at least as tightly as ``prec``."""
     return inside(text, min(prec, UNARY) if self.language.parenthesised else prec)
@@ -111,7 +111,7 @@ class CKernel(Writer):
     return infix.strip() if self.language.parenthesised else infix
   def choice(self, cond: str, yes: str, no: str) -> Text:
     """``cond ? yes : no``."""
-    return (f"{cond}{self.sign(' ? ')}{yes}{self.sign(' : ')}{no}", COND)
+    return f"{cond}{self.sign(' ? ')}{yes}{self.sign(' : ')}{no}", COND
   def mask(self, t: Type, text: str, prec: int) -> Text:
     """A comparison of vectors of type ``t`` as intN."""
     return (text, prec) if t.n == 1 or t.size == 4 else (t.to("int", text), ATOM)
@@ -137,15 +137,15 @@ class CKernel(Writer):
     """The text of a value: an expression, or the name of a variable that is declared here."""
     op = u.op
     if op is Ops.CONST: return self.constant(u.dtype, u.arg)
-    if op is Ops.DEFINE_VAR: return (self.called[u.arg], ATOM)
+    if op is Ops.DEFINE_VAR: return self.called[u.arg], ATOM
     if op is Ops.DEFINE_GLOBAL:
       slot, name = u.arg[:2]
       if u.arg[3:] and self.language.offsets: self.emit(f"{name} += at{slot}/sizeof(*{name});")
-      return (name, ATOM)
+      return name, ATOM
     if op is Ops.DEFINE_LOCAL:
       name, size, where = u.arg
       self.arrays.append(f"{self.language.spaces[where]}{self.stored_type(u.dtype)} {name}[{size}]{self.language.aligned};")
-      return (name, ATOM)
+      return name, ATOM
     if op is Ops.PHI:
       self.phis.append(u)
       return self.text[u.src[0]]
@@ -153,12 +153,12 @@ class CKernel(Writer):
     if op is Ops.SPECIAL:
       name, position = f"{u.arg[0]}idx{u.arg[1]}", self.language.position(*u.arg)
       if position != name: self.emit(f"{t} {name} = {position};")
-      return (name, ATOM)
+      return name, ATOM
     if op is Ops.LOOP:
       name, step = self.fresh(self.language.index), step_of(u)
       more = f"{name}++" if step is None else f"{name} += {self.c(step)}"
       self.emit(f"for ({t} {name} = {self.c(u.src[0])}; {name} < {self.c(u.src[1], SUM)}; {more}) {{")
-      return (name, ATOM)
+      return name, ATOM
     if op is Ops.DEFINE_ACC: return self.declare("acc", self.constant(u.dtype, u.arg)[0], t)
     lines = len(self.lines)
     text = self.expression(u)
@@ -171,7 +171,7 @@ class CKernel(Writer):
   def where(self, buffer: UOp, index: UOp) -> Text:
     """The C pointer to an element."""
     if index.op is Ops.CONST and index.arg == 0: return self.text[buffer]
-    return (f"{self.c(buffer)}{self.sign(' + ')}{self.c(index, SUM)}", SUM)
+    return f"{self.c(buffer)}{self.sign(' + ')}{self.c(index, SUM)}", SUM
 
   def pointer(self, buffer: UOp, index: UOp, t: Type, const: bool, aligned: bool = False) -> str:
     """The C pointer to the vector of type ``t`` in ``buffer`` from ``index`` on.
@@ -205,7 +205,7 @@ class CKernel(Writer):
     if other not in self.text: self.node(other)
     t, n = self.stored_type(u.dtype), u.dtype.count
     if gate is not None and gate.dtype.count > 1:
-      lanes: list[str] = []
+      lanes = []
       # as a whole where that lies in memory, else where all lanes are read
       all_lanes = None if n == 3 else self.c(more[2]) if more[2:] else self.all_lanes(gate)
       for i in range(n):
@@ -213,12 +213,12 @@ class CKernel(Writer):
         if u.dtype.kind == "b": x, o = f"-({x})", f"-({o})" if other.dtype.count == 1 else o
         lanes.append(f"{self.element(gate, i)} ? {x} : {o}")
       some = f"({self.value_type(u.dtype)})({', '.join(lanes)})"
-      if all_lanes is None: return (some, ATOM)
+      if all_lanes is None: return some, ATOM
       name = self.fresh("val")
       self.emit(f"{self.value_type(u.dtype)} {name};")
       self.emit(f"if ({all_lanes}) {name} = {self.widen(self.place(buffer, index, t, True), u.dtype)[0]};")
       self.emit(f"else {name} = {some};")
-      return (name, ATOM)
+      return name, ATOM
     if n == 3: raw = f"({t})({', '.join(self.lane(buffer, index, i) for i in range(n))})"  # a 3-vector takes the room of 4
     else: raw = self.place(buffer, index, t, True)
     value = self.widen(raw, u.dtype)
@@ -284,14 +284,14 @@ class CKernel(Writer):
     if u.op in (Ops.VECTORIZE, Ops.GEP) and src[0].dtype.count == n: return self.text[src[0]]
     if u.op is Ops.VECTORIZE:
       lanes = [f"-{self.c(s, UNARY)}" if u.dtype.kind == "b" else self.c(s) for s in src]
-      return (f"({t})({', '.join(lanes)})", ATOM)
+      return f"({t})({', '.join(lanes)})", ATOM
     if u.op is Ops.GEP:
       lane = self.element(src[0], u.arg)
       return (f"({lane} != 0)", ATOM) if u.dtype.kind == "b" else (lane, ATOM)
     if u.op in (Ops.CAST, Ops.BITCAST) and src[0].dtype.count != n:   # a scalar is converted, then widened
       one = u.replace(src, dtype=u.dtype.scalar())
       self.text[one] = self.expression(one)
-      return (self.wide(one, n), ATOM)
+      return self.wide(one, n), ATOM
     if u.op is Ops.CAST: return self.cast(u)
     if u.op is Ops.BITCAST: return self.bitcast(u)
     refused = refusal(u.arg, src[-1].dtype.scalar()) if u.op is Ops.ALU else f"{self.language.name} cannot express {u!r}"
@@ -310,7 +310,7 @@ class CKernel(Writer):
     if x.op is Ops.CONST and t.n == 1: return self.constant(d, cast_number(x.arg, s, d))
     if s is d: return value
     if d.kind == "b": return self.mask(f, f"{self.c(x, LESS)} != {f'({f})(0)' if t.n > 1 else '0'}", EQUAL)
-    if s.kind == "b" and t.n > 1: value = (f"{self.c(x, AND)} & 1", AND)
+    if s.kind == "b" and t.n > 1: value = f"{self.c(x, AND)} & 1", AND
     if d in NARROW: return self.rounded(u, value, f)
     if f == t: return value
     # a float out of the range of an int is undefined; by way of int it wraps, as numpy does on most machines
@@ -334,7 +334,7 @@ class CKernel(Writer):
     x, d = u.src[0], u.dtype.scalar()
     text, raw, out = self.narrow(x), self.stored_type(x.dtype), self.stored_type(u.dtype)
     if raw.size != out.size: raise CompileError(f"kernel {self.name}: BITCAST from {x.dtype} to {u.dtype}: item sizes differ")
-    if raw != out: text = (self.resolve(raw.bits(out.base, self.inside(text, COND)), raw), ATOM)
+    if raw != out: text = self.resolve(raw.bits(out.base, self.inside(text, COND)), raw), ATOM
     return self.widen(self.inside(text, UNARY), u.dtype) if d in NARROW or d.kind == "b" else text
 
   def unary(self, u: UOp) -> Text:
@@ -343,7 +343,7 @@ class CKernel(Writer):
     if fn is UnaryOps.ISNAN:
       return self.binary(UOp.alu(BinaryOps.CMPNE, x, x)) if x.dtype.kind == "f" else self.constant(u.dtype, False)
     if fn is UnaryOps.NOT:
-      if u.dtype.kind == "b" and t.n == 1: return (f"!{operand}", UNARY)
+      if u.dtype.kind == "b" and t.n == 1: return f"!{operand}", UNARY
       return self.wrapped(u, f"~{operand}", UNARY)
     if fn is UnaryOps.NEG:
       if u in self.facts.exposed: return self.signed(u, f"-{self.unsigned(x, ATOM if x in self.modular else UNARY, t.n)}", UNARY)
@@ -352,14 +352,14 @@ class CKernel(Writer):
     if u.dtype.kind in "iub": return self.text[x]   # ABS and roundings of what has neither sign nor fraction
     if fn in (UnaryOps.RECIP, UnaryOps.RSQRT):
       below = operand if fn is UnaryOps.RECIP else self.call("sqrt", t, wide)[0]
-      return (f"{self.constant(u.dtype.scalar(), 1.0)[0]}/{below}", PRODUCT)
+      return f"{self.constant(u.dtype.scalar(), 1.0)[0]}/{below}", PRODUCT
     return self.call("rint" if fn is UnaryOps.ROUND else fn.name.lower(), t, wide)
 
   def wrapped(self, u: UOp, text: str, prec: int) -> Text:
     """C computes with 8 and 16 bit scalars as int: cut the result back."""
     t = self.value_type(u.dtype)
-    if t.n > 1 or u.dtype.kind not in "iu" or t.size >= 4: return (text, prec)
-    return (f"({t})({text})", UNARY)
+    if t.n > 1 or u.dtype.kind not in "iu" or t.size >= 4: return text, prec
+    return f"({t})({text})", UNARY
 
   def unsigned(self, x: UOp, prec: int, n: int, bare: bool = False) -> str:
     """An int of ``n`` lanes as an operand of unsigned ints; ``bare``: beside another one, which makes it one as well."""
@@ -381,7 +381,7 @@ class CKernel(Writer):
     infix, prec = (_LOGIC if n == 1 else C)[fn]
     most, least = (UNARY, UNARY) if fn is BinaryOps.XOR else (prec, prec - 1)
     left = self.wide(a, n, most) if u.arg not in COMPARE else ("!" if n == 1 else "~") + self.wide(a, n, UNARY)
-    return (f"{left}{self.sign(infix)}{self.wide(b, n, least)}", prec)
+    return f"{left}{self.sign(infix)}{self.wide(b, n, least)}", prec
 
   def binary(self, u: UOp) -> Text:
     fn, (a, b), n, t = u.arg, u.src, u.dtype.count, self.value_type(u.dtype)
@@ -399,7 +399,7 @@ class CKernel(Writer):
       right = self.c(b, UNARY) if fn is BinaryOps.SHL and n == 1 else self.unsigned(b, prec - 1, n, bare=True)
       return self.signed(u, f"{left}{sign}{right if right[0] != '-' else f'({right})'}", prec)
     if n == 1 and (fn is BinaryOps.MUL and t.base == "ushort" or fn is BinaryOps.SHL and t.size < 4):   # C has ints of these
-      return (f"({t})(({t.of('uint')}){self.c(a, UNARY)}{sign}{self.c(b, UNARY)})", UNARY)
+      return f"({t})(({t.of('uint')}){self.c(a, UNARY)}{sign}{self.c(b, UNARY)})", UNARY
     chain = a.op is Ops.ALU and a.arg is fn
     most, least = operands(fn, prec, chain)
     # of shifts C takes no scalar beside a vector on the left
@@ -442,7 +442,7 @@ class CKernel(Writer):
     head = "".join(f"// {note}\n" for note in notes)
     head += self.language.head(place, list(args.values()), [local.get(i, 1) for i in range(3)])
     before, _, after = "\n".join([head, *self.lines]).partition(place)
-    declared = (*self.typedefs.values(), *self.helpers.values())
+    declared = *self.typedefs.values(), *self.helpers.values()
     parts = ["\n".join(self.typedefs.values())] if self.typedefs else []
     text = "\n\n".join([*parts, *self.helpers.values(), f"{before}{self.name}{after}"]) + "\n"
     return KernelSource(text, tuple(args.items()), (), declared, begun, (before, after), max(1.0, len(text) / 2000),

@@ -76,7 +76,7 @@ class Language(Renderer):
   def constant(self, dtype: DType, value: float) -> Text:
     """A literal; of a vector, the number in all its elements."""
     t = self.value_type(dtype)
-    if t.n > 1: return (f"({t})({-int(value) if dtype.kind == 'b' else self.constant(dtype.scalar(), value)[0]})", ATOM)
+    if t.n > 1: return f"({t})({-int(value) if dtype.kind == 'b' else self.constant(dtype.scalar(), value)[0]})", ATOM
     if dtype.kind == "b": return ("true" if value else "false", ATOM)
     if dtype.kind == "f":
       value = held(value, dtype)
@@ -89,7 +89,7 @@ class Language(Renderer):
     value = int(value)
     suffix = self.suffixes.get(t.base, "")
     least = dtype.kind == "i" and dtype.itemsize >= 4 and value == dtypes.min(dtype)
-    if least: return (f"(-{-value - 1}{suffix} - 1)", ATOM)  # C reads the number before the sign
+    if least: return f"(-{-value - 1}{suffix} - 1)", ATOM  # C reads the number before the sign
     return (f"{value}{suffix}", UNARY if value < 0 else ATOM)
 
   # ---- the kernel

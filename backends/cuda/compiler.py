@@ -95,7 +95,7 @@ def load(source: str) -> ModuleType:
   name = f"ntgrad_triton_{cache.key(source)[:16]}"
   file = f"<{name}>"
   # triton reads a function's source through inspect, which finds in linecache what is in no file
-  linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+  linecache.cache[file] = len(source), None, source.splitlines(True), file
   module = ModuleType(name)
   weakref.finalize(module, linecache.cache.pop, file, None).atexit = False
   module.__file__ = file

@@ -78,7 +78,7 @@ class CUDAProgram(Program):
     if sizes is not placed and sizes != placed: where = self._place(sizes)
     if not where: return 0.0 if wait else None
     given = self.given(buffers)
-    if sizes: given = (*given, *sizes)
+    if sizes: given = *given, *sizes
     if getattr(_here, "device", None) is not device: device.enter()
     note(self.spec.label)
     start = end = None
@@ -112,7 +112,7 @@ class CUDAProgram(Program):
     self._function = self._load(b)
     self._parameters = Parameters([0] * (self._count + 2))   # and those of ``_added``
     if not spec.sizes: self._place(())
-    self._bound = (device.driver.cuLaunchKernel, (self._parameters.address, 0), self._parameters.values, device.launched.append)
+    self._bound = device.driver.cuLaunchKernel, (self._parameters.address, 0), self._parameters.values, device.launched.append
 
   def given(self, buffers: Sequence[int]) -> Sequence[int]:
     """The buffers that are parameters. Raises DeviceError for more or fewer than the program has."""
@@ -173,7 +173,7 @@ class CUDADevice(Pooled):
     super().__init__()
     self.name = name
     self.number = nvidia.find(name)
-    self.dlpack = (2, self.number)
+    self.dlpack = 2, self.number
     self.core, self.driver = nvidia.modules()
     self.lost = ""                                        # what broke the device for this process
     self.launched: deque[str] = deque(maxlen=_LAST)       # kernels, the last ones

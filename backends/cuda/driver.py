@@ -21,7 +21,7 @@ OLDEST = 80                            # compute capability that kernels are mad
 RING = 32 << 20                        # bytes of pinned memory that copies pass through
 HINT = "pip install 'ntgrad[cuda]'"
 _started = Driver("CUDA")
-_NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg")
+_NODES = "/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg"
 
 
 @cache

@@ -32,20 +32,20 @@ from .facts import Facts, triton_type
 _CALLS = dict(FLOOR="tl.floor", CEIL="tl.ceil", SQRT="tl.sqrt", ABS="tl.abs", ROUND="libdevice.rint")
 # what the chip has instructions for, to some bits less; for values that are rounded to 16 bits or fewer in the end
 _ROUNDED = dict(EXP="tl.exp", EXP2="tl.exp2", RSQRT="tl.rsqrt", TANH="_short_tanh")
-_WHOLE = (UnaryOps.ABS, UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND)   # an int is that already; ABS: unsigned
+_WHOLE = UnaryOps.ABS, UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND   # an int is that already; ABS: unsigned
 
 
 def constant(dtype: DType, value: float) -> Text:
   """A literal. Triton gives it the dtype of the other operand."""
-  if dtype.kind == "b": return (str(bool(value)), ATOM)
+  if dtype.kind == "b": return str(bool(value)), ATOM
   if dtype in FP8:
-    with np.errstate(over="ignore"): return (str(int(np.array(value).astype(dtype.np).view(np.uint8))), ATOM)
+    with np.errstate(over="ignore"): return str(int(np.array(value).astype(dtype.np).view(np.uint8))), ATOM
   if dtype.kind != "f": return (str(int(value)), UNARY if value < 0 else ATOM)
   value = held(value, dtype)
-  if not math.isfinite(value): return (f'float("{value}")', ATOM)
+  if not math.isfinite(value): return f'float("{value}")', ATOM
   if value == 0 and math.copysign(1, value) < 0:   # Triton 3.6 takes -0.0 for 0.0
     bits = 8 * dtype.itemsize
-    return (f"tl.full((), {-1 << bits - 1}, tl.int{bits}).to({triton_type(dtype)}, bitcast=True)", ATOM)
+    return f"tl.full((), {-1 << bits - 1}, tl.int{bits}).to({triton_type(dtype)}, bitcast=True)", ATOM
   return float_text(value, dtype)
 
 
@@ -81,7 +81,7 @@ class Expressions(Writer, Facts):
   def expand(self, text: Text, dims: frozenset[int], to: frozenset[int]) -> Text:
     """A block over ``dims`` with dimensions of one for the other axes of ``to``. A scalar broadcasts without."""
     if not dims or dims == to: return text
-    return (f"{inside(text)}[{', '.join(':' if i in dims else 'None' for i in self.axes(to))}]", ATOM)
+    return f"{inside(text)}[{', '.join(':' if i in dims else 'None' for i in self.axes(to))}]", ATOM
 
   def value(self, u: UOp) -> Text:
     """How a value reads; element numbers of an axis are int32 unless its RANGE says otherwise."""
@@ -127,19 +127,19 @@ class Expressions(Writer, Facts):
   def cast(self, u: UOp) -> Text:
     v, dtype = u.src[0], u.dtype
     s = v.dtype   # of the source
-    if v.op is Ops.CONST: return (f"tl.full((), {constant(dtype, cast_number(v.arg, s, dtype))[0]}, {triton_type(dtype)})", ATOM)
+    if v.op is Ops.CONST: return f"tl.full((), {constant(dtype, cast_number(v.arg, s, dtype))[0]}, {triton_type(dtype)})", ATOM
     text = self.x(v, ATOM)
-    if s is dtype: return (text, ATOM)
-    if s in FP8: return (f"{self.use('_from_' + s.name.removeprefix('float8_'))}({self.x(v)})", ATOM)
+    if s is dtype: return text, ATOM
+    if s in FP8: return f"{self.use('_from_' + s.name.removeprefix('float8_'))}({self.x(v)})", ATOM
     if dtype in FP8:
       text = self.x(v) if s is dtypes.float32 else f"{text}.to(tl.float32)"
-      return (f"{self.use('_to_' + dtype.name.removeprefix('float8_'))}({text})", ATOM)
-    if dtype.kind == "b": return (f"{self.x(v, BIT_OR)} != {'0.0' if s.kind == 'f' else '0'}", CMP)
+      return f"{self.use('_to_' + dtype.name.removeprefix('float8_'))}({text})", ATOM
+    if dtype.kind == "b": return f"{self.x(v, BIT_OR)} != {'0.0' if s.kind == 'f' else '0'}", CMP
     # out of range is undefined; by way of a wider int it wraps, as numpy does on most machines
     if s.kind == "f" and dtype.kind in "iu" and dtype.itemsize < 4: text += ".to(tl.int32)"
     elif s.kind == "f" and dtype is dtypes.uint32: text += ".to(tl.int64)"
     elif s.kind == "b" and dtype in NARROW: text += ".to(tl.float32)"
-    return (f"{text}.to({triton_type(dtype)})", ATOM)
+    return f"{text}.to({triton_type(dtype)})", ATOM
 
   def bitcast(self, u: UOp) -> Text:
     v, dtype = u.src[0], u.dtype
@@ -147,14 +147,14 @@ class Expressions(Writer, Facts):
       raise CompileError(f"kernel {self.name}: BITCAST from {v.dtype} to {dtype}: item sizes differ")
     text, (s, t) = self.typed(v, ATOM), (triton_type(v.dtype), triton_type(dtype))
     if v.dtype.kind == "b": text, s = f"{text}.to(tl.int8)", "tl.int8"
-    if dtype.kind == "b": return (f"{text} != 0", CMP)
+    if dtype.kind == "b": return f"{text} != 0", CMP
     return (text if s == t else f"{text}.to({t}, bitcast=True)", ATOM)
 
   def alu(self, u: UOp) -> Text:
     if isinstance(u.arg, UnaryOps): return self.unary(u)
     if u.arg is not TernaryOps.WHERE: return self.binary(u)
     (c, yes, no), to = u.src, self.dims[u]
-    return (f"tl.where({self.x(c, ANY, to)}, {self.first(yes, no)(yes, ANY, to)}, {self.x(no, ANY, to)})", ATOM)
+    return f"tl.where({self.x(c, ANY, to)}, {self.first(yes, no)(yes, ANY, to)}, {self.x(no, ANY, to)})", ATOM
 
   def first(self, a: UOp, b: UOp) -> Callable[[UOp, int, frozenset[int]], str]:
     """What writes the first of two operands: one of two constants needs a dtype."""
@@ -163,14 +163,14 @@ class Expressions(Writer, Facts):
   def unary(self, u: UOp) -> Text:
     fn, v, dtype = u.arg, u.src[0], u.dtype
     x, bare = self.typed(v, ATOM), self.typed(v)
-    if fn is UnaryOps.ISNAN: return (f"{x} != {x}", CMP)
-    if fn is UnaryOps.NOT: return (f"~{x}", UNARY)
+    if fn is UnaryOps.ISNAN: return f"{x} != {x}", CMP
+    if fn is UnaryOps.NOT: return f"~{x}", UNARY
     if fn is UnaryOps.NEG:
-      if dtype.kind == "b": return (self.x(v, ATOM), ATOM)
+      if dtype.kind == "b": return self.x(v, ATOM), ATOM
       # Triton's -x is 0 - x, which makes 0.0 of -0.0's opposite
       return (f"{x}*-1.0", PRODUCT) if dtype.kind == "f" else (f"-{x}", UNARY)
     if dtype.kind != "f" and not (fn is UnaryOps.ABS and dtype.kind == "i"):
-      if fn in _WHOLE: return (bare, ANY)
+      if fn in _WHOLE: return bare, ANY
       raise self.refuse(u, f"{fn} of {dtype}: takes floats")
     single = dtype is dtypes.float32
     seen = u in self.exact
@@ -180,7 +180,7 @@ class Expressions(Writer, Facts):
     name = _CALLS.get(fn.name, f"libdevice.{fn.name.lower()}")
     if single and not seen: name = _ROUNDED.get(fn.name, name)
     elif single and fn is UnaryOps.SQRT: name = "tl.sqrt_rn"
-    return (f"{self.use(name)}({bare})", ATOM)
+    return f"{self.use(name)}({bare})", ATOM
 
   def binary(self, u: UOp) -> Text:
     fn, (a, b), dtype = u.arg, u.src, u.dtype
@@ -190,17 +190,17 @@ class Expressions(Writer, Facts):
       fn = FUNCTIONS[fn].boolean or fn
       if fn in (BinaryOps.CMPLT, BinaryOps.CMPLE):
         sign, prec = PYTHON[BinaryOps.AND if fn is BinaryOps.CMPLT else BinaryOps.OR]
-        return (f"~{self.typed(a, ATOM, to)}{sign}{self.x(b, prec - 1, to)}", prec)
+        return f"~{self.typed(a, ATOM, to)}{sign}{self.x(b, prec - 1, to)}", prec
     if fn in (BinaryOps.MAX, BinaryOps.MIN):
       if kind == "f" and a.op is Ops.CONST and a.arg == a.arg and b.op is not Ops.CONST:
         bound = self.typed(a) if dtype is dtypes.float64 else self.x(a)
-        return (f"{self.use('_at_least' if fn is BinaryOps.MAX else '_at_most')}({bound}, {self.typed(b, ANY, to)})", ATOM)
+        return f"{self.use('_at_least' if fn is BinaryOps.MAX else '_at_most')}({bound}, {self.typed(b, ANY, to)})", ATOM
       nan = ", propagate_nan=tl.PropagateNan.ALL" if kind == "f" else ""
-      return (f"tl.{fn.name.lower()}imum({first(a, ANY, to)}, {self.x(b, ANY, to)}{nan})", ATOM)
+      return f"tl.{fn.name.lower()}imum({first(a, ANY, to)}, {self.x(b, ANY, to)}{nan})", ATOM
     if fn is BinaryOps.THREEFRY: return self.call("_threefry", u)
     if fn is BinaryOps.POW: return self.call({"f": "libdevice.pow", "i": "_signed_pow"}.get(kind, "_int_pow"), u)
     if fn is BinaryOps.DIV and dtype is dtypes.float32 and u in self.exact:
-      return (f"tl.div_rn({self.x(a, ANY, to)}, {self.x(b, ANY, to)})", ATOM)
+      return f"tl.div_rn({self.x(a, ANY, to)}, {self.x(b, ANY, to)})", ATOM
     if fn in (BinaryOps.IDIV, BinaryOps.MOD):
       name = "div" if fn is BinaryOps.IDIV else "mod"
       if kind == "f": return self.call("_float_floor_div" if name == "div" else "_float_mod", u)
@@ -211,8 +211,8 @@ class Expressions(Writer, Facts):
     sign, prec = PYTHON[fn]
     most, least = operands(fn, prec, a.op is Ops.ALU and a.arg is fn)
     left, right = first(a, most, to), self.x(b, least, to)
-    return (f"{left}{sign}{f'({right})' if right.startswith('-') else right}", prec)
+    return f"{left}{sign}{f'({right})' if right.startswith('-') else right}", prec
 
   def call(self, name: str, u: UOp) -> Text:
     """A helper or library function of typed operands."""
-    return (f"{self.use(name)}({', '.join(self.typed(s, ANY, self.dims[u]) for s in u.src)})", ATOM)
+    return f"{self.use(name)}({', '.join(self.typed(s, ANY, self.dims[u]) for s in u.src)})", ATOM

@@ -98,7 +98,7 @@ class Facts:
     self.ends = {u.src[0]: i for i, u in enumerate(self.uops) if u.op in (Ops.ENDLOOP, Ops.ENDWHILE)}   # of each LOOP and WHILE
     self.exact = self._exact()                          # values whose last bits are seen
     self.inline: dict[UOp, int] = {}                    # value that may stand where it is used -> how long its text may be
-    self.reads: defaultdict[UOp, frozenset[UOp]] = defaultdict(frozenset)   # accumulators and variables that a value's text names
+    self.reads: dict[UOp, frozenset[UOp]] = defaultdict(frozenset)   # accumulators and variables that a value's text names
     self._analyse()
 
   def refuse(self, u: UOp, why: str = "") -> CompileError:
@@ -157,7 +157,7 @@ class Facts:
   def _places(self, u: UOp) -> list[Place]:
     """How an access of a variable goes through each dimension. Raises CompileError where its index cannot be told apart."""
     shape, (atoms, c) = self.shapes[u.src[0]], terms(u.src[1])
-    out: list[Place] = []
+    out = []
     stride = math.prod(shape)
     for n in shape:
       stride //= n
@@ -223,7 +223,7 @@ class Facts:
     uses: Counter[UOp] = Counter()
     users: defaultdict[UOp, list[int]] = defaultdict(list)
     writes: defaultdict[UOp, list[int]] = defaultdict(list)
-    blocks: list[tuple[UOp, ...]] = []            # of each node, the blocks that it stands in
+    blocks = []            # of each node, the blocks that it stands in
     stack: tuple[UOp, ...] = ()
     for at, u in enumerate(self.uops):
       if u.op in (Ops.ENDLOOP, Ops.ENDIF, Ops.ELSE): stack = stack[:-1]
@@ -262,14 +262,14 @@ class Facts:
 
 def step_along(index: UOp, axis: int) -> int:
   """What a flat index moves by from the first to the second element of a block along an axis, everything else being 0."""
-  values: dict[UOp, tuple[int, int]] = {}
+  values = {}
   for u in toposort((index,)):
-    if u.op is Ops.RANGE and u.arg[0] == axis: values[u] = (0, 1)
-    elif u.op is Ops.CONST: values[u] = (int(u.arg), int(u.arg))
+    if u.op is Ops.RANGE and u.arg[0] == axis: values[u] = 0, 1
+    elif u.op is Ops.CONST: values[u] = int(u.arg), int(u.arg)
     elif u.op is Ops.CAST: values[u] = values[u.src[0]]
     elif u.op is Ops.ALU and u.arg in _ARITHMETIC and len(u.src) == 2:
       a, b = zip(*[values[s] for s in u.src])
-      values[u] = (_ARITHMETIC[u.arg](*a), _ARITHMETIC[u.arg](*b))
-    else: values[u] = (0, 0)
+      values[u] = _ARITHMETIC[u.arg](*a), _ARITHMETIC[u.arg](*b)
+    else: values[u] = 0, 0
   first, second = values[index]
   return second - first

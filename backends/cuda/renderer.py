@@ -56,7 +56,7 @@ class TritonRenderer(Renderer):
     self.target = replace(target or TARGET, descriptors=capability >= CAPABILITY, fp8_dots=capability >= FP8_CAPABILITY,
                           double_dots=capability >= DOUBLE_CAPABILITY)
     self.allow_tf32 = allow_tf32
-    self.settings = (allow_tf32,)
+    self.settings = allow_tf32,
 
   def render(self, name: str, uops: Sequence[UOp], notes: Sequence[str] = ()) -> KernelSource:
     """A module: the notes, the helper functions that the kernel ``name`` uses, then the kernel, ``@triton.jit`` on each.
@@ -158,7 +158,7 @@ class _TritonKernel(Variables):
     warps = max([self.sort_warps(u) for u in self.uops if u.op is Ops.SORT], default=warps)
     # only where a kernel adds things up are products and sums fused: elsewhere time goes to memory, and numbers keep numpy's bits
     fuse = any(u.op in (Ops.REDUCE, Ops.LOOP, Ops.WHILE) for u in self.uops)
-    options = (("num_warps", warps), ("num_stages", stages), ("enable_fp_fusion", int(fuse)))
+    options = ("num_warps", warps), ("num_stages", stages), ("enable_fp_fusion", int(fuse))
     parts = tuple((p.arg[0], p.arg[3]) for p in self.params if p.arg[3:])
     return KernelSource(text, tuple(typed.items()), options, (imports, *functions), parts, weight=1 + dots + len(text)/2000,
                         sizes=tuple(self.arguments.values()))
@@ -182,8 +182,8 @@ class _TritonKernel(Variables):
     elif u.op not in (Ops.CONST, Ops.SPECIAL, Ops.RANGE):
       raise self.refuse(u, "Triton makes work-items itself" if u.op is Ops.BARRIER else "")
 
-  def param(self, u: UOp) -> None: self.text[u] = (u.arg[1], ATOM)
-  def size(self, u: UOp) -> None: self.text[u] = (self.called[u.arg], ATOM)
+  def param(self, u: UOp) -> None: self.text[u] = u.arg[1], ATOM
+  def size(self, u: UOp) -> None: self.text[u] = self.called[u.arg], ATOM
 
   def open(self, head: str) -> None:
     self.emit(head)
@@ -203,13 +203,13 @@ class _TritonKernel(Variables):
     if kind != "g": raise self.refuse(u, "Triton makes work-items itself")
     text: Text = (f"tl.program_id({dim})", ATOM)
     if in_one_dimension(self.grid):
-      text = ("tl.program_id(0)", ATOM)
-      if (below := self.count(self.grid[:dim])) != "1": text = (f"{text[0]}//{below}", PRODUCT)
-      if self.count(self.grid[dim + 1:]) != "1": text = (f"{text[0]}%{self.count([size])}", PRODUCT)
+      text = "tl.program_id(0)", ATOM
+      if (below := self.count(self.grid[:dim])) != "1": text = f"{text[0]}//{below}", PRODUCT
+      if self.count(self.grid[dim + 1:]) != "1": text = f"{text[0]}%{self.count([size])}", PRODUCT
     wide = text[1] == PRODUCT and sizes_of(self.grid)   # sizes may be int64
     self.emit(f"gidx{dim} = {inside(text)}.to({triton_type(u.dtype)})" if wide or u.dtype is not dtypes.int32 else
               f"gidx{dim} = {text[0]}")
-    self.text[u] = (f"gidx{dim}", ATOM)
+    self.text[u] = f"gidx{dim}", ATOM
 
   def count(self, grid: Sequence[Dim]) -> str:
     """The product of some dimensions of the grid, as an operand."""
@@ -232,7 +232,7 @@ class _TritonKernel(Variables):
     else:   # the counter has the dtype of its bounds
       self.open(f"for n{name} in {values}:")
       self.emit(f"{name} = tl.cast(n{name}, {triton_type(u.dtype)})")
-    self.text[u] = (name, ATOM)
+    self.text[u] = name, ATOM
 
   def flattens(self, loop: UOp) -> bool:
     """Whether the loops inside a loop read by descriptor only: with pointers one pipeline through all of them takes twice the
@@ -381,8 +381,8 @@ class _TritonKernel(Variables):
     text = self.whole(u.src[0], to)
     if reverse: text = self.filled(text, (axis,), to, constant(dtype, identity(fn, dtype))[0])   # the lanes added come first
     dim, back = self.axes(to).index(axis), ", reverse=True" if reverse else ""
-    if fn is BinaryOps.ADD and dtype.itemsize >= 4: return (f"tl.cumsum({text}, {dim}{back})", ATOM)
-    return (f"tl.associative_scan({text}, {dim}, {self.combiner(fn, dtype)}{back})", ATOM)
+    if fn is BinaryOps.ADD and dtype.itemsize >= 4: return f"tl.cumsum({text}, {dim}{back})", ATOM
+    return f"tl.associative_scan({text}, {dim}, {self.combiner(fn, dtype)}{back})", ATOM
 
   def sort(self, u: UOp) -> Text:
     """Ascending or descending, NaN last; floats by ints of the same order."""
@@ -405,8 +405,8 @@ class _TritonKernel(Variables):
     # the sorted ones lie side by side within a thread: where neighbours are read, they had better be of other lanes
     if len(axes) == 1 and self.gathering(): text = f"tl.gather({text}, tl.arange(0, {size}), 0)"
     if descending: text = f"(~{text})"
-    if dtype.kind == "b": return (f"{text} != 0", CMP)
-    if dtype.kind == "f": return (f"{self.use(f'_from_sort_key_{keys.name}')}({text})", ATOM)
+    if dtype.kind == "b": return f"{text} != 0", CMP
+    if dtype.kind == "f": return f"{self.use(f'_from_sort_key_{keys.name}')}({text})", ATOM
     return (text if keys is dtype else f"{text}.to({triton_type(dtype)})", ATOM)
 
   def gathering(self) -> bool:
@@ -435,7 +435,7 @@ class _TritonKernel(Variables):
     if dtype.kind == "b": fn, text = FUNCTIONS[fn].boolean or fn, f"{text}.to(tl.int32)" if added else to_int32(text)
     axes = self.axes(to)
     for i in reversed([i for i in axes if i in ids]): text = self.reduced(fn, dtype, text, axes.index(i))
-    if dtype.kind == "b": return (f"{text} != 0", CMP)
+    if dtype.kind == "b": return f"{text} != 0", CMP
     return (f"{text}.to({triton_type(dtype)})" if dtype.kind in "iu" and dtype.itemsize < 4 else text, ATOM)
 
   def reduced(self, fn: BinaryOps, dtype: DType, text: str, axis: int) -> str:
@@ -450,7 +450,7 @@ class _TritonKernel(Variables):
     if a.dtype is dtypes.float32: parts.append(f'input_precision="{"tf32" if self.tf32 else "ieee"}"')
     if a.dtype in FP8: parts.append("max_num_imprecise_acc=0")   # without it sums have 14 bits
     if u.dtype is not dtypes.float32: parts.append(f"out_dtype={triton_type(u.dtype)}")
-    return (f"tl.dot({', '.join(parts)})", ATOM)
+    return f"tl.dot({', '.join(parts)})", ATOM
 
   def factor(self, u: UOp, k: int, at: int) -> str:
     """A factor of a dot, whose axis ``k`` is dimension ``at`` and has zeros in the lanes added to it."""
@@ -460,7 +460,7 @@ class _TritonKernel(Variables):
     return f"{text}.to(tl.{_DOT_TYPE[u.dtype]}, bitcast=True)" if u.dtype in FP8 else text
 
 
-_ACCESSES = (Ops.LOAD, Ops.STORE, Ops.ATOMIC)
+_ACCESSES = Ops.LOAD, Ops.STORE, Ops.ATOMIC
 _K = _TritonKernel
 _STATEMENTS: dict[Ops, Callable[[_TritonKernel, UOp], None]] = {
   Ops.DEFINE_GLOBAL: _K.param, Ops.DEFINE_VAR: _K.size, Ops.DEFINE_LOCAL: _K.variable, Ops.DEFINE_ACC: _K.accumulate,

@@ -17,7 +17,7 @@ class Variables(Expressions):
 
   def variable(self, u: UOp) -> None:
     name = u.arg[0] if u.arg[0].isidentifier() and not TAKEN.fullmatch(u.arg[0]) else self.fresh("var")
-    self.text[u] = (name, ATOM)
+    self.text[u] = name, ATOM
     if self.assigned_first(u): return
     self.emit(f"{name} = tl.full({sizes(self.padded_shapes[u])}, {zero(u.dtype)}, {triton_type(u.dtype)})")
 
@@ -44,7 +44,7 @@ class Variables(Expressions):
     text, places = self.text[u.src[0]][0], self.places[u]
     if self.gathers(u):
       if len(places) > 1 or len(frozenset().union(*[self.dims[x] for x in places[0].terms])) > 1: return self.gathered(u)
-      return (f"tl.gather({text}, {self.sum(places[0].terms, places[0].start)}, 0)", ATOM)
+      return f"tl.gather({text}, {self.sum(places[0].terms, places[0].start)}, 0)", ATOM
     order = [place.axis for place in places]
     for dim in reversed(range(len(places))):   # one element: the others are masked away
       if order[dim] is not None: continue
@@ -52,7 +52,7 @@ class Variables(Expressions):
       if u.dtype.kind == "b": text = f"({text} != 0)"
       elif u.dtype.itemsize < 4: text += f".to({triton_type(u.dtype)})"
       del order[dim]
-    return (permuted(text, [order.index(i) for i in self.axes(frozenset(i for i in order if i is not None))]), ATOM)
+    return permuted(text, [order.index(i) for i in self.axes(frozenset(i for i in order if i is not None))]), ATOM
 
   def gathered(self, u: UOp) -> Text:
     """Elements of a variable at computed places: a gather from its elements in a row."""
@@ -68,7 +68,7 @@ class Variables(Expressions):
     flat = f"tl.minimum(tl.maximum({at}, 0), {wide - 1})" if shape == padded else f"({' + '.join(digits)})"
     block = self.shape(dims)
     places = f"tl.reshape(tl.broadcast_to({flat}, {block}), ({math.prod(self.padded[i] for i in dims)},))"
-    return (f"tl.reshape(tl.gather(tl.reshape({self.text[u.src[0]][0]}, ({wide},)), {places}, 0), {block})", ATOM)
+    return f"tl.reshape(tl.gather(tl.reshape({self.text[u.src[0]][0]}, ({wide},)), {places}, 0), {block})", ATOM
 
   def assign(self, u: UOp) -> None:
     """STORE to a variable: to all of it, or the elements chosen by ``tl.where``. Raises CompileError for a scatter."""

@@ -67,8 +67,8 @@ class Evaluator:
   def _blocks(self) -> Block:
     """The lines; those between a LOOP, WHILE, IF or ELSE and its end are a block of the line that opens it."""
     opened: list[Block] = [[]]
-    depth: dict[UOp, int] = {}          # how many blocks are open where a node stands
-    last: dict[UOp, Line] = {}          # the line of that block which was the last to read it
+    depth = {}          # how many blocks are open where a node stands
+    last = {}          # the line of that block which was the last to read it
     accumulator: dict[UOp, UOp] = {}    # of PHIs
     for u in self.uops:
       sources = [accumulator.get(s, s) for s in u.src]
@@ -102,7 +102,7 @@ class Evaluator:
   def boxes(self, extents: Mapping[UOp, int]) -> Iterator[list[range]]:
     """Boxes of group ids, each small enough for one go."""
     room = max(1, CHUNK // (self.items * self.weight))
-    parts: list[list[range]] = []
+    parts = []
     for u in reversed(self.groups):
       n = extents[u]
       step = min(n, room)
@@ -112,7 +112,7 @@ class Evaluator:
 
   def run(self, buffers: Sequence[Array], sizes: Mapping[Size, int]) -> None:
     """Launch over flat uint8 arrays, one a param in slot order, with numbers for the sizes: at least one program."""
-    specials = (*self.groups, *self.locals)
+    specials = *self.groups, *self.locals
     numbers = evaluator(tuple([u.arg[2] for u in specials]), tuple(sizes))(tuple(sizes.values()))
     launch = Launch(dict(zip(specials, numbers)), {}, {}, dict(self.constants))
     for u in self.uops:

@@ -24,7 +24,7 @@ erf: Function = np.vectorize(math.erf, otypes=[np.float64])
 def threefry(counter: Array, key: Array) -> Array:
   """threefry2x32 of 20 rounds: the uint64 counter and key are two words each, low word first."""
   (x0, x1), (k0, k1) = ((x.astype(np.uint32), (x >> np.uint64(32)).astype(np.uint32)) for x in (counter, key))
-  keys = (k0, k1, k0 ^ k1 ^ np.uint32(0x1BD11BDA))
+  keys = k0, k1, k0 ^ k1 ^ np.uint32(0x1BD11BDA)
   x0, x1 = x0 + keys[0], x1 + keys[1]
   for i in range(5):
     for r in ((13, 15, 26, 6), (17, 29, 16, 24))[i % 2]:

@@ -94,7 +94,7 @@ def machine_code(files: Path, name: str, owner: object, bad: list[Path] | None =
 
   PoCL unloads what is beyond the 128 kernels that ran last: a training step with more of them would load each anew at every
   launch, for 15 µs. Libraries that do not have it are added to ``bad``."""
-  found: dict[bool, int] = {}
+  found = {}
   for path in files.glob(f"{name}/*/{name}.so"):
     handle = 0
     try:

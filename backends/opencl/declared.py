@@ -11,10 +11,10 @@ from ..cstyle.functions import FUNCTIONS, SIZES
 
 WITHOUT_HEADER = "-D_OPENCL_H_"   # the header's guard: it counts as read
 
-_INTEGERS = ("int", "uint", "long", "ulong")
+_INTEGERS = "int", "uint", "long", "ulong"
 _SCALARS = [base for base in SIZES if base not in ("bool", "half")]
-_SPACES = ("__global", "__local")
-_WIDTHS = ("", "2", "3", "4", "8", "16")
+_SPACES = "__global", "__local"
+_WIDTHS = "", "2", "3", "4", "8", "16"
 
 
 def _all() -> dict[str, list[str]]:

@@ -193,7 +193,7 @@ class OpenCLDevice(Pooled):
     self.threads, self.ended = None, self.enqueued
     self.lost, self.most_pooled = forked(f"{self.name}: it"), sys.maxsize
     self.direct = False   # to start threads is to build what they run, and another thread of the parent may have held PoCL's lock
-    self._left = (self.queue, self.context)   # not released: that would call the driver
+    self._left = self.queue, self.context   # not released: that would call the driver
     del self.queue, self.context
     self.__class__ = _Lost
     atexit.unregister(self.compiler.leave)
@@ -202,7 +202,7 @@ class OpenCLDevice(Pooled):
   @property
   def renderer(self) -> OpenCLRenderer:  # type: ignore[override]
     """For the device's target, as ``config.vector_bits`` and ``config.cores`` have it now."""
-    key = (config.vector_bits, config.cores)
+    key = config.vector_bits, config.cores
     found = self._renderers[key]
     if found is None:
       bits = config.vector_bits or self.compiler.vector_bits()

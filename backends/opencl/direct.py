@@ -74,7 +74,7 @@ def threads_of(device: OpenCLDevice, count: int = 0) -> Threads | None:
   cannot be called so."""
   compiler = device.compiler
   count = count or min(int(device.device.max_compute_units), len(os.sched_getaffinity(0)))
-  key = (compiler.identity, count)
+  key = compiler.identity, count
   if key in _threads: return _threads[key]
   specs = [spec(name) for name in ("RUN", "HELP", "TEST")]
   keys = [compiler.key(s) for s in specs]

@@ -12,7 +12,7 @@ from functools import partial
 from ..cstyle.functions import Type, helper, horner
 from .prelude import ROUNDINGS, TEMPLATES, either
 
-_EXP = ("1.98756912e-4f", "1.39819994e-3f", "8.33345205e-3f", "4.16657962e-2f", "1.66666657e-1f", "0.5f")
+_EXP = "1.98756912e-4f", "1.39819994e-3f", "8.33345205e-3f", "4.16657962e-2f", "1.66666657e-1f", "0.5f"
 
 
 # A result that rounds to zero (of what a mask took away, exp(-inf)) is chosen, not computed: a product that becomes subnormal

@@ -16,7 +16,7 @@ TEMPLATES: Templates = dict(COMMON)
 # (a new CPU with AVX-512, which its LLVM does not know, gets AVX2 kernels and AVX-512 functions). They agree on how vectors are
 # handed over only up to the kernel's registers: a function of anything wider gives wrong numbers or ends the process. So wider
 # vectors go in pieces, and so do those that ``selftest`` found wrong.
-ROUNDINGS = ("floor", "ceil", "trunc", "rint")
+ROUNDINGS = "floor", "ceil", "trunc", "rint"
 LIBRARY = {name: args for name, args in FUNCTIONS.items() if name not in ROUNDINGS}
 _ALL = 128                                # bits that every CPU's vector registers have
 _SOME = {256: "__AVX__"}                  # wider ones, and what the compiler defines where its code has them

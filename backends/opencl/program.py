@@ -39,7 +39,7 @@ class OpenCLProgram(Program):
     self._global: tuple[int, ...] = ()           # for them; empty where there is nothing to launch
     self._args: list[Any] = []  # keeps alive what the last launch uses: OpenCL's arguments do not
     self._count = 0             # buffers among the kernel's parameters: none beyond the last that it uses
-    self._locals = (0, 0)       # arrays of local memory, at most, and the bytes of all
+    self._locals = 0, 0       # arrays of local memory, at most, and the bytes of all
     self.code: dict[bool, int] = {}   # its machine code, once it is there: see binaries.machine_code
     self._work: Any = None      # the numbers of its work at some sizes
     self._records: Any = None   # its launch by our own threads, from then on
@@ -140,7 +140,7 @@ class OpenCLProgram(Program):
     if count and not self._locals[0]:
       which = self._device.cl.kernel_work_group_info.LOCAL_MEM_SIZE
       nbytes = int(self._kernel.get_work_group_info(which, self._device.device))
-      self._locals = (count, -(-nbytes // 4096) * 4096)
+      self._locals = count, -(-nbytes // 4096) * 4096
     arguments = self._count + len(self.spec.sizes) + len(self.spec.source.parts)
     return Launch(threads, record, self._local, arguments, self._locals)
 

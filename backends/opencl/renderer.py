@@ -28,7 +28,7 @@ class OpenCLRenderer(CStyleRenderer):
   """OpenCL C 1.2 for a target, the settings' own where none is given; ``bad`` says which functions the driver has wrong."""
   name = "OpenCL"
   reserved = None   # see Unit.names
-  widths = (1, 2, 3, 4, 8, 16)
+  widths = 1, 2, 3, 4, 8, 16
   spaces = {"global": "__global ", "local": "__local ", "private": ""}
   aligned = " __attribute__((aligned(64)))"
   offsets = True

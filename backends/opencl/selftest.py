@@ -20,7 +20,7 @@ from .. import cache
 from .prelude import LIBRARY, Type, either, registers
 
 TABLE = "opencl-functions"
-WIDTHS = (2, 3, 4, 8, 16)   # lanes of vectors
+WIDTHS = 2, 3, 4, 8, 16   # lanes of vectors
 # numbers that take all ways through the functions, in lanes beside each other
 NUMBERS = (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 3.0, -2.0, 1e-3, 10.0, 88.0, -88.0, 700.0, 1e4, 1e-30, np.inf, -np.inf, np.nan, 2.5,
            -1.5, -3.0, 1e-40, 0.1, 1e30)
