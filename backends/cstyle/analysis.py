@@ -113,8 +113,7 @@ def _exposed_sources(u: UOp, read: set[UOp]) -> tuple[UOp, ...]:
   if u.op is Ops.STORE: return u.src[1:3] if u.src[0] in read else u.src[1:2]
   if u.op is Ops.ALU and u.arg is TernaryOps.WHERE: return u.src[:1]
   narrows = u.op is Ops.CAST and u.dtype.kind in "iu" and u.dtype.itemsize <= u.src[0].dtype.itemsize
-  modular = u.op in (Ops.PHI, Ops.VECTORIZE, Ops.GEP) or (u.op is Ops.ALU and u.arg in _MODULAR)
-  return () if narrows or modular else u.src
+  return () if narrows or u.op in (Ops.PHI, Ops.VECTORIZE, Ops.GEP) or u.op is Ops.ALU and u.arg in _MODULAR else u.src
 
 
 @memoized

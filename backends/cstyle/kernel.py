@@ -194,8 +194,7 @@ class CKernel(Writer):
 
   def lane(self, buffer: UOp, index: UOp, i: int) -> str:
     """The C lvalue of element ``index + i`` of ``buffer``."""
-    at = str(index.arg + i) if index.op is Ops.CONST else self.c(index, SUM) + (f" + {i}" if i else "")
-    return f"{self.c(buffer)}[{at}]"
+    return f"{self.c(buffer)}[{str(index.arg + i) if index.op is Ops.CONST else self.c(index, SUM) + (f' + {i}' if i else '')}]"
 
   def load(self, u: UOp) -> Text:
     """The elements of a LOAD; where its gate is false they are not read."""

@@ -131,8 +131,7 @@ class Facts:
     for u in self.uops:
       if u.op not in (Ops.LOAD, Ops.STORE) or u.src[0].op is not Ops.DEFINE_GLOBAL: continue
       found, begin = terms(u.src[1])
-      steps = {x.arg[0]: k for x, k in found.items() if x.op is Ops.RANGE}
-      if steps.get(axis) != 1: continue
+      if {x.arg[0]: k for x, k in found.items() if x.op is Ops.RANGE}.get(axis) != 1: continue
       others = math.gcd(begin, *[k for x, k in found.items() if x.op is not Ops.RANGE or x.arg[0] != axis])
       widest = max(widest, math.gcd(others, WIDEST // u.src[0].dtype.itemsize))
     return widest

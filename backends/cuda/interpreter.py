@@ -52,8 +52,7 @@ def _extern(library: str, path: str, symbol: str, args: list[TensorHandle], resu
   found = (_MATH.get(n) or getattr(np, n, None) for n in (name, name.removesuffix("f")))   # f: of float32
   f = next(filter(None, found), None)
   if f is None: raise NotImplementedError(f"{symbol} has no numpy function here")
-  data = np.asarray(f(*(a.data.astype(np.float64) for a in args))).astype(args[0].data.dtype)
-  return TensorHandle(data, args[0].dtype.scalar)
+  return TensorHandle(np.asarray(f(*(a.data.astype(np.float64) for a in args))).astype(args[0].data.dtype), args[0].dtype.scalar)
 
 
 def _as_numbers(handle: TensorHandle) -> Array:

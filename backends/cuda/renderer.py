@@ -75,8 +75,7 @@ def signature(uops: Sequence[UOp]) -> dict[str, str]:
   out: dict[str, str] = {}
   for u in sorted((u for u in uops if u.op is Ops.DEFINE_GLOBAL), key=lambda u: int(u.arg[0])):
     while len(out) < u.arg[0]: out[f"unused{len(out)}"] = "*u8"
-    kind = "fp" if u.dtype.kind == "f" else u.dtype.kind
-    out[u.arg[1]] = "*" + _POINTER.get(u.dtype.name, f"{kind}{8 * u.dtype.itemsize}")
+    out[u.arg[1]] = "*" + _POINTER.get(u.dtype.name, f"{'fp' if u.dtype.kind == 'f' else u.dtype.kind}{8 * u.dtype.itemsize}")
   return out
 
 
@@ -280,8 +279,7 @@ class _TritonKernel(Variables):
     elif u.op in (Ops.LOOP, Ops.WHILE):   # a later iteration finds what an earlier one did
       for x in self.body(u): self.note(x)
     elif u.op in _ACCESSES and u.src[0] in self.ordered:
-      others = self.accessed[u.src[0]] - {None, u.src[1]}
-      if None in self.accessed[u.src[0]] if u.op is Ops.LOAD else others:
+      if None in self.accessed[u.src[0]] if u.op is Ops.LOAD else (self.accessed[u.src[0]] - {None, u.src[1]}):
         self.emit("tl.debug_barrier()")
         self.accessed.clear()
       self.note(u)

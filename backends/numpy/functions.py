@@ -39,8 +39,7 @@ def _int_power(a: Array, b: Array) -> Array:
   if a.dtype.kind == "u": return np.asarray(np.power(a, b))
   one = np.ones_like(a)
   whole = np.power(a, np.maximum(b, 0))
-  odd = np.where(b & 1, a, one)
-  return np.asarray(np.where(b >= 0, whole, np.where(a == 1, one, np.where(a == -1, odd, 0 * one))))
+  return np.asarray(np.where(b >= 0, whole, np.where(a == 1, one, np.where(a == -1, np.where(b & 1, a, one), 0 * one))))
 
 
 def _extreme(better: Function) -> Function:

@@ -267,8 +267,7 @@ class Compiler:
     program = self.cl._cl._Program(self.context, *source)
     try: program._build(options.encode(), [self.device])
     except self.cl.Error as e:
-      log = program.get_build_info(self.device, self.cl.program_build_info.LOG)
-      raise self.cl.Error(str(log or e)) from None
+      raise self.cl.Error(str(program.get_build_info(self.device, self.cl.program_build_info.LOG) or e)) from None
     keep_handlers()
     return program
 

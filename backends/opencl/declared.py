@@ -47,5 +47,4 @@ _CALLS = re.compile(rf"\b({'|'.join(sorted(_DECLARED, key=len, reverse=True))})\
 
 def declared(source: str) -> str:
   """A source behind the declarations of the functions that it calls, for a build ``WITHOUT_HEADER``."""
-  names = sorted(set(_CALLS.findall(source)))
-  return "\n".join([*(_DECLARED[name] for name in names), "#line 1", source])
+  return "\n".join([*(_DECLARED[name] for name in sorted(set(_CALLS.findall(source)))), "#line 1", source])

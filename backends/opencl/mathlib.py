@@ -138,8 +138,7 @@ def _sqrt(t: Type) -> str:
 
 
 def _rounding(name: str, t: Type) -> str:
-  builtin = "roundeven" if name == "rint" else name
-  return f"static {t} {name}_{t}({t} x) {{ return __builtin_elementwise_{builtin}(x); }}"
+  return f"static {t} {name}_{t}({t} x) {{ return __builtin_elementwise_{'roundeven' if name == 'rint' else name}(x); }}"
 
 
 for _name in ROUNDINGS: helper(TEMPLATES, name=_name)(partial(_rounding, _name))

@@ -47,8 +47,7 @@ def _pieces(name: str, t: Type, bad: Bad) -> str:
   part = Type(t.base, 1 if t.n == 3 else t.n//2)
   head = f"static {t} {name}_{t}({', '.join(f'{t} {a}' for a in args)}) "
   split = f"{head}{{ return ({t})({', '.join(library(name, part, *(f'{a}.{p}' for a in args)) for p in parts)}); }}"
-  whole = f"{head}{{ return {name}({', '.join(args)}); }}"
-  return split if t.n in bad(name, t.base) else either(registers(t), whole, split)
+  return split if t.n in bad(name, t.base) else either(registers(t), f"{head}{{ return {name}({', '.join(args)}); }}", split)
 
 
 class OpenCLLibrary(Library):

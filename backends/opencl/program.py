@@ -138,8 +138,7 @@ class OpenCLProgram(Program):
     """A launch of it, with arguments of its own."""
     count = count_locals(self.spec.source.text)
     if count and not self._locals[0]:
-      which = self._device.cl.kernel_work_group_info.LOCAL_MEM_SIZE
-      nbytes = int(self._kernel.get_work_group_info(which, self._device.device))
+      nbytes = int(self._kernel.get_work_group_info(self._device.cl.kernel_work_group_info.LOCAL_MEM_SIZE, self._device.device))
       self._locals = count, -(-nbytes // 4096) * 4096
     arguments = self._count + len(self.spec.sizes) + len(self.spec.source.parts)
     return Launch(threads, record, self._local, arguments, self._locals)

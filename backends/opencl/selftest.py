@@ -81,8 +81,7 @@ def source(name: str, base: str) -> str:
   for at, n in enumerate(widths(base), 1):
     call = f"{name}({', '.join(f'vload{n}(i, {x})' for x in args)})"
     loop = f"  for (int i = 0; i < {COUNT // n}; i++) vstore{n}({call}, i, out + {at * COUNT});"
-    copy = f"for (int i = 0; i < {COUNT}; i++) out[i + {at * COUNT}] = out[i];"
-    loops.append(either(registers(Type(base, n)), loop, copy))
+    loops.append(either(registers(Type(base, n)), loop, f"for (int i = 0; i < {COUNT}; i++) out[i + {at * COUNT}] = out[i];"))
   params = ", ".join([*(f"__global const {base}* {x}" for x in args), f"__global {base}* out"])
   return "\n".join([f"__kernel void test_{name}({params}) {{", *loops, "}\n"])
 
