@@ -7,8 +7,7 @@ if __name__ != "ntgrad.backends":
 from importlib import import_module
 from typing import Sequence
 
-from ntgrad.codegen.ir.errors import ArgumentError
-from ntgrad.codegen.ir.uop import UOp
+from ntgrad.codegen.ir import ArgumentError, UOp
 
 from .base import Renderer
 

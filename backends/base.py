@@ -14,10 +14,7 @@ import numpy as np
 from ntgrad.codegen.choose.bound import Work
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.index.sizes import evaluator, size_text
-from ntgrad.codegen.ir.dtype import DType
-from ntgrad.codegen.ir.errors import CompileError, DeviceError
-from ntgrad.codegen.ir.target import Target
-from ntgrad.codegen.ir.uop import UOp
+from ntgrad.codegen.ir import CompileError, DeviceError, DType, Target, UOp
 
 Raw: TypeAlias = Any   # an allocation, as its device has it: an array of bytes, an OpenCL buffer, an address
 

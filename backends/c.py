@@ -12,10 +12,7 @@ from __future__ import annotations
 from typing import Sequence
 
 from ntgrad.codegen.index.sizes import Dim
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import CompileError
-from ntgrad.codegen.ir.target import Target
-from ntgrad.codegen.ir.uop import Ops, UOp
+from ntgrad.codegen.ir import CompileError, Ops, Target, UOp, dtypes
 
 from .cstyle.functions import COMMON, FUNCTIONS, Library, Templates, Type, helper
 from .cstyle.kernel import CStyleRenderer

@@ -7,9 +7,8 @@ and the fp8 dtypes are integers of their size.
 from __future__ import annotations
 
 from ntgrad.codegen.index.sizes import Dim
-from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir import DType, Target, dtypes
 from ntgrad.codegen.ir.spelling import SUM, Text, inside
-from ntgrad.codegen.ir.target import Target
 
 from .cstyle.functions import FUNCTIONS, Library, Source, Type
 from .cstyle.kernel import CStyleRenderer

@@ -4,9 +4,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Sequence
 
-from ntgrad.codegen.ir.dtype import DType, dtypes, number_text
+from ntgrad.codegen.ir import DType, UOp, dtypes, number_text
 from ntgrad.codegen.ir.spelling import ATOM, UNARY, Text
-from ntgrad.codegen.ir.uop import UOp
 from ntgrad.codegen.kernel.linear import accumulator
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Sequence
 
 from ntgrad.codegen.index import bounds, linear, vmin
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, memoized
+from ntgrad.codegen.ir import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, dtypes, memoized
 from ntgrad.codegen.kernel.linear import NARROW, accumulator
 
 _INLINABLE = frozenset((Ops.ALU, Ops.CAST, Ops.BITCAST, Ops.VECTORIZE, Ops.GEP))

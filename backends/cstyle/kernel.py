@@ -11,11 +11,9 @@ from typing import Sequence
 
 from ntgrad.codegen.index import vmax, vmin
 from ntgrad.codegen.index.sizes import arguments
-from ntgrad.codegen.ir.dtype import DType, cast_number, dtypes
-from ntgrad.codegen.ir.errors import CompileError
+from ntgrad.codegen.ir import COMPARE, BinaryOps, CompileError, DType, Ops, UnaryOps, UOp, cast_number, dtypes, step_of
 from ntgrad.codegen.ir.functions import FUNCTIONS, refusal
 from ntgrad.codegen.ir.spelling import ATOM, PRODUCT, SUM, UNARY, Text, inside, operands
-from ntgrad.codegen.ir.uop import COMPARE, BinaryOps, Ops, UnaryOps, UOp, step_of
 from ntgrad.codegen.kernel.linear import NARROW
 
 from ..base import KernelSource, size_names

@@ -5,10 +5,8 @@ import math
 from typing import Sequence
 
 from ntgrad.codegen.index.sizes import Dim
-from ntgrad.codegen.ir.dtype import DType, dtypes, held
-from ntgrad.codegen.ir.errors import CompileError
+from ntgrad.codegen.ir import CompileError, DType, UOp, dtypes, held
 from ntgrad.codegen.ir.spelling import ATOM, SHIFT, SUM, UNARY, Text, signs
-from ntgrad.codegen.ir.uop import UOp
 from ntgrad.codegen.kernel.linear import NARROW
 
 from ..base import Renderer

@@ -7,8 +7,7 @@ from typing import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from ntgrad.codegen.index import Size, vmax, vmin
-from ntgrad.codegen.ir.dtype import DType, cast_number, dtypes, held
-from ntgrad.codegen.ir.errors import CompileError
+from ntgrad.codegen.ir import BinaryOps, CompileError, DType, Ops, TernaryOps, UnaryOps, UOp, cast_number, dtypes, held
 from ntgrad.codegen.ir.functions import FUNCTIONS
 from ntgrad.codegen.ir.spelling import (
   ATOM,
@@ -22,7 +21,6 @@ from ntgrad.codegen.ir.spelling import (
   inside,
   operands,
 )
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
 from ntgrad.codegen.kernel.linear import FP8, NARROW
 
 from ..writer import Writer, float_text

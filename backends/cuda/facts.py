@@ -11,9 +11,7 @@ from sys import maxsize
 from typing import Callable, Mapping, NamedTuple, Sequence
 
 from ntgrad.codegen.index import Size
-from ntgrad.codegen.ir.dtype import DType
-from ntgrad.codegen.ir.errors import CompileError
-from ntgrad.codegen.ir.uop import COMPARE, BinaryOps, Ops, UnaryOps, UOp, toposort
+from ntgrad.codegen.ir import COMPARE, BinaryOps, CompileError, DType, Ops, UnaryOps, UOp, toposort
 from ntgrad.codegen.kernel.linear import (
   NARROW,
   accesses_variable,

@@ -10,9 +10,7 @@ import numpy as np
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.sizes import arguments, bounds_text, dim_text, evaluator
-from ntgrad.codegen.ir.errors import OutOfMemoryError, VerifyError
-from ntgrad.codegen.ir.target import Target
-from ntgrad.codegen.ir.uop import Ops, UOp
+from ntgrad.codegen.ir import Ops, OutOfMemoryError, Target, UOp, VerifyError
 from ntgrad.codegen.kernel.linear import UOpList
 from ntgrad.codegen.verify.linear import verify_linear
 

@@ -14,9 +14,7 @@ import numpy as np
 
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.index.sizes import evaluator
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import VerifyError
-from ntgrad.codegen.ir.uop import Ops, UOp, step_of
+from ntgrad.codegen.ir import Ops, UOp, VerifyError, dtypes, step_of
 from ntgrad.codegen.kernel.linear import UOpList
 
 from .functions import cast, function

@@ -10,9 +10,8 @@ from typing import Callable
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import DType, dtypes, to_narrow
+from ntgrad.codegen.ir import BinaryOps, DType, TernaryOps, UnaryOps, dtypes, to_narrow
 from ntgrad.codegen.ir.functions import FUNCTIONS, Fn
-from ntgrad.codegen.ir.uop import BinaryOps, TernaryOps, UnaryOps
 
 from .memory import Array
 

@@ -22,11 +22,9 @@ from weakref import WeakSet
 import numpy as np
 
 from ntgrad.codegen.index import Size
+from ntgrad.codegen.ir import CompileError, DeviceError, OutOfMemoryError, Target, dtypes
 from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import CompileError, DeviceError, OutOfMemoryError
 from ntgrad.codegen.ir.recent import Recent
-from ntgrad.codegen.ir.target import Target
 
 from .. import rates, workers as pool
 from ..base import Graph, Node, Program, ProgramSpec, grid_of

@@ -5,10 +5,8 @@ from dataclasses import replace
 from typing import Sequence
 
 from ntgrad.codegen.index.sizes import Dim
+from ntgrad.codegen.ir import DType, Ops, Target, UOp
 from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.dtype import DType
-from ntgrad.codegen.ir.target import Target
-from ntgrad.codegen.ir.uop import Ops, UOp
 
 from ..cstyle.functions import Source
 from ..cstyle.kernel import CStyleRenderer
