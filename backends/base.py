@@ -16,6 +16,8 @@ from ntgrad.codegen.index import Size
 from ntgrad.codegen.index.sizes import evaluator, size_text
 from ntgrad.codegen.ir import CompileError, DeviceError, DType, Target, UOp
 
+Sizes: TypeAlias = tuple[int, ...]       # the numbers that a launch gives for its kernel's sizes
+Grid: TypeAlias = tuple[int, int, int]   # programs in each dimension
 Raw: TypeAlias = Any   # an allocation, as its device has it: an array of bytes, an OpenCL buffer, an address
 
 
@@ -91,12 +93,12 @@ def size_names(sizes: Iterable[Size], taken: Callable[[str], bool]) -> dict[Size
   return out
 
 
-def grid_of(spec: ProgramSpec) -> Callable[[Sequence[int]], tuple[int, int, int]]:
+def grid_of(spec: ProgramSpec) -> Callable[[Sequence[int]], Grid]:
   """The three dimensions of a launch's grid, each 0 or more, as a function of its sizes. It raises DeviceError for more or fewer
   sizes than the kernel has."""
   evaluate, count = evaluator((*spec.grid, 1, 1, 1)[:3], spec.sizes), len(spec.sizes)
 
-  def grid(sizes: Sequence[int]) -> tuple[int, int, int]:
+  def grid(sizes: Sequence[int]) -> Grid:
     if len(sizes) != count:
       what = ", ".join(map(size_text, spec.sizes)) or "none"
       raise DeviceError(f"kernel {spec.label} takes {count} sizes ({what}), got {len(sizes)}")
@@ -119,7 +121,7 @@ class Renderer:
 class Program:
   """A compiled kernel. Calling it launches and returns; with ``wait`` it returns the seconds that the device took."""
 
-  def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
+  def __call__(self, buffers: Sequence[Raw], wait: bool = False, sizes: Sizes = ()) -> float | None:
     """Launch with one raw device allocation a param, in slot order, and one int for each of the spec's ``sizes``. Where the grid
     has no programs nothing is launched."""
     raise NotImplementedError
@@ -140,7 +142,7 @@ class Node:
   program: Program
   args: Sequence[Raw]
   after: tuple[int, ...] = ()
-  sizes: tuple[int, ...] = ()
+  sizes: Sizes = ()
 
 
 class Graph:
@@ -155,7 +157,7 @@ class Graph:
     """Give a launch another allocation, from the next call on."""
     raise NotImplementedError
 
-  def resize(self, node: int, sizes: tuple[int, ...]) -> None:
+  def resize(self, node: int, sizes: Sizes) -> None:
     """Give a launch other ``sizes``, and with them another grid, from the next call on. Raises DeviceError."""
     raise NotImplementedError
 

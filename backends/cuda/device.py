@@ -24,7 +24,7 @@ from ntgrad.codegen.ir.errors import CompileError, DeviceError, OutOfMemoryError
 from ntgrad.codegen.ir.handlers import not_in_handler
 
 from .. import rates
-from ..base import Device, Graph, Node, Program, ProgramSpec, remade
+from ..base import Device, Graph, Grid, Node, Program, ProgramSpec, Sizes, remade
 from ..memory_pool import Pooled
 from ..process import forked
 from . import compiler, driver as nvidia
@@ -66,7 +66,7 @@ class CUDAProgram(Program):
     self._count = len(spec.source.signature) or spec.nparams + len(spec.sizes)
     self._pointers = self._count - len(spec.sizes)
 
-  def __call__(self, buffers: Sequence[int], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
+  def __call__(self, buffers: Sequence[int], wait: bool = False, sizes: Sizes = ()) -> float | None:
     """Launch; with ``wait`` the seconds from start to end on the device's clock.
 
     Raises CompileError for a kernel that cannot be built, DeviceError when the device refuses.
@@ -120,7 +120,7 @@ class CUDAProgram(Program):
     if len(buffers) != count: raise DeviceError(f"kernel {self.spec.label} takes {count} buffers, got {len(buffers)}")
     return buffers if count == pointers else buffers[:pointers]
 
-  def _place(self, sizes: tuple[int, ...]) -> tuple[Any, ...]:
+  def _place(self, sizes: Sizes) -> tuple[Any, ...]:
     """What the driver's function takes up to the stream; scratch memory for the grid is there then. Raises DeviceError."""
     b, grid = self.binary, self._grid(sizes)
     assert b is not None
@@ -129,7 +129,7 @@ class CUDAProgram(Program):
     self._placed = sizes, where
     return where
 
-  def _added(self, grid: tuple[int, int, int]) -> tuple[int, int]:
+  def _added(self, grid: Grid) -> tuple[int, int]:
     """The parameters that the compiler adds for so many programs: addresses of global and of profile scratch."""
     b = self.binary
     assert b is not None
@@ -151,7 +151,7 @@ class CUDAProgram(Program):
     except Exception as e: raise device.failed(e, f"kernel {name}: the device does not take it") from None
     return function
 
-  def node(self, sizes: tuple[int, ...]) -> tuple[Any, tuple[int, int, int], tuple[int, int, int], int, list[int]]:
+  def node(self, sizes: Sizes) -> tuple[Any, Grid, Grid, int, list[int]]:
     """What a graph's node of it has: function, grid, block, bytes of shared memory, and what follows the buffers. Raises
     CompileError and DeviceError."""
     self.ready()

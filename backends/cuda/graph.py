@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Sequence, cast
 
-from ..base import Graph, Node
+from ..base import Graph, Grid, Node, Sizes
 from .driver import Parameters, call, check
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class CUDAGraph(Graph):
       self._changed[node] = None   # first, for an interrupt may come between
       values[arg] = raw
 
-  def resize(self, node: int, sizes: tuple[int, ...]) -> None:
+  def resize(self, node: int, sizes: Sizes) -> None:
     """See :meth:`Graph.resize`. The driver learns of it before the next launch."""
     if sizes == self._sizes[node]: return
     _, grid, _, _, more = self._programs[node].node(sizes)
@@ -81,7 +81,7 @@ class CUDAGraph(Graph):
     self._cover(node, self._params[node], grid)
     self._sizes[node] = sizes
 
-  def _cover(self, node: int, p: Any, grid: tuple[int, int, int]) -> None:
+  def _cover(self, node: int, p: Any, grid: Grid) -> None:
     """Let a node have a grid. One without programs is no grid: such a node is left out, and keeps what it has."""
     if all(grid): self._empty.discard(node)
     else: self._empty.add(node)

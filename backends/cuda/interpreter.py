@@ -18,7 +18,7 @@ import numpy as np
 
 from ntgrad.codegen.ir.errors import CompileError, VerifyError
 
-from ..base import Program, ProgramSpec
+from ..base import Program, ProgramSpec, Sizes
 from ..numpy.device import NumpyDevice
 from ..numpy.functions import erf
 from ..numpy.memory import Array
@@ -203,7 +203,7 @@ class InterpretedProgram(Program):
     self.types = [t for _, t in spec.source.signature]
     self.grid = launch_grid(spec)
 
-  def __call__(self, buffers: Sequence[Array], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
+  def __call__(self, buffers: Sequence[Array], wait: bool = False, sizes: Sizes = ()) -> float | None:
     """Run over the buffers. Raises CompileError with the program's place in the grid where the interpreter refuses."""
     if len(buffers) != self.spec.nparams:
       raise VerifyError(f"kernel {self.spec.label!r} takes {self.spec.nparams} buffers, got {len(buffers)}")

@@ -22,7 +22,7 @@ from ntgrad.codegen.ir.functions import FUNCTIONS, identity
 from ntgrad.codegen.ir.spelling import ATOM, BIT_AND, COMPARISON as CMP, CONDITIONAL as ANY, PRODUCT, SUM, Text, inside
 from ntgrad.codegen.kernel.linear import FP8, UOpList, accesses_variable, accumulator, gate_or_none, is_dot, loads_zero
 
-from ..base import KernelSource, ProgramSpec, Renderer, grid_of
+from ..base import Grid, KernelSource, ProgramSpec, Renderer, grid_of
 from ..rates import of_nvidia
 from ..writer import head_text
 from . import helpers
@@ -103,11 +103,11 @@ def in_one_dimension(grid: Sequence[Dim]) -> bool:
   return any((n if isinstance(n, int) else ix.vmax(n)) > GRID_LIMIT for n in grid[1:])
 
 
-def launch_grid(spec: ProgramSpec) -> Callable[[Sequence[int]], tuple[int, int, int]]:
+def launch_grid(spec: ProgramSpec) -> Callable[[Sequence[int]], Grid]:
   """How many programs to launch in each dimension, as a function of a launch's sizes. See :func:`grid_of`."""
   grid = grid_of(spec)
 
-  def folded(sizes: Sequence[int]) -> tuple[int, int, int]: return math.prod(grid(sizes)), 1, 1
+  def folded(sizes: Sequence[int]) -> Grid: return math.prod(grid(sizes)), 1, 1
   return folded if in_one_dimension(spec.grid) else grid
 
 

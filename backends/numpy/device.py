@@ -14,7 +14,7 @@ from ntgrad.codegen.ir import Ops, OutOfMemoryError, Target, UOp, VerifyError
 from ntgrad.codegen.kernel.linear import UOpList
 from ntgrad.codegen.verify.linear import verify_linear
 
-from ..base import Device, KernelSource, Program, ProgramSpec, Renderer, grid_of
+from ..base import Device, KernelSource, Program, ProgramSpec, Renderer, Sizes, grid_of
 from ..memory_pool import from_system, host_room
 from .evaluate import Evaluator
 from .memory import Array
@@ -43,7 +43,7 @@ class NumpyProgram(Program):
     self.evaluator, self.grid = Evaluator(spec.label, spec.uops), grid_of(spec)
     if not spec.sizes: self._check(())
 
-  def _check(self, sizes: tuple[int, ...]) -> None:
+  def _check(self, sizes: Sizes) -> None:
     """What the program takes for granted of a launch. Raises VerifyError where it is not so."""
     spec = self.spec
     for size, n in zip(spec.sizes, sizes):
@@ -59,7 +59,7 @@ class NumpyProgram(Program):
           f"{extents[kind][dim]}"
         )
 
-  def __call__(self, buffers: Sequence[Array], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
+  def __call__(self, buffers: Sequence[Array], wait: bool = False, sizes: Sizes = ()) -> float | None:
     """Evaluate over the buffers. Raises VerifyError for reads and writes out of bounds, uninitialised reads and races, and for
     sizes out of their bounds."""
     spec = self.spec

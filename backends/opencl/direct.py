@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Sequence, cast
 
 import numpy as np
 
-from ..base import Graph, Node
+from ..base import Graph, Node, Sizes
 from .threads import TESTED, WORTH_WAKING, Launch, Record, Threads, spec
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class CPUGraph(Graph):
     self._args[node][arg] = raw
     if self._launches: self._programs[node].put(self._launches[node], arg, raw)
 
-  def resize(self, node: int, sizes: tuple[int, ...]) -> None:
+  def resize(self, node: int, sizes: Sizes) -> None:
     self._sizes[node] = sizes
     if self._launches: self._cover(node)
 
