@@ -1,12 +1,33 @@
 """What renderers share that write text: the lines so far, names, the texts of values, the assignments at a loop's end."""
 from __future__ import annotations
 
-from collections import Counter
-from typing import Sequence
+from collections import Counter, defaultdict
+from typing import Callable, Container, Iterable, Sequence
 
-from ntgrad.codegen.ir import DType, UOp, dtypes, number_text
+from ntgrad.codegen.ir import DType, Ops, UOp, dtypes, number_text
 from ntgrad.codegen.ir.spelling import ATOM, UNARY, Text
 from ntgrad.codegen.kernel.linear import accumulator
+
+
+class Usage:
+  """Who uses the values of a program, and where. ``sources`` says what a node's text names, once for each time. A block begins
+  after a node of ``opens``, and ends where what holds it does."""
+
+  def __init__(self, uops: Sequence[UOp], sources: Callable[[UOp], Iterable[UOp]], opens: Container[Ops]):
+    self.users: defaultdict[UOp, list[int]] = defaultdict(list)    # the places of a value's users
+    self.writes: defaultdict[UOp, list[int]] = defaultdict(list)   # of an accumulator's PHIs, and STOREs to a buffer
+    self.blocks: list[tuple[UOp, ...]] = []                        # those that each node stands in
+    stack: tuple[UOp, ...] = ()
+    for at, u in enumerate(uops):
+      if u.op in (Ops.ENDLOOP, Ops.ENDIF, Ops.ENDWHILE): stack = stack[:stack.index(u.src[0])]
+      self.blocks.append(stack)
+      if u.op in opens: stack += (u,)
+      if u.op in (Ops.PHI, Ops.STORE): self.writes[accumulator(u) if u.op is Ops.PHI else u.src[0]].append(at)
+      for s in sources(u): self.users[s].append(at)
+
+  def written(self, reads: Iterable[UOp], first: int, last: int) -> bool:
+    """Whether any of these accumulators and buffers is written between two places."""
+    return any(first < at < last for x in reads for at in self.writes[x])
 
 
 class Writer:

@@ -232,8 +232,8 @@ def _abs(t: Type) -> str:
 
 
 # ---- narrow floats: stored in 8 or 16 bits, held in float registers
-def _decode(kind: str, shift: int, mask: str, scale: str, special: str, t: Type) -> str:
-  f, u = t.of("float"), t.of("uint")
+def _decode(kind: str, t: Type) -> str:
+  (shift, mask, scale, special), f, u = _DECODE[kind], t.of("float"), t.of("uint")
   bits = f"({special.format(uint=u)} : {f.bits('uint', 'f')}) | (b - m) << {32 - 8*t.size}"
   return f"""
 static {f} {kind}_to_float_{t}({t} x) {{
@@ -243,17 +243,16 @@ static {f} {kind}_to_float_{t}({t} x) {{
 }}"""
 
 
-def _encode(kind: str, store: str, shift: int, offset: str, least: str, magic: str, top: str, over: str, nan: str,
-            t: Type) -> str:
+def _encode(kind: str, t: Type) -> str:
+  store, shift, offset, least, magic, top, over, nan = _ENCODE[kind].split()
   f, u = t.of("float"), t.of("uint")
-  sign = 31 - (15 if store == "ushort" else 7)
   # numbers below the least normal: adding `magic` makes the FPU round them to a multiple of the least subnormal
   return f"""
 static {t.of(store)} float_to_{kind}_{t}({t} x) {{
-  {u} b = {t.bits('uint', 'x')}, s = (b & 0x80000000u) >> {sign}, a = b & 0x7fffffffu;
+  {u} b = {t.bits('uint', 'x')}, s = (b & 0x80000000u) >> {31 - (15 if store == 'ushort' else 7)}, a = b & 0x7fffffffu;
   {f} m = {u.bits('float', 'a')};
   {u} small = {t.bits('uint', f'm + {magic}')} - {t.bits('uint', f'({f})({magic})')};
-  {u} r = ((a + {hex((1 << (shift - 1)) - 1)}u + (a >> {shift} & 1u)) >> {shift}) - {offset};
+  {u} r = ((a + {hex((1 << (int(shift) - 1)) - 1)}u + (a >> {shift} & 1u)) >> {shift}) - {offset};
   r = a < {least} ? small : (r > {top} ? ({u})({over}) : r);
   return {t.to(store, f"(a > 0x7f800000u ? ({u})({nan}) : r) | s")};
 }}"""
@@ -264,12 +263,12 @@ _DECODE = {"half": (13, "0x7fffu", "0x1p112f", "m >= 0x7c00u ? m << 13 | 0x7f800
            "fp8e4m3": (20, "0x7fu", "0x1p120f", "m == 0x7fu ? ({uint})(0x7fc00000u)"),
            "fp8e5m2": (21, "0x7fu", "0x1p112f", "m >= 0x7cu ? m << 21 | 0x7f800000u")}
 # the type in memory, the shift, the difference of the exponents, the least normal, the magic number, the greatest, overflow, NaN
-_ENCODE = {"half": ("ushort", 13, "0x1c000u", "0x38800000u", "0.5f", "0x7c00u", "0x7c00u", "0x7e00u"),
-           "fp8e4m3": ("uchar", 20, "0x3c0u", "0x3c800000u", "0x1p14f", "0x7eu", "0x7fu", "0x7fu"),
-           "fp8e5m2": ("uchar", 21, "0x1c0u", "0x38800000u", "0x1p7f", "0x7cu", "0x7cu", "0x7eu")}
+_ENCODE = {"half": "ushort 13 0x1c000u 0x38800000u 0.5f 0x7c00u 0x7c00u 0x7e00u",
+           "fp8e4m3": "uchar 20 0x3c0u 0x3c800000u 0x1p14f 0x7eu 0x7fu 0x7fu",
+           "fp8e5m2": "uchar 21 0x1c0u 0x38800000u 0x1p7f 0x7cu 0x7cu 0x7eu"}
 for _kind in _DECODE:
-  helper(COMMON, name=f"{_kind}_to_float")(partial(_decode, _kind, *_DECODE[_kind]))
-  helper(COMMON, name=f"float_to_{_kind}")(partial(_encode, _kind, *_ENCODE[_kind]))
+  helper(COMMON, name=f"{_kind}_to_float")(partial(_decode, _kind))
+  helper(COMMON, name=f"float_to_{_kind}")(partial(_encode, _kind))
 
 
 @common
@@ -314,10 +313,10 @@ static {t.of('float')} to_odd_{t}({t} x) {{
 
 
 # ---- functions
-def horner(x: str, *coefficients: str) -> str:
-  """C text of a polynomial, highest power first, nested."""
-  text = coefficients[0]
-  for c in coefficients[1:]:
+def horner(x: str, coefficients: str) -> str:
+  """C text of a polynomial, nested; blanks between the coefficients, of which that of the highest power comes first."""
+  text, *more = coefficients.split()
+  for c in more:
     if "*" in text: text = f"({text})"
     text += f"*{x} {'-' if c[0] == '-' else '+'} {c.lstrip('-')}"
   return text
@@ -325,14 +324,13 @@ def horner(x: str, *coefficients: str) -> str:
 
 @helper(COMMON, "float")
 def _erf(t: Type) -> str:
-  near = horner("s", "-5.96761703e-4f", "4.99119423e-3f", "-2.67681349e-2f", "1.12819925e-1f", "-3.76125336e-1f",
-                "1.28379166e-1f")
+  near = horner("s", "-5.96761703e-4f 4.99119423e-3f -2.67681349e-2f 1.12819925e-1f -3.76125336e-1f 1.28379166e-1f")
   return f"""
 static {t} erf_{t}({t} x) {{
   {t} a = @abs(x), s = x*x;
   {t} r = a*-1.72853470e-5f + 3.83197126e-4f, u = a*-3.88396438e-3f + 2.42546219e-2f;
   r = r*s + u;
-  r = {horner('a', 'r', '-1.06777877e-1f', '-6.34846687e-1f', '-1.28717512e-1f')};
+  r = {horner('a', 'r -1.06777877e-1f -6.34846687e-1f -1.28717512e-1f')};
   r = 1.0f - @exp(r*a - a);
   {t} q = {near};
   return a > 0.927734375f ? (x < 0.0f ? -r : r) : q*x + x;

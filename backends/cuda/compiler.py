@@ -68,9 +68,10 @@ class Binary:
     return found
 
 
+_COUNTS = "num_warps", "num_ctas", "shared", "global_scratch_size", "global_scratch_align"
 BINARY = records.Object(
   Binary, name=records.STR, target=records.STR, cubin=records.BYTES, ptx=records.TEXT,
-  **dict.fromkeys(("num_warps", "num_ctas", "shared", "global_scratch_size", "global_scratch_align"), records.COUNT))
+  **dict.fromkeys(_COUNTS, records.COUNT))
 
 
 @once
@@ -238,5 +239,5 @@ def _compile(triton: Any, r: Request) -> Binary:
       said = str(e).strip() or str(e.__cause__ or "")
       raise CompileError(f"kernel {r.name} for {r.target}: {type(e).__name__}: {said[:2000]}\n{r.source.text}") from e
     m = compiled.metadata
-    return Binary(str(m.name), f"sm_{arch}", compiled.asm["cubin"], compiled.asm["ptx"], int(m.num_warps), int(m.num_ctas),
-                  int(m.shared), int(m.global_scratch_size), int(m.global_scratch_align))
+    counts = [int(getattr(m, name)) for name in _COUNTS]
+    return Binary(str(m.name), f"sm_{arch}", compiled.asm["cubin"], compiled.asm["ptx"], *counts)

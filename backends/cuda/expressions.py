@@ -122,7 +122,7 @@ class Expressions(Writer, Facts):
 
   # ---- values
 
-  def cast(self, u: UOp) -> Text:
+  def write_cast(self, u: UOp) -> Text:
     v, dtype = u.src[0], u.dtype
     s = v.dtype   # of the source
     if v.op is Ops.CONST: return f"tl.full((), {constant(dtype, cast_number(v.arg, s, dtype))[0]}, {triton_type(dtype)})", ATOM
@@ -139,7 +139,7 @@ class Expressions(Writer, Facts):
     elif s.kind == "b" and dtype in NARROW: text += ".to(tl.float32)"
     return f"{text}.to({triton_type(dtype)})", ATOM
 
-  def bitcast(self, u: UOp) -> Text:
+  def write_bitcast(self, u: UOp) -> Text:
     v, dtype = u.src[0], u.dtype
     if v.dtype.itemsize != dtype.itemsize:
       raise CompileError(f"kernel {self.name}: BITCAST from {v.dtype} to {dtype}: item sizes differ")
@@ -148,7 +148,7 @@ class Expressions(Writer, Facts):
     if dtype.kind == "b": return f"{text} != 0", CMP
     return (text if s == t else f"{text}.to({t}, bitcast=True)", ATOM)
 
-  def alu(self, u: UOp) -> Text:
+  def write_alu(self, u: UOp) -> Text:
     if isinstance(u.arg, UnaryOps): return self.unary(u)
     if u.arg is not TernaryOps.WHERE: return self.binary(u)
     (c, yes, no), to = u.src, self.dims[u]

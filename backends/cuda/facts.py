@@ -6,7 +6,7 @@ import keyword
 import math
 import operator
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from sys import maxsize
 from typing import Callable, Mapping, NamedTuple, Sequence
 
@@ -26,6 +26,7 @@ from ntgrad.codegen.kernel.linear import (
 )
 
 from ..base import size_names
+from ..writer import Usage
 from .descriptors import Box, find_boxes
 
 # a bit less is another number
@@ -217,41 +218,27 @@ class Facts:
   def _analyse(self) -> None:
     """``inline``: values used once, in the block where they stand, by something over the same axes, with nothing that they read
     written between."""
-    uses: Counter[UOp] = Counter()
-    users: defaultdict[UOp, list[int]] = defaultdict(list)
-    writes: defaultdict[UOp, list[int]] = defaultdict(list)
-    blocks = []            # of each node, the blocks that it stands in
-    stack: tuple[UOp, ...] = ()
+    usage = Usage(self.uops, lambda u: [*self.sources(u)] * (1 + (u.arg is UnaryOps.ISNAN)),
+                  (Ops.LOOP, Ops.IF, Ops.WHILE, Ops.ELSE, Ops.BREAK))
+    blocks = usage.blocks
     for at, u in enumerate(self.uops):
-      if u.op in (Ops.ENDLOOP, Ops.ENDIF, Ops.ELSE): stack = stack[:-1]
-      elif u.op is Ops.ENDWHILE: stack = stack[:-2]
-      blocks.append(stack)
-      if u.op in (Ops.LOOP, Ops.IF, Ops.WHILE, Ops.ELSE, Ops.BREAK): stack += (u,)
-      if u.op is Ops.PHI: writes[accumulator(u)].append(at)
-      elif u.op is Ops.STORE: writes[u.src[0]].append(at)
-      for s in self.sources(u):
-        uses[s] += 2 if u.arg is UnaryOps.ISNAN else 1
-        users[s].append(at)
-
-    def written(u: UOp, first: int, last: int) -> bool: return any(first < w < last for x in self.reads[u] for w in writes[x])
-
-    for at, u in enumerate(self.uops):
+      users = usage.users[u]
       if u.op in (Ops.DEFINE_ACC, Ops.PHI): self.reads[u] = frozenset((accumulator(u),))
       elif u.op is Ops.LOAD and accesses_variable(u):
         # while nothing is stored to a variable, its name stands for the value; a loop that begins after this and reads the value
         # may store in one iteration and read in the next
         self.reads[u] = frozenset(u.src[:1])
-        last = max([at, *users[u], *(self.ends[b] for p in users[u] for b in blocks[p] if b in self.ends and self.at[b] > at)])
-        if written(u, at, last): self.reads[u] = frozenset()
+        last = max([at, *users, *(self.ends[b] for p in users for b in blocks[p] if b in self.ends and self.at[b] > at)])
+        if usage.written(self.reads[u], at, last): self.reads[u] = frozenset()
         else: self.inline[u] = _LONGEST_READ
-      elif uses[u] != 1: continue
+      elif len(users) != 1: continue
       else:
-        p = users[u][0]
+        p = users[0]
         user = self.uops[p]
         if u.op in (Ops.ALU, Ops.CAST, Ops.BITCAST) or is_dot(u) and len(u.src) == 3:
           self.reads[u] = frozenset().union(*[self.reads[s] for s in u.src])
           same = blocks[p] == blocks[at] and self.dims[u] in (frozenset(), self.target(user))
-          if same and not written(u, at, p): self.inline[u] = maxsize if is_dot(u) else _LONGEST
+          if same and not usage.written(self.reads[u], at, p): self.inline[u] = maxsize if is_dot(u) else _LONGEST
           else: self.reads[u] = frozenset()
         elif u.op in (Ops.LOAD, Ops.REDUCE, Ops.SCAN, Ops.SORT) and p == at + 1 and user.op is Ops.STORE and \
             accesses_variable(user) and user.src[2] is u: self.inline[u] = maxsize   # it gets the variable's name

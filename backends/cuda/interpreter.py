@@ -39,10 +39,9 @@ NAME = "TRITON"
 # libdevice's functions that numpy does not have under the same name
 _MATH: dict[str, Callable[..., Any]] = {"erf": erf, "rsqrt": lambda x: 1 / np.sqrt(x), "pow": np.power}
 # functions that reductions and scans of rendered source combine with
-_COMBINE: dict[str, np.ufunc] = {"_max_nan": np.maximum, "_min_nan": np.minimum, "_max": np.fmax, "_min": np.fmin,
-                                 "_elementwise_max": np.fmax, "_elementwise_min": np.fmin, "_add": np.add, "_sum_combine": np.add,
-                                 "_mul": np.multiply, "_and": np.bitwise_and, "_or": np.bitwise_or, "_xor": np.bitwise_xor,
-                                 "_xor_combine": np.bitwise_xor}
+_WORDS = """_max_nan maximum _min_nan minimum _max fmax _min fmin _elementwise_max fmax _elementwise_min fmin _add add
+_sum_combine add _mul multiply _and bitwise_and _or bitwise_or _xor bitwise_xor _xor_combine bitwise_xor""".split()
+_COMBINE: dict[str, np.ufunc] = {name: getattr(np, spelling) for name, spelling in zip(_WORDS[::2], _WORDS[1::2])}
 _NARROW = {"bf16": ml_dtypes.bfloat16, "fp8e4nv": ml_dtypes.float8_e4m3fn, "fp8e5": ml_dtypes.float8_e5m2}
 
 
@@ -68,18 +67,6 @@ def _cast(src: TensorHandle, to: tl.dtype, rounding: object = None) -> TensorHan
   if src.dtype.scalar.name in _NARROW: x = x.astype(np.float32)
   if t.name in _NARROW: return TensorHandle(x.astype(np.float32).astype(_NARROW[t.name]).view(_get_np_dtype(t)), t)
   return TensorHandle(x.astype(_get_np_dtype(t)), t)
-
-
-def _splat(to: tl.dtype, x: TensorHandle) -> TensorHandle:
-  """A scalar as a block: its own bits, for the handle of a comparison's result says int32."""
-  return TensorHandle(np.full(to.shape, np.ravel(x.data)[0]), to.scalar)
-
-
-def _bfloat16(value: float) -> TensorHandle:
-  return TensorHandle(np.array([value]).astype(ml_dtypes.bfloat16).view(np.uint16), tl.bfloat16)
-
-
-def _all_ones(t: tl.dtype) -> TensorHandle: return TensorHandle(np.invert(np.zeros(1, _get_np_dtype(t))), t.scalar)
 
 
 def _dot(a: TensorHandle, b: TensorHandle, c: TensorHandle, precision: object, imprecise: object) -> TensorHandle:
@@ -167,8 +154,11 @@ def interpreting(module: ModuleType, buffers: Sequence[Array]) -> Iterator[None]
       _check_box(box, corner)
       return store(box, value, corner)
     patches = {"options": ti.InterpreterOptions(sanitize_overflow=False), "create_extern_elementwise": _extern,
-               "cast_impl": _cast, "create_splat": _splat, "create_fp_to_fp": _cast, "create_dot": _dot, "get_bf16": _bfloat16,
-               "get_all_ones_value": _all_ones, "create_descriptor_store": checked_store,
+               "cast_impl": _cast, "create_fp_to_fp": _cast, "create_dot": _dot, "create_descriptor_store": checked_store,
+               # a scalar as a block: its own bits, for the handle of a comparison's result says int32
+               "create_splat": lambda to, x: TensorHandle(np.full(to.shape, np.ravel(x.data)[0]), to.scalar),
+               "get_bf16": lambda x: TensorHandle(np.array([x]).astype(ml_dtypes.bfloat16).view(np.uint16), tl.bfloat16),
+               "get_all_ones_value": lambda t: TensorHandle(np.invert(np.zeros(1, _get_np_dtype(t))), t.scalar),
                "create_masked_load": checked("create_masked_load", "a load", 0, 1),
                "create_masked_store": checked("create_masked_store", "a store", 0, 2),
                "create_atomic_rmw": checked("create_atomic_rmw", "an atomic", 1, 3)}

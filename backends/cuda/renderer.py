@@ -40,6 +40,8 @@ SORTED, SELECTED = 16384, 8192  # bytes of a block that a warp sorts, or of whic
 GRID_LIMIT = 65535              # programs in the second and third dimension of a launch
 
 _POINTER = {"bool": "i8", "float8_e4m3": "u8", "float8_e5m2": "u8", "bfloat16": "bf16"}   # others are called by kind and bits
+_PREFIXES = {"load": "val", "reduce": "red", "bitcast": "cast"}   # of names of values, where they are not the op's
+_ACCESSES = Ops.LOAD, Ops.STORE, Ops.ATOMIC
 _DOT_TYPE = {dtypes.float8_e4m3: "float8e4nv", dtypes.float8_e5m2: "float8e5"}
 
 
@@ -112,7 +114,7 @@ def launch_grid(spec: ProgramSpec) -> Callable[[Sequence[int]], Grid]:
 
 
 class _TritonKernel(Variables):
-  """One rendering: each node is written by the method that ``_STATEMENTS`` or ``_VALUES`` has for its op."""
+  """One rendering: each node is written by the method ``write_`` and its op; those of values give their text."""
 
   def __init__(self, name: str, uops: Sequence[UOp], arguments: Mapping[Size, DType], descriptors: bool, tf32: bool):
     super().__init__(name, uops, arguments, descriptors)
@@ -169,18 +171,18 @@ class _TritonKernel(Variables):
   # ---- statements
 
   def node(self, u: UOp) -> None:
-    """The statements that a node becomes, if any."""
-    if u.op in _STATEMENTS: _STATEMENTS[u.op](self, u)
-    elif u.op in _VALUES:
-      prefix, write = _VALUES[u.op]
-      text = write(self, u)
-      if len(text[0]) <= self.inline.get(u, -1): self.text[u] = text
-      else: self.text[u] = self.declare("dot" if is_dot(u) else prefix, text[0])
-    elif u.op not in (Ops.CONST, Ops.SPECIAL, Ops.RANGE):
-      raise self.refuse(u, "Triton makes work-items itself" if u.op is Ops.BARRIER else "")
+    """The statements that a node becomes, if any; a value that does not stand inline gets a name."""
+    name = u.op.name.lower()
+    write: Callable[[UOp], Text | None] | None = getattr(self, f"write_{name}", None)
+    if write is None:
+      if u.op not in (Ops.CONST, Ops.SPECIAL, Ops.RANGE):
+        raise self.refuse(u, "Triton makes work-items itself" if u.op is Ops.BARRIER else "")
+    elif (text := write(u)) is not None:
+      short = len(text[0]) <= self.inline.get(u, -1)
+      self.text[u] = text if short else self.declare("dot" if is_dot(u) else _PREFIXES.get(name, name), text[0])
 
-  def param(self, u: UOp) -> None: self.text[u] = u.arg[1], ATOM
-  def size(self, u: UOp) -> None: self.text[u] = self.called[u.arg], ATOM
+  def write_define_global(self, u: UOp) -> None: self.text[u] = u.arg[1], ATOM
+  def write_define_var(self, u: UOp) -> None: self.text[u] = self.called[u.arg], ATOM
 
   def open(self, head: str) -> None:
     self.emit(head)
@@ -215,11 +217,11 @@ class _TritonKernel(Variables):
     text = dim_text(product, self.called.__getitem__)
     return text if text.isalnum() else f"({text})"
 
-  def accumulate(self, u: UOp) -> None:
-    text = f"tl.full({self.shape(self.dims[u])}, {constant(u.dtype, u.arg)[0]}, {triton_type(u.dtype)})"
-    self.text[u] = self.declare("acc", text)
+  def write_define_acc(self, u: UOp) -> None:
+    self.text[u] = self.declare(
+      "acc", f"tl.full({self.shape(self.dims[u])}, {constant(u.dtype, u.arg)[0]}, {triton_type(u.dtype)})")
 
-  def loop(self, u: UOp) -> None:
+  def write_loop(self, u: UOp) -> None:
     name, step = self.fresh("i"), step_of(u)
     bounds = ", ".join(self.x(s) for s in (*u.src[:2], *(() if step is None else (step,))))
     flat = u.arg == "flatten" and self.flattens(u)
@@ -237,33 +239,33 @@ class _TritonKernel(Variables):
     inner = [x for x in self.body(loop) if x.op is Ops.LOOP]
     return not any(u.op is Ops.LOAD and u not in self.boxes for x in inner for u in self.body(x))
 
-  def phi(self, u: UOp) -> None:
+  def write_phi(self, u: UOp) -> None:
     self.text[u] = self.text[u.src[0]]
     self.phis.append(u)
 
   def next_value(self, phi: UOp) -> tuple[str, str]: return self.whole(phi.src[1], self.dims[accumulator(phi)]), ""
 
-  def endloop(self, u: UOp) -> None:
+  def write_endloop(self, u: UOp) -> None:
     self.assign_phis()
     self.close()
 
-  def if_(self, u: UOp) -> None: self.open(f"if {self.x(u.src[0])}:")
+  def write_if(self, u: UOp) -> None: self.open(f"if {self.x(u.src[0])}:")
 
-  def else_(self, u: UOp) -> None:
+  def write_else(self, u: UOp) -> None:
     self.close()
     self.open("else:")
 
-  def endif(self, u: UOp) -> None: self.close()
-  def while_(self, u: UOp) -> None: self.begins.append(len(self.lines))
+  def write_endif(self, u: UOp) -> None: self.close()
+  def write_while(self, u: UOp) -> None: self.begins.append(len(self.lines))
 
-  def break_(self, u: UOp) -> None:
+  def write_break(self, u: UOp) -> None:
     """The start of a ``while`` loop. The lines of its condition stand before it and again at its end."""
     name = self.fresh("go")
     self.emit(f"{name} = {self.typed(u.src[0])}")
     self.conditions.append(["  " + line for line in self.lines[self.begins.pop():]])
     self.open(f"while {name}:")
 
-  def endwhile(self, u: UOp) -> None:
+  def write_endwhile(self, u: UOp) -> None:
     self.lines += self.conditions.pop()
     self.close()
 
@@ -300,7 +302,7 @@ class _TritonKernel(Variables):
     parts = [*([] if gate is None else [self.x(gate, BIT_AND, to)]), *self.masks(to, to)]
     return f", mask={' & '.join(parts)}" if parts else ""
 
-  def load(self, u: UOp) -> Text:
+  def write_load(self, u: UOp) -> Text:
     if accesses_variable(u): return self.read(u)
     dtype, to = u.dtype, self.target(u)
     if u in self.boxes: text = self.load_box(u, self.boxes[u])
@@ -312,7 +314,7 @@ class _TritonKernel(Variables):
       text = f"tl.load({self.pointer(u, to)}{mask})"
     return (f"{text} != 0", CMP) if dtype.kind == "b" else (text, ATOM)
 
-  def store(self, u: UOp) -> None:
+  def write_store(self, u: UOp) -> None:
     if accesses_variable(u): return self.assign(u)
     if u in self.boxes: return self.store_box(u, self.boxes[u])
     value, to = u.src[2], self.target(u)
@@ -324,7 +326,7 @@ class _TritonKernel(Variables):
     if len(to) == 1 and self.reads_in_steps(*to): pointer = f"tl.max_contiguous({pointer}, 1)"
     self.emit(f"tl.store({pointer}, {text}{self.mask(u, to)})")
 
-  def atomic(self, u: UOp) -> None:
+  def write_atomic(self, u: UOp) -> None:
     dtype, to = u.src[0].dtype, self.target(u)
     if dtype.itemsize < 4 and not (u.arg == "add" and dtype in (dtypes.float16, dtypes.bfloat16)):
       raise self.refuse(u, f"CUDA has no atomic {u.arg} of {dtype}; a wider dtype has")
@@ -371,7 +373,7 @@ class _TritonKernel(Variables):
     """A helper that combines two values."""
     return self.use(f"_{fn.name.lower()}{'_nan' if dtype.kind == 'f' and fn in (BinaryOps.MAX, BinaryOps.MIN) else ''}")
 
-  def scan(self, u: UOp) -> Text:
+  def write_scan(self, u: UOp) -> Text:
     fn, axis, reverse = u.arg
     dtype, to = u.dtype, self.dims[u]
     text = self.whole(u.src[0], to)
@@ -380,7 +382,7 @@ class _TritonKernel(Variables):
     if fn is BinaryOps.ADD and dtype.itemsize >= 4: return f"tl.cumsum({text}, {dim}{back})", ATOM
     return f"tl.associative_scan({text}, {dim}, {self.combiner(fn, dtype)}{back})", ATOM
 
-  def sort(self, u: UOp) -> Text:
+  def write_sort(self, u: UOp) -> Text:
     """Ascending or descending, NaN last; floats by ints of the same order."""
     axis, descending, *first = u.arg
     dtype, to, keys = u.dtype, self.dims[u], sort_key(u.dtype)
@@ -421,7 +423,7 @@ class _TritonKernel(Variables):
     while u.op is Ops.CAST: u = u.src[0]
     return u.op is Ops.LOAD and axis in self.target(u) and u.src[0].op is Ops.DEFINE_GLOBAL and loads_zero(u)
 
-  def reduce(self, u: UOp) -> Text:
+  def write_reduce(self, u: UOp) -> Text:
     if is_dot(u): return self.dot(u)
     fn, ids = u.arg
     value, dtype, to = u.src[0], u.dtype, self.target(u)
@@ -454,15 +456,3 @@ class _TritonKernel(Variables):
     if not self.zero_outside(u, k): text = self.filled(text, (k,), dims, zero(u.dtype))
     if self.axes(dims)[at] != k: text = f"tl.trans({text})"
     return f"{text}.to(tl.{_DOT_TYPE[u.dtype]}, bitcast=True)" if u.dtype in FP8 else text
-
-
-_ACCESSES = Ops.LOAD, Ops.STORE, Ops.ATOMIC
-_K = _TritonKernel
-_STATEMENTS: dict[Ops, Callable[[_TritonKernel, UOp], None]] = {
-  Ops.DEFINE_GLOBAL: _K.param, Ops.DEFINE_VAR: _K.size, Ops.DEFINE_LOCAL: _K.variable, Ops.DEFINE_ACC: _K.accumulate,
-  Ops.STORE: _K.store, Ops.ATOMIC: _K.atomic, Ops.LOOP: _K.loop, Ops.PHI: _K.phi, Ops.ENDLOOP: _K.endloop, Ops.IF: _K.if_,
-  Ops.ELSE: _K.else_, Ops.ENDIF: _K.endif, Ops.WHILE: _K.while_, Ops.BREAK: _K.break_, Ops.ENDWHILE: _K.endwhile}
-# what a value's name begins with, and its text
-_VALUES: dict[Ops, tuple[str, Callable[[_TritonKernel, UOp], Text]]] = {
-  Ops.LOAD: ("val", _K.load), Ops.REDUCE: ("red", _K.reduce), Ops.SCAN: ("scan", _K.scan), Ops.SORT: ("sort", _K.sort),
-  Ops.ALU: ("alu", _K.alu), Ops.CAST: ("cast", _K.cast), Ops.BITCAST: ("cast", _K.bitcast)}

@@ -15,7 +15,7 @@ from .facts import TAKEN, triton_type
 class Variables(Expressions):
   """Accesses of DEFINE_LOCALs."""
 
-  def variable(self, u: UOp) -> None:
+  def write_define_local(self, u: UOp) -> None:
     name = u.arg[0] if u.arg[0].isidentifier() and not TAKEN.fullmatch(u.arg[0]) else self.fresh("var")
     self.text[u] = name, ATOM
     if self.assigned_first(u): return

@@ -50,13 +50,14 @@ def _same(x: Array) -> Array: return x
 
 
 # how numpy spells the functions: on floats those of ``_WIDE`` are computed in float64
-_SPELLINGS: dict[str, Function] = dict(
-  NEG=np.negative, RECIP=np.reciprocal, SQRT=np.sqrt, RSQRT=lambda x: 1 / np.sqrt(x), EXP=np.exp, EXP2=np.exp2, LOG=np.log,
-  LOG2=np.log2, SIN=np.sin, COS=np.cos, TAN=np.tan, TANH=np.tanh, ERF=erf, FLOOR=np.floor, CEIL=np.ceil,
-  TRUNC=np.trunc, ROUND=np.rint, NOT=np.invert, ABS=np.abs, ISNAN=np.isnan,
-  ADD=np.add, SUB=np.subtract, MUL=np.multiply, DIV=np.divide, IDIV=np.floor_divide, MOD=np.remainder, MAX=np.maximum,
-  MIN=np.minimum, POW=np.power, CMPLT=np.less, CMPLE=np.less_equal, CMPEQ=np.equal, CMPNE=np.not_equal, AND=np.bitwise_and,
-  OR=np.bitwise_or, XOR=np.bitwise_xor, SHL=np.left_shift, SHR=np.right_shift, THREEFRY=threefry, WHERE=np.where)
+_WORDS = """NEG negative RECIP reciprocal SQRT sqrt EXP exp EXP2 exp2 LOG log LOG2 log2 SIN sin COS cos TAN tan TANH tanh
+FLOOR floor CEIL ceil TRUNC trunc ROUND rint NOT invert ABS abs ISNAN isnan
+ADD add SUB subtract MUL multiply DIV divide IDIV floor_divide MOD remainder MAX maximum MIN minimum POW power
+CMPLT less CMPLE less_equal CMPEQ equal CMPNE not_equal AND bitwise_and OR bitwise_or XOR bitwise_xor SHL left_shift
+SHR right_shift WHERE where""".split()
+_SPELLINGS: dict[str, Function] = {
+  **{name: getattr(np, spelling) for name, spelling in zip(_WORDS[::2], _WORDS[1::2])},
+  "RSQRT": lambda x: 1 / np.sqrt(x), "ERF": erf, "THREEFRY": threefry}
 _WIDE = "EXP EXP2 LOG LOG2 SIN COS TAN TANH ERF RSQRT POW".split()
 
 

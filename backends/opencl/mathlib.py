@@ -12,7 +12,7 @@ from functools import partial
 from ..cstyle.functions import Type, helper, horner
 from .prelude import ROUNDINGS, TEMPLATES, either
 
-_EXP = "1.98756912e-4f", "1.39819994e-3f", "8.33345205e-3f", "4.16657962e-2f", "1.66666657e-1f", "0.5f"
+_EXP = "1.98756912e-4f 1.39819994e-3f 8.33345205e-3f 4.16657962e-2f 1.66666657e-1f 0.5f"
 
 
 # A result that rounds to zero (of what a mask took away, exp(-inf)) is chosen, not computed: a product that becomes subnormal
@@ -20,7 +20,7 @@ _EXP = "1.98756912e-4f", "1.39819994e-3f", "8.33345205e-3f", "4.16657962e-2f", "
 
 def _scaled(t: Type) -> str:
   """The end of exp: ``r`` reduced, ``t`` with n in its low bits; where ``zero`` the result is 0."""
-  return f"""  {t} p = {horner('r', *_EXP)};
+  return f"""  {t} p = {horner('r', _EXP)};
   p = p*(r*r) + r + 1.0f;
   {t.of('int')} n = {t.bits('int', 't')} - 0x4b400000, h = n >> 1;  // 2^n in two steps: it may overflow or be subnormal
   p = p*{t.bits('float', '(h + 127) << 23')}*{t.bits('float', '(n - h + 127) << 23')};
@@ -56,8 +56,8 @@ static {t} exp2_{t}({t} x) {{
 
 def _log(t: Type, name: str, result: str) -> str:
   i = t.of("int")
-  poly = horner("f", "7.0376836292e-2f", "-1.1514610310e-1f", "1.1676998740e-1f", "-1.2420140846e-1f", "1.4249322787e-1f",
-                "-1.6668057665e-1f", "2.0000714765e-1f", "-2.4999993993e-1f", "3.3333331174e-1f")
+  poly = horner("f", "7.0376836292e-2f -1.1514610310e-1f 1.1676998740e-1f -1.2420140846e-1f "
+                "1.4249322787e-1f -1.6668057665e-1f 2.0000714765e-1f -2.4999993993e-1f 3.3333331174e-1f")
   return f"""
 static {t} {name}_{t}({t} x) {{
   {t} a = x < 1.17549435e-38f ? x*8388608.0f : x;
@@ -86,10 +86,10 @@ def _log2(t: Type) -> str:
 
 @helper(TEMPLATES, "float")
 def _tanh(t: Type) -> str:
-  p = horner("s", "-2.76076847742355e-16f", "2.00018790482477e-13f", "-8.60467152213735e-11f", "5.12229709037114e-08f",
-             "1.48572235717979e-05f", "6.37261928875436e-04f", "4.89352455891786e-03f")
-  q = horner("s", "1.19825839466702e-06f", "1.18534705686654e-04f", "2.26843463243900e-03f", "4.89352518554385e-03f")
-  near = horner("s", "-5.70498872745e-3f", "2.06390887954e-2f", "-5.37397155531e-2f", "1.33314422036e-1f", "-3.33332819422e-1f")
+  p = horner("s", "-2.76076847742355e-16f 2.00018790482477e-13f -8.60467152213735e-11f 5.12229709037114e-08f "
+             "1.48572235717979e-05f 6.37261928875436e-04f 4.89352455891786e-03f")
+  q = horner("s", "1.19825839466702e-06f 1.18534705686654e-04f 2.26843463243900e-03f 4.89352518554385e-03f")
+  near = horner("s", "-5.70498872745e-3f 2.06390887954e-2f -5.37397155531e-2f 1.33314422036e-1f -3.33332819422e-1f")
   return f"""
 static {t} tanh_{t}({t} x) {{
   {t} c = x > 7.99881172f ? ({t})(7.99881172f) : x;
@@ -113,7 +113,7 @@ static {t} {name}_{t}({t} x) {{
   r = r + k*3.4302487e-15f;
   {t} s = r*r;
   r = {t.bits('float', f"{t.bits('int', 'r')} ^ ({t.bits('int', 't')}{sign} << 31)")};
-  {t} y = ({horner('s', '2.60831598e-6f', '-1.98106907e-4f', '8.33307858e-3f', '-1.66666597e-1f')})*(s*r) + r;
+  {t} y = ({horner('s', '2.60831598e-6f -1.98106907e-4f 8.33307858e-3f -1.66666597e-1f')})*(s*r) + r;
   {i} big = !(@abs(x) < 1e5f);
   if ({some}) y = {patch};  // rare: the device's own, one by one
   return {'y' if shift else 'x == 0.0f ? x : y'};  // of -0.0 it is -0.0
