@@ -14,12 +14,11 @@ from typing import Sequence
 from ntgrad.codegen.index.sizes import Dim
 from ntgrad.codegen.ir import CompileError, Ops, Target, UOp, dtypes
 
-from .cstyle.functions import COMMON, FUNCTIONS, Library, Templates, Type, helper
+from .cstyle.functions import COMMON, FLOATS, FUNCTIONS, Library, Templates, Type, helper
 from .cstyle.kernel import CStyleRenderer
 from .cstyle.language import KEYWORDS
 
 TEMPLATES: Templates = dict(COMMON)
-FLOATS = "float", "double"
 
 
 class CType(Type):

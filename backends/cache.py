@@ -19,7 +19,7 @@ import stat
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Iterator, TypeVar
@@ -146,8 +146,7 @@ def _private() -> str:
   process."""
   path = os.path.join(os.path.realpath(tempfile.gettempdir()), f"ntgrad-cache-{os.geteuid()}")
   try:
-    try: os.mkdir(path, 0o700)
-    except FileExistsError: pass
+    with suppress(FileExistsError): os.mkdir(path, 0o700)
     about = os.lstat(path)
     if stat.S_ISDIR(about.st_mode) and _mine(about) and not _wrong(path, path)[0]: return path
   except OSError: pass
@@ -249,29 +248,17 @@ def load(table: str, name: str) -> bytes | None:
   if not config.cache: return None
   try:
     with _inside(table, name[:2]) as at:
-      try: fd = os.open(name, os.O_RDONLY | _FILE, dir_fd=at)
+      try:
+        with open(name, "rb", opener=lambda file, flags: os.open(file, flags | _FILE, dir_fd=at)) as f:
+          about = os.fstat(f.fileno())
+          body = records.opened(f.read() if stat.S_ISREG(about.st_mode) and _mine(about) else b"")
       except FileNotFoundError: return None
-      except OSError: fd = -1   # a link, or what cannot be opened
-      try: raw = _contents(fd) if fd >= 0 else b""
-      finally:
-        if fd >= 0: os.close(fd)
-      try: body = records.opened(raw)
-      except RecordError:
+      except (OSError, RecordError):   # the first: a link, or what cannot be opened
         _unlink(name, at)
         return None
-      try: os.utime(name, dir_fd=at, follow_symlinks=False)   # it has been used
-      except OSError: pass
+      with suppress(OSError): os.utime(name, dir_fd=at, follow_symlinks=False)   # it has been used
       return body
   except (OSError, ValueError): return None
-
-
-def _contents(fd: int) -> bytes:
-  """The bytes of an open file; none where it is anything else than this user's file."""
-  about = os.fstat(fd)
-  if not stat.S_ISREG(about.st_mode) or not _mine(about): return b""
-  parts = []
-  while part := os.read(fd, max(about.st_size + 1, BLOCK)): parts.append(part)
-  return b"".join(parts)
 
 
 def store(table: str, name: str, data: bytes) -> bool:
@@ -304,14 +291,11 @@ def _write(writing: int, data: bytes, name: str, at: int) -> None:
 
 def remove(table: str, name: str) -> None:
   """Remove an entry, if there is one."""
-  try:
-    with _inside(table, name[:2]) as at: _unlink(name, at)
-  except (OSError, ValueError): pass
+  with suppress(OSError, ValueError), _inside(table, name[:2]) as at: _unlink(name, at)
 
 
 def _unlink(path: str, at: int | None = None) -> None:
-  try: os.unlink(path, dir_fd=at)
-  except OSError: pass
+  with suppress(OSError): os.unlink(path, dir_fd=at)
 
 
 def _say(e: Exception) -> None:
@@ -332,9 +316,8 @@ def _clean(writing: int) -> None:
   if root in _seen: return
   _seen.add(root)
   for name in os.listdir(writing):
-    try:
+    with suppress(OSError):   # another process did
       if time.time() - os.stat(name, dir_fd=writing, follow_symlinks=False).st_mtime > ABANDONED: os.unlink(name, dir_fd=writing)
-    except OSError: pass   # another process did
 
 
 def _count(writing: int, nbytes: int) -> None:

@@ -10,9 +10,9 @@ from ntgrad.codegen.index.sizes import Dim
 from ntgrad.codegen.ir import DType, Target, dtypes
 from ntgrad.codegen.ir.spelling import SUM, Text, inside
 
-from .cstyle.functions import FUNCTIONS, Library, Source, Type
+from .cstyle.functions import FUNCTIONS, Library, Type
 from .cstyle.kernel import CStyleRenderer
-from .cstyle.language import KEYWORDS, STORED, VALUES
+from .cstyle.language import KEYWORDS, STORED, VALUES, Atomic
 
 # what Metal calls a function of floats; a conversion is a type's name
 NAMES = {**{f: f for f in FUNCTIONS if f != "erf"}, "abs": "fabs", "half_to_float": "float", "float_to_half": "half"}
@@ -60,7 +60,7 @@ class MetalRenderer(CStyleRenderer):
 
   def element(self, buffer: str, index: Text) -> str: return f"*({buffer}+{inside(index, SUM)})"
 
-  def atomic(self, how: str, dtype: DType, place: str, value: str) -> tuple[str, Source, tuple[str, ...]]:
+  def atomic(self, how: str, dtype: DType, place: str, value: str) -> Atomic:
     """See :meth:`Language.atomic`; floats are only added."""
     if dtype.short not in ("int", "uint", *(("float",) if how == "add" else ())): return super().atomic(how, dtype, place, value)
     return f"atomic_fetch_{how}_explicit((device atomic_{dtype.short}*)({place}), {value}, memory_order_relaxed)", (), ()

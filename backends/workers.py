@@ -52,21 +52,9 @@ class Job:
   done: bool = False          # built: it can be used
   here: bool = False          # only this process may build it: a worker has failed
   settings: dict[str, Any] = field(default_factory=cache.settings)   # where the answer is stored
-
-  @property
-  def count(self) -> int:
-    """Kernels in it."""
-    return 1
-
-  @property
-  def weight(self) -> float:
-    """About how many small kernels take as long to build."""
-    return 1.0
-
-  @property
-  def worth_building(self) -> bool:
-    """Whether a worker may take it; else it waits for more kernels to join it."""
-    return True
+  count: int = 1              # kernels in it
+  weight: float = 1.0         # about how many small kernels take as long to build
+  worth_building: bool = True # whether a worker may take it; else it waits for more kernels to join it
 
   def work(self) -> Work:
     """What a worker is to call: a function of a module and its arguments; its result is the answer, and both are sent as

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Callable, ClassVar, Mapping
 
-from ntgrad.codegen.ir.errors import CompileError
+from ntgrad.codegen.ir import CompileError, dtypes
 
 ROTATIONS = 13, 15, 26, 6, 17, 29, 16, 24   # bits, of each round of threefry
 
@@ -49,10 +49,10 @@ class Type:
     return cls(base, int(text[len(base):] or 1))
 
 
-SIZES = {"bool": 1, "char": 1, "uchar": 1, "short": 2, "ushort": 2, "int": 4, "uint": 4, "long": 8, "ulong": 8, "half": 2,
-         "float": 4, "double": 8}
+SIZES = {d.short: d.itemsize for d in dtypes.numbers if d.short.isalpha()}   # bytes
 SIGNED = {1: "char", 2: "short", 4: "int", 8: "long"}
 UNSIGNED = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}
+FLOATS = "float", "double"
 
 Template = Callable[[Type], str]
 # by the name of the function: a template and the elements that it is for
@@ -74,7 +74,7 @@ def helper(templates: Templates, *bases: str, name: str = "") -> Callable[[Templ
   return add
 
 
-common = helper(COMMON)
+common, _of_ints = helper(COMMON), helper(COMMON, *SIGNED.values(), *UNSIGNED.values())
 
 
 def library(name: str, t: Type, *args: str) -> str:
@@ -89,7 +89,7 @@ class Library:
   """The functions of a language: builtin ones, as :meth:`builtin` says, and helpers for the others."""
   templates: Mapping[str, tuple[Template, tuple[str, ...]]] = COMMON
   names: Mapping[str, str] = {}                     # what the language calls its functions
-  floats: tuple[str, ...] = ("float", "double")     # the elements that it has them for
+  floats = FLOATS                                   # the elements that it has them for
 
   def __init__(self) -> None: self.made: dict[tuple[str, Type], Source] = {}
 
@@ -127,7 +127,7 @@ class Library:
 
 # ---- MAX and MIN
 def _extreme(name: str, sign: str, t: Type) -> str:
-  nan = " | (a != a)" if t.base in ("float", "double") else ""
+  nan = " | (a != a)" if t.base in FLOATS else ""
   return f"static {t} {name}_{t}({t} a, {t} b) {{ return (a {sign} b){nan} ? a : b; }}"
 
 
@@ -141,7 +141,7 @@ def _minus(t: Type, x: str) -> str:
 
 
 # ---- shifts: C leaves those by the width or more open. Here nothing is left of a number but its sign, as in numpy
-@helper(COMMON, *SIGNED.values(), *UNSIGNED.values())
+@_of_ints
 def _shl(t: Type) -> str:
   u, last = t.of(UNSIGNED[t.size]), 8*t.size - 1
   if t.n == 1: shifted = f"({t})(({u if t.size >= 4 else t.of('uint')})a << (b & {last}))"
@@ -149,7 +149,7 @@ def _shl(t: Type) -> str:
   return f"static {t} shl_{t}({t} a, {t} b) {{ return {_inside(t)} ? {shifted} : ({t})(0); }}"
 
 
-@helper(COMMON, *SIGNED.values(), *UNSIGNED.values())
+@_of_ints
 def _shr(t: Type) -> str:
   last = f"({t})({8*t.size - 1})"
   if not t.base.startswith("u"): return f"static {t} shr_{t}({t} a, {t} b) {{ return a >> ({_inside(t)} ? b : {last}); }}"
@@ -164,7 +164,7 @@ def _inside(t: Type) -> str:
 # ---- division: Python's floor; x / 0 is 0 and least / -1 wraps, both of which trap on a CPU when written plainly
 @common
 def _idiv(t: Type) -> str:
-  if t.base in ("float", "double"): return f"""
+  if t.base in FLOATS: return f"""
 static {t} idiv_{t}({t} a, {t} b) {{
   {t} m = {library('fmod', t, 'a', 'b')}, q = (a - m) / b;
   q = (m != 0) & ((m < 0) != (b < 0)) ? q - 1 : q;
@@ -187,7 +187,7 @@ static {t} idiv_{t}({t} a, {t} b) {{
 
 @common
 def _mod(t: Type) -> str:
-  if t.base in ("float", "double"): return f"""
+  if t.base in FLOATS: return f"""
 static {t} mod_{t}({t} a, {t} b) {{
   {t} m = {library('fmod', t, 'a', 'b')};
   return m == 0 ? {library('copysign', t, 'm', 'b')} : ((m < 0) != (b < 0) ? m + b : m);
@@ -204,7 +204,7 @@ static {t} mod_{t}({t} a, {t} b) {{
 }}"""
 
 
-@helper(COMMON, *SIGNED.values(), *UNSIGNED.values())
+@_of_ints
 def _pow(t: Type) -> str:
   """Integer powers by squaring; a negative exponent gives what 1 / a**-b truncates to."""
   signed = not t.base.startswith("u")
@@ -225,7 +225,7 @@ static {t} pow_{t}({t} a, {t} b) {{
 
 @common
 def _abs(t: Type) -> str:
-  if t.base in ("float", "double"):
+  if t.base in FLOATS:
     bits, mask = ("int", "0x7fffffff") if t.base == "float" else ("long", "0x7fffffffffffffffL")
     return f"static {t} abs_{t}({t} x) {{ return {t.bits(t.base, t.bits(bits, 'x') + f' & {mask}')}; }}"
   return f"static {t} abs_{t}({t} x) {{ return x < ({t})(0) ? {_minus(t, 'x')} : x; }}"

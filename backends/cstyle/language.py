@@ -28,6 +28,9 @@ C = signs("MUL * DIV / IDIV / MOD %", "ADD + SUB -", "SHL << SHR >>", "CMPLT < C
           "XOR ^", "OR |", spaced=SUM)
 
 
+Atomic = tuple[str, Source, tuple[str, ...]]   # an expression, helpers, lines for the head of the source
+
+
 class Language(Renderer):
   """A language, and the machine that kernels are for. What a class does not say is as it stands here."""
   name: str                                               # in messages
@@ -117,7 +120,6 @@ class Language(Renderer):
     """The C lvalue of an element."""
     return f"{buffer}[{index[0]}]"
 
-  def atomic(self, how: str, dtype: DType, place: str, value: str) -> tuple[str, Source, tuple[str, ...]]:
-    """The expression that does ``*place = how(*place, value)`` in one step, helpers, and lines for the head of the source. Raises
-    CompileError."""
+  def atomic(self, how: str, dtype: DType, place: str, value: str) -> Atomic:
+    """What does ``*place = how(*place, value)`` in one step. Raises CompileError."""
     raise CompileError(f"{self.name} has no atomic {how} of {dtype}")

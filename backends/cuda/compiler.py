@@ -188,9 +188,6 @@ class Unit(workers.Job):
   request: Request
   binary: Binary | None = None
 
-  @property
-  def weight(self) -> float: return self.request.source.weight
-
   def work(self) -> workers.Work: return work, (self.request,)
 
 
@@ -205,7 +202,7 @@ def ahead(requests: Sequence[Request]) -> list[Unit]:
   for r in requests:
     unit = _units.get(r)
     if unit is None:
-      unit = _units[r] = Unit(r, binary=r.fitting(cached))
+      unit = _units[r] = Unit(r, binary=r.fitting(cached), weight=r.source.weight)
       unit.done = unit.binary is not None
       if not unit.done: _queue.add(unit)
     out.append(unit)

@@ -6,7 +6,7 @@ from typing import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ntgrad.codegen.index import Size, vmax, vmin
+from ntgrad.codegen.index import vmax, vmin
 from ntgrad.codegen.ir import BinaryOps, CompileError, DType, Ops, TernaryOps, UnaryOps, UOp, cast_number, dtypes, held
 from ntgrad.codegen.ir.functions import FUNCTIONS
 from ntgrad.codegen.ir.spelling import (
@@ -23,7 +23,7 @@ from ntgrad.codegen.ir.spelling import (
 )
 from ntgrad.codegen.kernel.linear import FP8, NARROW
 
-from ..writer import Writer, float_text
+from ..writer import float_text
 from .facts import Facts, triton_type
 
 # what functions are called where it is not the function of libdevice of that name
@@ -61,13 +61,8 @@ def permuted(text: str, order: Sequence[int]) -> str:
   return f"tl.trans({text})" if len(order) == 2 else f"tl.permute({text}, {sizes(order)})"
 
 
-class Expressions(Writer, Facts):
-  """The lines so far, the text of every value, and what that draws on."""
-
-  def __init__(self, name: str, uops: Sequence[UOp], arguments: Mapping[Size, DType], descriptors: bool):
-    Writer.__init__(self)
-    Facts.__init__(self, name, uops, arguments, descriptors)
-    self.used: dict[str, None] = {}      # helpers, and the element numbers and masks of axes
+class Expressions(Facts):
+  """The text of every value."""
 
   def use(self, name: str) -> str:
     """A name that stands in the source: what it means has to stand there too."""

@@ -26,7 +26,7 @@ from ntgrad.codegen.kernel.linear import (
 )
 
 from ..base import size_names
-from ..writer import Usage
+from ..writer import Usage, Writer
 from .descriptors import Box, find_boxes
 
 # a bit less is another number
@@ -66,7 +66,7 @@ def power_of_two(n: int) -> int:
   return 1 << (n - 1).bit_length()
 
 
-class Facts:
+class Facts(Writer):
   """A linear program and what is true of it. ``descriptors`` says that the chip has tensor descriptors.
 
   ``called`` are the names of the sizes that a launch gives, ``dims`` the TILE axes of every value, ``order`` their order in every
@@ -74,6 +74,8 @@ class Facts:
   """
 
   def __init__(self, name: str, uops: Sequence[UOp], arguments: Mapping[Size, DType], descriptors: bool):
+    super().__init__()
+    self.used: dict[str, None] = {}                     # by the source: helpers, and the element numbers and masks of axes
     self.name = name
     self.params = [u for u in uops if u.op is Ops.DEFINE_GLOBAL]
     self.arguments = arguments

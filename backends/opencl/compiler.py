@@ -72,21 +72,12 @@ class Unit(workers.Job):
   kept: str = ""                                 # the key of a program that was read from the disk cache
   code: dict[str, dict[bool, int]] = field(default_factory=dict)   # see binaries.machine_code, by the kernel's name
 
-  @property
-  def weight(self) -> float:
-    """About how many small kernels it is worth."""
-    return sum(s.source.weight for s in self.specs.values())
-
-  @property
-  def count(self) -> int: return len(self.specs)
-
-  @property
-  def worth_building(self) -> bool: return len(self.specs) >= min(GROUP, 2)
-
   def add(self, k: str, spec: ProgramSpec) -> None:
     """Put a kernel at the end."""
     self.names.setdefault(k, f"{spec.name}_{len(self.specs)}")
     self.specs[k] = spec
+    self.count, self.weight = len(self.specs), sum(s.source.weight for s in self.specs.values())
+    self.worth_building = self.count >= min(GROUP, 2)
 
   def join(self) -> str:
     """One source of the kernels: shared helpers once, each kernel under its name in the program."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Callable, Mapping
 
-from ..cstyle.functions import COMMON, FUNCTIONS, Library, Templates, Type, helper, library
+from ..cstyle.functions import COMMON, FLOATS, FUNCTIONS, Library, Templates, Type, helper, library
 
 TEMPLATES: Templates = dict(COMMON)
 
@@ -60,7 +60,7 @@ class OpenCLLibrary(Library):
     self.bad, self.native = bad, native   # native: a GPU, whose functions are fast
 
   def builtin(self, name: str, t: Type) -> str | None:
-    if t.base not in ("float", "double") or (self.has(name, t) and not self.native): return None
+    if t.base not in FLOATS or (self.has(name, t) and not self.native): return None
     if name not in LIBRARY: return name if name in ROUNDINGS else None
     return name if registers(t) == "" and (t.n == 1 or t.n not in self.bad(name, t.base)) else None
 

@@ -8,8 +8,8 @@ from ntgrad.codegen.index.sizes import Dim
 from ntgrad.codegen.ir import DType, Ops, Target, UOp
 from ntgrad.codegen.ir.config import config
 
-from ..cstyle.functions import Source
 from ..cstyle.kernel import CStyleRenderer
+from ..cstyle.language import Atomic
 from . import atomics, mathlib, prelude  # noqa: F401  (mathlib's helpers are found by name)
 
 DEFAULT_TARGET = Target("opencl", lanes=8, registers=16, cores=2, long_index=True)   # where nothing says otherwise
@@ -46,7 +46,7 @@ class OpenCLRenderer(CStyleRenderer):
 
   def position(self, kind: str, dim: int, size: Dim) -> str: return f"{'get_group_id' if kind == 'g' else 'get_local_id'}({dim})"
 
-  def atomic(self, how: str, dtype: DType, place: str, value: str) -> tuple[str, Source, tuple[str, ...]]:
+  def atomic(self, how: str, dtype: DType, place: str, value: str) -> Atomic:
     """See :meth:`Language.atomic`; ``atomics`` has what the device has not."""
     if dtype.kind == "b": return super().atomic(how, dtype, place, value)
     call = f"atomic_{how}_{dtype.short}"
