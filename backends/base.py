@@ -74,16 +74,14 @@ class ProgramSpec:
 
 
 def remade(spec: ProgramSpec, error: CompileError) -> ProgramSpec:
-  """What to compile in place of a kernel that was read from the disk and does not compile. Raises the error where it was not, or
-  is the same when it is made anew."""
+  """What to compile in place of a kernel from the disk that does not compile. Raises the error where it is the same made anew."""
   new = spec.again() if spec.again is not None else None
   if new is None or new.source == spec.source: raise error
   return replace(new, options=spec.options, given=spec.given)
 
 
 def size_names(sizes: Iterable[Size], taken: Callable[[str], bool]) -> dict[Size, str]:
-  """What each size is called in a source: ``N``, ``N_16`` for one that counts units of 16; something like it where that is
-  ``taken``."""
+  """What each size is called in a source: ``N``, ``N_16`` for one in units of 16; something like it where that is ``taken``."""
   out: dict[Size, str] = {}
   for size in sizes:
     name = re.sub(r"[\W_]+", "_", size.name, flags=re.ASCII).strip("_") + (f"_{size.unit}" if size.unit != 1 else "")
@@ -94,8 +92,7 @@ def size_names(sizes: Iterable[Size], taken: Callable[[str], bool]) -> dict[Size
 
 
 def grid_of(spec: ProgramSpec) -> Callable[[Sequence[int]], Grid]:
-  """The three dimensions of a launch's grid, each 0 or more, as a function of its sizes. It raises DeviceError for more or fewer
-  sizes than the kernel has."""
+  """The three dimensions of a launch's grid, 0 or more, as a function of its sizes, which raises DeviceError for other counts."""
   evaluate, count = evaluator((*spec.grid, 1, 1, 1)[:3], spec.sizes), len(spec.sizes)
 
   def grid(sizes: Sequence[int]) -> Grid:
@@ -137,8 +134,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Node:
-  """One launch of a :class:`Graph`: its raw allocations in slot order, and the numbers of the earlier launches that it has to
-  come after."""
+  """One launch of a :class:`Graph`: its raw allocations in slot order, and the numbers of the launches that it comes after."""
   program: Program
   args: Sequence[Raw]
   after: tuple[int, ...] = ()
@@ -146,8 +142,7 @@ class Node:
 
 
 class Graph:
-  """Launches that a device takes all at once: calling it launches them. Those that do not depend on one another may run at the
-  same time."""
+  """Launches that a device takes all at once. Those that do not depend on one another may run at the same time."""
 
   def __call__(self) -> None:
     """Launch everything and return. Raises DeviceError when the device refuses."""
@@ -163,11 +158,8 @@ class Graph:
 
 
 class Device:
-  """One device: memory, compiler, launches. Raw allocations are opaque to the engine.
-
-  ``allocated`` and ``peak`` are bytes asked for and not yet given back, now and at most; ``pooled`` bytes are kept for reuse, of
-  ``memory``.
-  """
+  """One device: memory, compiler, launches. Raw allocations are opaque to the engine. ``allocated`` and ``peak`` are bytes asked
+  for and not yet given back, now and at most; ``pooled`` bytes are kept for reuse, of ``memory``."""
   name: str
   identity: str             # the hardware and its driver: what was measured here is kept for them alone
   renderer: Renderer
@@ -218,8 +210,7 @@ class Device:
     raise DeviceError(f"{self.name} has no binaries that could be kept")
 
   def unpack(self, data: bytes, specs: Sequence[ProgramSpec]) -> None:
-    """Take in kernels that :meth:`pack` made: ``compile`` finds them from now on. Raises StateError for what this device does
-    not take."""
+    """Take in kernels that :meth:`pack` made, for ``compile`` to find. Raises StateError for what this device does not take."""
     raise DeviceError(f"{self.name} has no binaries that could be kept")
 
   def graph(self, nodes: Sequence[Node]) -> Graph | None:

@@ -62,10 +62,8 @@ def version() -> str:
 
 @cache
 def sources() -> str | None:
-  """Stands for all of ntgrad's sources: names, sizes and times of change (reading them would take longer than what it saves).
-
-  None where a file has changed since this process began: what runs here is not what lies there.
-  """
+  """Stands for all of ntgrad's sources: names, sizes and times of change (reading them would take longer than it saves). None
+  where a file has changed since this process began: what runs here is not what lies there."""
   h = hashlib.sha256(sys.version.encode())
   for package in ("ntgrad", "ntgrad.codegen", "ntgrad.backends"):   # the latter two lie beside it, or are links
     for root in sys.modules[package].__path__:
@@ -84,8 +82,7 @@ def sources() -> str | None:
 # ---- the folder
 
 def folder() -> Path:
-  """The cache's folder: ``config.cache_dir`` or the platform's folder for caches; a private one where others may write there,
-  which is said once."""
+  """The cache's folder: ``config.cache_dir`` or the platform's; a private one, which is said, where others may write there."""
   given = config.cache_dir or str(_platform_folder())
   try:
     if not os.path.isabs(given): given = os.path.abspath(given)
@@ -142,8 +139,7 @@ def _only_mine(group: int) -> bool:
 
 
 def _private() -> str:
-  """A folder that only this user may write: one for all his processes, or where somebody has taken its name, one of this
-  process."""
+  """A folder that only this user may write: one for all his processes, or one of this process where its name is taken."""
   path = os.path.join(os.path.realpath(tempfile.gettempdir()), f"ntgrad-cache-{os.geteuid()}")
   try:
     with suppress(FileExistsError): os.mkdir(path, 0o700)
@@ -262,8 +258,7 @@ def load(table: str, name: str) -> bytes | None:
 
 
 def store(table: str, name: str, data: bytes) -> bool:
-  """Store ``data`` under ``name``. False where the cache is off, the disk cannot be written (which is told once), or the data is
-  larger than the whole cache may be."""
+  """Store ``data`` under ``name``. False where the cache is off or smaller, or the disk cannot be written (told once)."""
   if not config.cache or (config.cache_bytes and len(data) > config.cache_bytes): return False
   try:
     with _inside(_WRITING, make=True) as writing:

@@ -57,8 +57,7 @@ class Job:
   worth_building: bool = True # whether a worker may take it; else it waits for more kernels to join it
 
   def work(self) -> Work:
-    """What a worker is to call: a function of a module and its arguments; its result is the answer, and both are sent as
-    pickles."""
+    """What a worker is to call: a function of a module and its arguments; its result is the answer. All are pickled."""
     raise NotImplementedError
 
 
@@ -154,8 +153,7 @@ class Worker(subprocess.Popen[bytes]):
                        pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
   def ask(self, settings: dict[str, Any], work: Work) -> tuple[str, Any]:
-    """The answer: "made" and the result, "refused" and a CompileError's text, "failed" and another error's; "lost" where the
-    process is gone."""
+    """"made" and the result, "refused" and a CompileError's text, "failed" and another error's, "lost" and how it ended."""
     try:
       self.pipe.send((settings, *work))
       how, what = self.pipe.recv()
@@ -262,8 +260,7 @@ def _draw(before: int) -> None:
 
 
 def _after_fork() -> None:
-  """In a forked process: the workers and the threads that talk to them belong to the parent, and nobody builds their jobs
-  here."""
+  """In a forked process: the workers and their threads belong to the parent, and nobody builds their jobs here."""
   global changed, _watcher
   changed, _watcher = threading.Condition(), None
   for w in _workers: w.pipe.close()

@@ -40,10 +40,7 @@ class CStyleRenderer(Language):
 
   def render(self, name: str, uops: Sequence[UOp], notes: Sequence[str] = ()) -> KernelSource:
     """The source of a kernel called ``name``: the helper functions that it uses, the notes, then the kernel, blank lines between.
-
-    Raises CompileError for what the language cannot express: vectors of other widths than it has, dtypes that it has not, arrays
-    larger than the target's local memory.
-    """
+    Raises CompileError for what the language cannot express: widths of vectors, dtypes, more than the target's local memory."""
     return CKernel(self, name, uops).source(notes)
 
 
@@ -172,10 +169,8 @@ class CKernel(Writer):
     return f"{self.c(buffer)}{self.sign(' + ')}{self.c(index, SUM)}", SUM
 
   def pointer(self, buffer: UOp, index: UOp, t: Type, const: bool, aligned: bool = False) -> str:
-    """The C pointer to the vector of type ``t`` in ``buffer`` from ``index`` on.
-
-    An unaligned vector has a type of its own: dereferencing that inlines, PoCL's vloadN is a call.
-    """
+    """The C pointer to the vector of type ``t`` in ``buffer`` from ``index`` on. An unaligned vector has a type of its own:
+    dereferencing that inlines, PoCL's vloadN is a call."""
     name = str(t)
     if not aligned:
       name += "u"

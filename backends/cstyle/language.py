@@ -107,8 +107,7 @@ class Language(Renderer):
     return head_text(f"void {name}", params, " {")
 
   def begin(self, uops: Sequence[UOp]) -> list[str]:
-    """The first statements of the body. A block that one of them opens, by a brace at its end, goes on to the end of the
-    kernel."""
+    """The first statements of the body. A block that one of them opens, by a brace at its end, goes on to the kernel's end."""
     return []
 
   def position(self, kind: str, dim: int, size: Dim) -> str:

@@ -38,8 +38,7 @@ _loaded: Recent[str, ModuleType] = Recent(1024)
 
 @dataclass(frozen=True)
 class Binary:
-  """A compiled kernel and what its launch must know. Two pointers follow the kernel's own parameters: global scratch, and profile
-  scratch."""
+  """A compiled kernel and what its launch must know. Two pointers follow its own parameters: global and profile scratch."""
   name: str                  # the symbol in the cubin
   target: str                # "sm_90"
   cubin: bytes
@@ -150,8 +149,7 @@ class Request:
 
 
 def build(r: Request) -> Binary:
-  """A rendered kernel, compiled with the request's own stages; from the disk cache where that has it. Raises CompileError with
-  what Triton said."""
+  """A kernel, from the disk cache or compiled with the request's own stages. Raises CompileError with what Triton said."""
   found = cached(r)
   if found is None: cache.put(_TABLE, r.key, BINARY, found := _compile(_triton(), r))
   return found
@@ -168,8 +166,7 @@ def shared_memory(capability: int) -> int:
 
 
 def request(spec: ProgramSpec, target: str, shared: int | None = None) -> Request:
-  """The request for a kernel: as many warps and stages as its options say, or else its source's. ``shared``: bytes of shared
-  memory of the device, if there is one."""
+  """The request for a kernel: warps and stages of its options, or else its source's. ``shared``: bytes that the device has."""
   told = {"num_warps": 4, "num_stages": 3, **dict(spec.source.options), **{name: n for name, n in spec.options if n}}
   return Request(spec.source, spec.name, target, told["num_warps"], told["num_stages"],
                  shared or shared_memory(capability(target)))
@@ -196,8 +193,7 @@ _units: weakref.WeakValueDictionary[Request, Unit] = weakref.WeakValueDictionary
 
 
 def ahead(requests: Sequence[Request]) -> list[Unit]:
-  """Kernels that will be needed, in this order: read from the disk cache now, or else put into the queue. The caller holds the
-  units until they are built."""
+  """Kernels that will be needed, in this order: read from the disk, or else queued until they are built or nobody holds them."""
   out = []
   for r in requests:
     unit = _units.get(r)

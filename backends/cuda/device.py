@@ -67,10 +67,7 @@ class CUDAProgram(Program):
     self._pointers = self._count - len(spec.sizes)
 
   def __call__(self, buffers: Sequence[int], wait: bool = False, sizes: Sizes = ()) -> float | None:
-    """Launch; with ``wait`` the seconds from start to end on the device's clock.
-
-    Raises CompileError for a kernel that cannot be built, DeviceError when the device refuses.
-    """
+    """Launch; with ``wait`` the seconds on the device's clock. Raises CompileError, or DeviceError when the device refuses."""
     if self._bound is None: self.ready()
     launch, what, values, note = self._bound  # type: ignore[misc]
     device, count = self._device, self._count
@@ -152,8 +149,7 @@ class CUDAProgram(Program):
     return function
 
   def node(self, sizes: Sizes) -> tuple[Any, Grid, Grid, int, list[int]]:
-    """What a graph's node of it has: function, grid, block, bytes of shared memory, and what follows the buffers. Raises
-    CompileError and DeviceError."""
+    """What a graph's node has: function, grid, block, shared bytes, what follows the buffers. Raises CompileError."""
     self.ready()
     b, grid = self.binary, self._grid(sizes)
     assert b is not None
@@ -234,8 +230,7 @@ class CUDADevice(Pooled):
 
   @contextmanager
   def explained(self, what: str) -> Iterator[None]:
-    """``with device.explained("copying failed"): ..``: on the device, errors in the block as :meth:`failed` has them. Raises
-    DeviceError."""
+    """``with device.explained("copying failed"): ..``: on the device; errors are DeviceErrors as :meth:`failed` has them."""
     self.enter()
     try: yield
     except Exception as e: raise self.failed(e, f"{self.name}: {what}") from None
@@ -383,10 +378,8 @@ class CUDADevice(Pooled):
       return None
 
   def build(self, spec: ProgramSpec) -> Binary:
-    """A kernel's cubin for this chip, with as many warps and pipeline stages as its options say, or else its source's.
-
-    Stages are fewer where their shared memory would not fit. Raises CompileError.
-    """
+    """A kernel's cubin for this chip, with its options' warps and stages, or else its source's; fewer stages where their shared
+    memory would not fit. Raises CompileError."""
     known = self._packed.get(_packed_key(spec))
     if known is not None: return known
     binary = compiler.finished(self._request(spec))

@@ -26,8 +26,7 @@ _NODES = "/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg"
 
 @cache
 def present() -> bool:
-  """Whether this machine has an NVIDIA driver; looks for its device files and its library, and loads nothing of it where they are
-  missing."""
+  """Whether this machine has an NVIDIA driver: device files and a library, of which nothing is loaded where they are missing."""
   if not sys.platform.startswith("linux") or not any(Path(node).exists() for node in _NODES): return False
   try: ctypes.CDLL("libcuda.so.1")
   except OSError: return False
@@ -104,8 +103,7 @@ def device_of(address: int) -> int:
 
 
 def available(name: str = "CUDA") -> tuple[bool, str]:
-  """Whether the device can be used, and its name or the reason why not. Does not raise; imports nothing where there is no
-  driver."""
+  """Whether the device can be used, and its name or why not. Does not raise; imports nothing where there is no driver."""
   try:
     n = find(name)
     _, driver = modules()
@@ -116,8 +114,7 @@ def available(name: str = "CUDA") -> tuple[bool, str]:
 
 
 class Parameters:
-  """A kernel's parameters as the driver reads them at a launch: 64-bit ``values``, and at ``address`` an array of where each
-  lies."""
+  """A kernel's parameters as the driver reads them: 64-bit ``values``, and at ``address`` an array of where each lies."""
 
   def __init__(self, values: Sequence[int]):
     self.values: Any = (ctypes.c_uint64 * len(values))(*values)

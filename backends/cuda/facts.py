@@ -47,8 +47,7 @@ _ARITHMETIC: dict[object, Callable[[int, int], int]] = {
 
 
 class Place(NamedTuple):
-  """How an access of a variable goes through one of its dimensions: by all of a TILE axis, or by an index, ``terms`` (value,
-  factor) and a constant."""
+  """How an access goes through a dimension of a variable: by all of a TILE axis, or by ``terms`` and a constant."""
   axis: int | None
   terms: dict[UOp, int]
   start: int
@@ -67,11 +66,9 @@ def power_of_two(n: int) -> int:
 
 
 class Facts(Writer):
-  """A linear program and what is true of it. ``descriptors`` says that the chip has tensor descriptors.
-
-  ``called`` are the names of the sizes that a launch gives, ``dims`` the TILE axes of every value, ``order`` their order in every
-  block, ``sizes`` and ``padded`` their elements as they are and rounded up.
-  """
+  """A linear program and what is true of it. ``descriptors`` says that the chip has tensor descriptors. ``called`` are the names
+  of the sizes that a launch gives, ``dims`` the TILE axes of every value, ``order`` their order in every block, ``sizes`` and
+  ``padded`` their elements as they are and rounded up."""
 
   def __init__(self, name: str, uops: Sequence[UOp], arguments: Mapping[Size, DType], descriptors: bool):
     super().__init__()
@@ -192,8 +189,7 @@ class Facts(Writer):
   # ---- the text
 
   def _exact(self) -> set[UOp]:
-    """The floats whose last bits are seen: that are stored as float32 or more, or that something is decided by. Others are on
-    their way to narrower floats."""
+    """The floats whose last bits are seen: stored as float32 or more, or decided by. Others become narrower floats."""
     exact: set[UOp] = set()
     def see(u: UOp) -> None:
       """Also what it is computed from, up to where that is rounded."""
@@ -218,8 +214,7 @@ class Facts(Writer):
     return exact
 
   def _analyse(self) -> None:
-    """``inline``: values used once, in the block where they stand, by something over the same axes, with nothing that they read
-    written between."""
+    """``inline``: values used once, in their block, by something over the same axes, before what they read is written again."""
     usage = Usage(self.uops, lambda u: [*self.sources(u)] * (1 + (u.arg is UnaryOps.ISNAN)),
                   (Ops.LOOP, Ops.IF, Ops.WHILE, Ops.ELSE, Ops.BREAK))
     blocks = usage.blocks

@@ -17,10 +17,8 @@ _NAMED = 8   # kernels, in an error
 
 
 class CUDAGraph(Graph):
-  """Kernels as nodes of a CUDA graph. The programs are ready, and of ``device``.
-
-  Raises DeviceError, or what ``cuda.bindings`` raises, where the driver does not make it.
-  """
+  """Kernels as nodes of a CUDA graph. The programs are ready, and of ``device``. Raises DeviceError, or what ``cuda.bindings``
+  raises, where the driver does not make it."""
 
   def __init__(self, device: CUDADevice, nodes: Sequence[Node]):
     driver = self._driver = device.driver

@@ -137,8 +137,7 @@ def _check_box(box: ti.TensorDescHandle, corner: Sequence[TensorHandle]) -> None
 
 @contextmanager
 def interpreting(module: ModuleType, buffers: Sequence[Array]) -> Iterator[None]:
-  """While it lasts, Triton's language computes with numpy, and calling a ``triton.jit`` function runs it. Accesses outside the
-  buffers raise VerifyError."""
+  """While it lasts, ``triton.jit`` functions compute with numpy. Accesses outside the buffers raise VerifyError."""
   builder, memory = ti.interpreter_builder, PointerMemory(buffers)
   module.__dict__.setdefault("core", tl.core)   # so that this is patched too, for the library's own functions
   def checked(method: str, what: str, pointers: int, mask: int) -> Callable[..., Any]:

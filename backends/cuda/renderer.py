@@ -46,11 +46,8 @@ _DOT_TYPE = {dtypes.float8_e4m3: "float8e4nv", dtypes.float8_e5m2: "float8e5"}
 
 
 class TritonRenderer(Renderer):
-  """Triton Python for CUDA. Needs neither triton nor a device.
-
-  ``capability`` is the chip's (80, 90, ..): fp8 products from 89 on, tensor descriptors from 90 on. ``allow_tf32`` lets
-  float32 products round their factors to tf32; None: as ``config.allow_tf32`` says at the time.
-  """
+  """Triton Python for CUDA. Needs neither triton nor a device. ``capability`` is the chip's: fp8 products from 89 on, tensor
+  descriptors from 90 on. ``allow_tf32`` lets float32 products round their factors to tf32; None: as the setting has it then."""
 
   def __init__(self, target: Target | None = None, capability: int = 90, allow_tf32: bool | None = None):
     self.target = replace(target or TARGET, descriptors=capability >= CAPABILITY, fp8_dots=capability >= FP8_CAPABILITY,
@@ -59,10 +56,8 @@ class TritonRenderer(Renderer):
     self.settings = allow_tf32,
 
   def render(self, name: str, uops: Sequence[UOp], notes: Sequence[str] = ()) -> KernelSource:
-    """A module: the notes, the helper functions that the kernel ``name`` uses, then the kernel, ``@triton.jit`` on each.
-
-    Raises CompileError for what Triton cannot express: vectors, work-items and local memory, which it makes itself.
-    """
+    """A module: the notes, the helper functions that the kernel ``name`` uses, then the kernel, ``@triton.jit`` on each. Raises
+    CompileError for what Triton cannot express: vectors, work-items and local memory, which it makes itself."""
     for u in uops: triton_type(u.dtype)
     tf32 = bool(config.allow_tf32) if self.allow_tf32 is None else self.allow_tf32
     sizes = arguments(uops)
@@ -80,11 +75,8 @@ def signature(uops: Sequence[UOp]) -> dict[str, str]:
 
 
 def settings(elements: int, product: int, flattened: bool) -> tuple[int, int]:
-  """Warps and pipeline stages for a kernel: enough registers a thread, and wide loads.
-
-  ``elements`` are those of all its axes; ``product`` those of its largest accumulator where it has a dot, else 0; ``flattened``
-  says that it goes from block to block by one pipeline.
-  """
+  """Warps and pipeline stages for a kernel: enough registers a thread, and wide loads. ``elements`` are those of all its axes;
+  ``product`` those of its largest accumulator if it has a dot; ``flattened``: one pipeline goes through all its blocks."""
   if product: return 8 if product > 128 * 128 else 4, 3 if flattened else 4
   return warps_for(elements), 3
 
@@ -234,8 +226,7 @@ class _TritonKernel(Variables):
     self.text[u] = name, ATOM
 
   def flattens(self, loop: UOp) -> bool:
-    """Whether the loops inside a loop read by descriptor only: with pointers one pipeline through all of them takes twice the
-    time."""
+    """Whether the loops inside a loop read by descriptor only: with pointers one pipeline through all takes twice the time."""
     inner = [x for x in self.body(loop) if x.op is Ops.LOOP]
     return not any(u.op is Ops.LOAD and u not in self.boxes for x in inner for u in self.body(x))
 
@@ -270,8 +261,7 @@ class _TritonKernel(Variables):
     self.close()
 
   def order_memory(self, u: UOp) -> None:
-    """A barrier where a program's threads could see memory before others have written it, or write it before others have read
-    it."""
+    """A barrier where threads could see memory before others have written it, or write it before others have read it."""
     if u.op is Ops.IF: self.before_if.append({p: set(indices) for p, indices in self.accessed.items()})
     elif u.op in (Ops.ELSE, Ops.ENDIF):   # the other branch may not have been taken
       for p, indices in self.before_if[-1].items(): self.accessed[p] |= indices

@@ -60,8 +60,7 @@ class NumpyProgram(Program):
         )
 
   def __call__(self, buffers: Sequence[Array], wait: bool = False, sizes: Sizes = ()) -> float | None:
-    """Evaluate over the buffers. Raises VerifyError for reads and writes out of bounds, uninitialised reads and races, and for
-    sizes out of their bounds."""
+    """Evaluate. Raises VerifyError for accesses out of bounds, uninitialised reads, races, and sizes out of their bounds."""
     spec = self.spec
     if len(buffers) != spec.nparams: raise VerifyError(f"kernel {spec.label!r} takes {spec.nparams} buffers, got {len(buffers)}")
     start = time.perf_counter()

@@ -42,9 +42,8 @@ class Memory:
     self.written = None if base is None else np.zeros(data.size, np.bool_)   # which elements hold a value; None: all do
 
   def _places(self, verb: str, index: Array, gate: Array | None, count: int = 1) -> tuple[Array, Array | None] | None:
-    """Where an access to ``count`` contiguous elements lies in the data (they are the last axis), and its gate: None where that
-    is true everywhere. No places where it is false everywhere. Raises VerifyError where a lane that the gate lets through is out
-    of bounds."""
+    """Where an access to ``count`` contiguous elements (the last axis) lies in the data, and its gate, None where that is true
+    everywhere. None where it is false everywhere. Raises VerifyError for a lane out of bounds that the gate lets through."""
     if gate is not None:
       let = np.count_nonzero(gate)   # a third of the time of any() and all(), which counts where arrays are small
       if not let: return None

@@ -120,10 +120,8 @@ class Compiler:
     atexit.register(self.leave)
 
   def vector_bits(self) -> int:
-    """Width of the vector registers that compiled code uses.
-
-    PoCL tells the CPU's own width, but its LLVM may not know a new CPU: it takes Zen 4, which has AVX-512, for Zen 3.
-    """
+    """Width of the vector registers that compiled code uses. PoCL tells the CPU's own, but its LLVM may not know a new CPU: it
+    takes Zen 4, which has AVX-512, for Zen 3."""
     native = max(int(self.device.native_vector_width_float), 1)*32
     if native <= 128 or not is_pocl(self.device): return native
     k = cache.key("vector-bits", self.identity)
@@ -197,8 +195,7 @@ class Compiler:
     return unit
 
   def load_kept(self, where: str) -> Unit | None:
-    """The program under a key of the disk cache. None where there is none; one that makes no sense, or was made by a driver that
-    calls itself the same, is removed."""
+    """The program under a key of the disk cache, or None. One that makes no sense, or of another driver, is removed."""
     names, packed = cache.get("opencl-program", where, PROGRAM) or ({}, None)
     if packed is None: return None
     program, files = self.load_packed(packed)
@@ -222,8 +219,7 @@ class Compiler:
     if bad: cache.remove("opencl-program", unit.kept)
 
   def build(self, unit: Unit) -> None:
-    """Build a unit in this process; each kernel alone where they fail together. Raises CompileError for a single kernel that
-    fails."""
+    """Build a unit here; each kernel alone where they fail together. Raises CompileError for a single kernel that fails."""
     unit.source, unit.waiting = unit.join(), set(unit.specs)
     not_in_handler(self.lock)
     with self.lock:
@@ -253,8 +249,7 @@ class Compiler:
     return self.load_program(OPTIONS, source)
 
   def load_program(self, options: str, *source: Any) -> Any:
-    """A program from its source, or from a list of devices and one of binaries. Raises pyopencl's Error with the compiler's
-    log."""
+    """A program from its source, or a list of devices and one of binaries. Raises pyopencl's Error with the compiler's log."""
     program = self.cl._cl._Program(self.context, *source)
     try: program._build(options.encode(), [self.device])
     except self.cl.Error as e:
@@ -270,8 +265,7 @@ class Compiler:
     except self.cl.Error: return None, files
 
   def take_packed(self, packed: bytes, specs: Sequence[ProgramSpec]) -> None:
-    """Know the kernels of a packed program that was made of ``specs``. Raises StateError for one that this driver does not
-    take."""
+    """Know the kernels of a program packed from ``specs``. Raises StateError for one that this driver does not take."""
     unit = self.unit(specs)
     unit.program, unit.files = self.load_packed(packed)
     unit.launched = unit.done = True

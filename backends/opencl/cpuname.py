@@ -49,8 +49,7 @@ def give_name(device: Any) -> None:
 
 
 def _find(start: int) -> int | None:
-  """The address of the pointer to the name, in what lies at ``start``. Memory is read through the system, which refuses addresses
-  where nothing is."""
+  """The address of the pointer to the name, in what lies at ``start``; the system refuses to read where nothing is."""
   try: memory = os.open("/proc/self/mem", os.O_RDONLY)
   except OSError: return None
   try:

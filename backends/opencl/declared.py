@@ -18,8 +18,7 @@ _WIDTHS = "", "2", "3", "4", "8", "16"
 
 
 def _all() -> dict[str, list[str]]:
-  """By name the declarations of all types for which kernels may call a function: with some of them left out, a call would convert
-  its arguments to another."""
+  """Declarations of functions for all types that kernels may call them for: a missing one would have arguments converted."""
   out = {f"get_{what}": [f"size_t C get_{what}(uint)"]
          for what in ("global_id", "local_id", "group_id", "global_size", "local_size", "num_groups")}
   out["barrier"] = ["void __attribute__((overloadable, convergent)) barrier(cl_mem_fence_flags)"]

@@ -96,10 +96,9 @@ def _threads() -> set[int]:
 
 
 def give_cores(threads: set[int], devices: Sequence[Any]) -> None:
-  """Give each of the threads that a CPU's driver has just started a core of its own, of those that this process may use.
-
-  Else the system wakes two of them on one core while the thread that launches still runs on the other: half the speed for
-  kernels of less than some milliseconds. ``POCL_AFFINITY=0`` leaves the threads alone."""
+  """Give each of the threads that a CPU's driver has just started a core of its own, of those that this process may use. Else the
+  system wakes two of them on one core while the thread that launches still runs on the other: half the speed for kernels of less
+  than some milliseconds. ``POCL_AFFINITY=0`` leaves the threads alone."""
   cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
   workers = [int(d.max_compute_units) for d in devices if is_cpu(d) and is_pocl(d)]
   if "POCL_AFFINITY" in os.environ or workers != [len(threads)] or len(cores) < len(threads): return
@@ -108,11 +107,8 @@ def give_cores(threads: set[int], devices: Sequence[Any]) -> None:
 
 
 def find(name: str) -> Any:
-  """The pyopencl device that ``name`` means.
-
-  CPU is the first CPU, PoCL before others; CL the first device that is no CPU, or else the first; CL:n the n-th of all.
-  Raises DeviceError where there is none.
-  """
+  """The pyopencl device that ``name`` means: CPU the first CPU, PoCL before others; CL the first device that is no CPU, or else
+  the first; CL:n the n-th of all. Raises DeviceError where there is none."""
   devices = _cl_devices()
   cpus = sorted((d for d in devices if is_cpu(d)), key=lambda d: not is_pocl(d))
   kind, _, number = name.partition(":")
@@ -136,8 +132,7 @@ def is_cpu(d: Any) -> bool: return bool(d.type & import_opencl().device_type.CPU
 
 
 def target_of(d: Any, vector_bits: int) -> Target:
-  """What the optimiser needs to know of a pyopencl device; of a CPU, where its vector registers have ``vector_bits``, and as
-  settings say."""
+  """What the optimiser needs to know of a pyopencl device; of a CPU, with vectors of ``vector_bits``, as settings say."""
   have = tuple(x for x in dtypes.all if x is not dtypes.float64 or "cl_khr_fp64" in d.extensions)
   memory = int(d.local_mem_size)
   gpu = Target("opencl", registers=32, cores=int(d.max_compute_units), locals=True, local_memory=memory, dtypes=have)
@@ -301,8 +296,7 @@ class OpenCLDevice(Pooled):
     return [OpenCLProgram(self, s, unit) for s, unit in zip(specs, self.compiler.compile(specs))]
 
   def run(self, source: str, name: str, inputs: Sequence[np.ndarray], count: int) -> np.ndarray:
-    """What one work-item of a kernel writes: ``count`` elements of the inputs' dtype. For tests of the driver. Raises
-    DeviceError."""
+    """What one work-item of a kernel writes: ``count`` elements of the inputs' dtype, to test the driver. Raises DeviceError."""
     out = np.empty(count, inputs[0].dtype)
     flags = self.cl.mem_flags.READ_WRITE | self.cl.mem_flags.COPY_HOST_PTR
     try:
@@ -355,8 +349,7 @@ class OpenCLDevice(Pooled):
 
 
 class _Lost(OpenCLDevice):
-  """A device in a process that was forked from the one that opened it: what goes to the driver is not there, and asking for it
-  says why."""
+  """A device in a process forked from the one that opened it: asking for what goes to the driver says why it is not there."""
 
   def __getattr__(self, name: str) -> Any:
     if name in ("queue", "context"): raise DeviceError(self.lost)
@@ -374,10 +367,8 @@ def _number(size: Size) -> int:
 
 
 def build(name: str, specs: Sequence[ProgramSpec]) -> bytes:
-  """The packed program of ``specs`` for a device, machine code included: each kernel runs once on memory of no meaning.
-
-  A crash there costs the worker only. Raises CompileError.
-  """
+  """The packed program of ``specs`` for a device, machine code included: each kernel runs once on memory of no meaning. A crash
+  there costs the worker only. Raises CompileError."""
   device = _worker_device(name)
   unit = device.compiler.unit(specs)
   device.compiler.build(unit)

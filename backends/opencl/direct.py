@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 
 class CPUGraph(Graph):
-  """Kernels that run one after the other in one call, once the machine code of each is there; until then each is launched by
-  itself."""
+  """Kernels that run one after the other in one call, once the machine code of each is there; until then each by itself."""
 
   def __init__(self, device: OpenCLDevice, threads: Threads, nodes: Sequence[Node]):
     self._device, self._threads = device, threads
@@ -70,8 +69,7 @@ _threads: dict[tuple[object, int], Threads] = {}   # of this process, by driver 
 
 
 def threads_of(device: OpenCLDevice, count: int = 0) -> Threads | None:
-  """So many threads for a device (0: one for each of its cores that this process may use), tested; None where its machine code
-  cannot be called so."""
+  """So many threads for a device (0: one a core that this process may use), tested; None where its code cannot be called so."""
   compiler = device.compiler
   count = count or min(int(device.device.max_compute_units), len(os.sched_getaffinity(0)))
   key = compiler.identity, count

@@ -51,8 +51,7 @@ def _pieces(name: str, t: Type, bad: Bad) -> str:
 
 
 class OpenCLLibrary(Library):
-  """What a device has of its own, where ``bad`` does not say that it is wrong; CPUs get this folder's functions where there are
-  any."""
+  """What a device has of its own, where ``bad`` does not say that it is wrong; for CPUs this folder's functions come first."""
   templates = TEMPLATES
 
   def __init__(self, bad: Bad = trusted, native: bool = False):

@@ -53,10 +53,7 @@ class OpenCLProgram(Program):
   def _take(self, spec: ProgramSpec) -> None: self.spec, self._local, self._grid = spec, (*spec.local, 1, 1, 1)[:3], grid_of(spec)
 
   def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: Sizes = ()) -> float | None:
-    """Launch; with ``wait`` the seconds from start to end on the device's clock.
-
-    Raises CompileError for a kernel that cannot be built, DeviceError when the device refuses.
-    """
+    """Launch; with ``wait`` the seconds on the device's clock. Raises CompileError, or DeviceError when the device refuses."""
     device = self._device
     if self._kernel is None: self.ready()
     elif self._launch is None and self._linkable and device.direct: self._link()
@@ -120,8 +117,7 @@ class OpenCLProgram(Program):
     self.code = self.unit.code[name]
 
   def _link(self) -> None:
-    """Let our own threads launch it from now on, where they can. It has run before, or its machine code was in the disk
-    cache."""
+    """Let our own threads launch it from now on, where they can: it has run, or its machine code was in the disk cache."""
     device = self._device
     threads = device.started()
     if threads is None: return

@@ -40,8 +40,7 @@ class OpenCLRenderer(CStyleRenderer):
     return f"__kernel __attribute__((reqd_work_group_size({size[0]}, {size[1]}, {size[2]})))\n{super().head(name, params, size)}"
 
   def begin(self, uops: Sequence[UOp]) -> list[str]:
-    """See :meth:`Language.begin`. GPUs' compilers fuse products and sums on their own: only sums over many elements gain by it,
-    other numbers keep numpy's bits."""
+    """GPUs' compilers fuse products and sums: only sums over many elements gain by it, other numbers keep numpy's bits."""
     return [] if not self.target.locals or any(u.op is Ops.LOOP for u in uops) else ["#pragma OPENCL FP_CONTRACT OFF"]
 
   def position(self, kind: str, dim: int, size: Dim) -> str: return f"{'get_group_id' if kind == 'g' else 'get_local_id'}({dim})"

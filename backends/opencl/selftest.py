@@ -32,8 +32,7 @@ Run = Callable[[str, str, list[np.ndarray], int], np.ndarray]
 
 
 class Functions:
-  """What is known of a driver's functions. ``run`` runs a kernel with one work-item, ``identity`` is the driver and its
-  version."""
+  """What is known of a driver's functions. ``run`` runs a kernel with one work-item, ``identity`` is the driver's version."""
 
   def __init__(self, identity: str, run: Run):
     self.identity, self.run = identity, run
