@@ -27,9 +27,8 @@ from ..rates import of_nvidia
 from ..writer import head_text
 from . import helpers
 from .descriptors import CAPABILITY, Box, Layout
-from .expressions import constant, permuted, sizes, zero
+from .expressions import Expressions, constant, permuted, sizes, zero
 from .facts import triton_type
-from .variables import Variables
 
 CLOCK = 1.98e9   # of an H100, the greatest
 TARGET = Target("triton", lanes=1, registers=255, cores=132, local_memory=227 << 10, cache=50 << 20, bandwidth=3e12, blocks=True,
@@ -105,7 +104,7 @@ def launch_grid(spec: ProgramSpec) -> Callable[[Sequence[int]], Grid]:
   return folded if in_one_dimension(spec.grid) else grid
 
 
-class _TritonKernel(Variables):
+class _TritonKernel(Expressions):
   """One rendering: each node is written by the method ``write_`` and its op; those of values give their text."""
 
   def __init__(self, name: str, uops: Sequence[UOp], arguments: Mapping[Size, DType], descriptors: bool, tf32: bool):
