@@ -18,6 +18,7 @@ from .. import index as ix
 from ..index.size_text import text_of
 from ..ir.dtype import DType, dtypes
 from ..ir.errors import ExportError, NtgradError
+from ..ir.spelling import ATOM, BIT_AND, CONDITIONAL, PYTHON, UNARY, Text, infix, inside
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 from ..kernel import Axis, AxisKind, Kernel, Param
 from ..kernel.accesses import gate_or_true
@@ -27,11 +28,6 @@ from ..opts import Opts
 from .arrangements import ArrangedAccess, derive
 from .printing import constant_text as float_text, dtype_name
 
-_SIGNS = {
-  BinaryOps.MUL: ("*", 9), BinaryOps.DIV: ("/", 9), BinaryOps.IDIV: ("//", 9), BinaryOps.MOD: ("%", 9), BinaryOps.ADD: ("+", 8),
-  BinaryOps.SUB: ("-", 8), BinaryOps.SHL: ("<<", 7), BinaryOps.SHR: (">>", 7), BinaryOps.AND: ("&", 6), BinaryOps.XOR: ("^", 5),
-  BinaryOps.OR: ("|", 4), BinaryOps.CMPLT: ("<", 3), BinaryOps.CMPLE: ("<=", 3), BinaryOps.CMPEQ: ("==", 3),
-  BinaryOps.CMPNE: ("!=", 3)}
 _CALLS = {
   BinaryOps.MAX: "maximum", BinaryOps.MIN: "minimum", BinaryOps.POW: "pow", BinaryOps.THREEFRY: "threefry",
   UnaryOps.RECIP: "reciprocal"}
@@ -39,12 +35,11 @@ _REDUCES = {
   BinaryOps.ADD: "sum", BinaryOps.MUL: "prod", BinaryOps.MAX: "max", BinaryOps.MIN: "min", BinaryOps.AND: "all",
   BinaryOps.OR: "any"}
 _SCANS = {BinaryOps.ADD: "cumsum", BinaryOps.MUL: "cumprod", BinaryOps.MAX: "cummax", BinaryOps.MIN: "cummin"}
-_COMPARE = (BinaryOps.CMPLT, BinaryOps.CMPLE, BinaryOps.CMPEQ, BinaryOps.CMPNE)
-_CALL, _UNARY = 11, 10   # how tightly each binds
 _LETTERS = "MNKPQRSTUVWXYZ"
 _LONG = 90   # characters: a longer value gets a line and a name of its own
 
 Dims = tuple[int, ...]   # ids of the block axes that a text varies along
+_Block = tuple[str, int, Dims]   # a value: its text, how tightly that binds, what it varies along
 
 
 def kernel_key(kernel: Kernel) -> str:
@@ -139,7 +134,7 @@ class Export:
     self.chains: dict[UOp, tuple[str, ...]] = {}   # how each is written
     for u in sorted((u for u in kernel.nodes if u.op in (Ops.LOAD, Ops.STORE)), key=lambda u: u.op is Ops.LOAD):
       self.arrange(u)
-    self.known: dict[UOp, tuple[str, int, Dims]] = {}
+    self.known: dict[UOp, _Block] = {}
     self.lines: list[str] = []
     self.made: dict[str, str] = {}       # names of axes as values -> how they are made
 
@@ -222,7 +217,7 @@ class Export:
         if (again or len(text) > _LONG and u not in stored) and not reads[u]:
           name = f"v{sum(line.startswith('v') for line in self.lines)}"
           self.lines.append(f"{name} = {text}")
-          self.known[u] = (name, _CALL, dims)
+          self.known[u] = (name, ATOM, dims)
     made = [f"a{i} = {self.made[f'a{i}']}" for i in sorted(int(n[1:]) for n in self.made)]
     return used([*made, *self.meetings(), *self.lines])
 
@@ -248,7 +243,7 @@ class Export:
       binding = [r for r in self.kernel.reduces if i in r.arg[1]]
       free = any(r.arg[0] == i for s in self.kernel.body for r in s.ranges if r.op is Ops.RANGE)
       mine = [self.known[u] for u in loads if i in self.dims(u)]
-      if f"a{i}" in self.made: mine.append((f"a{i}", _CALL, (i,)))
+      if f"a{i}" in self.made: mine.append((f"a{i}", ATOM, (i,)))
       if len(mine) < 2 or len(binding) + free < 2: continue
       every = _union(mine)
       texts = dict.fromkeys(self.fitted(t, every) for t in mine)
@@ -264,16 +259,16 @@ class Export:
 
   def dims(self, u: UOp) -> Dims: return tuple(sorted(r.arg[0] for r in u.ranges if r.arg[0] in self.blocks))
 
-  def fitted(self, t: tuple[str, int, Dims], dims: Dims, least: int = 0) -> str:
+  def block(self, t: _Block, dims: Dims) -> Text:
     """A text as an operand whose block has ``dims``."""
-    text, precedence, own = t
-    if own == dims or not own: return f"({text})" if precedence < least else text
+    own = t[2]
     shown = [":" if d in own else "None" for d in dims]
     while shown and shown[0] == "None": shown.pop(0)   # broadcasting does that
-    if "None" not in shown: return f"({text})" if precedence < least else text
-    return f"{text if precedence >= _CALL else f'({text})'}[{', '.join(shown)}]"
+    return (f"{inside(t[:2])}[{', '.join(shown)}]", ATOM) if own and "None" in shown else t[:2]
 
-  def get(self, u: UOp) -> tuple[str, int, Dims]:
+  def fitted(self, t: _Block, dims: Dims, most: int = CONDITIONAL) -> str: return inside(self.block(t, dims), most)
+
+  def get(self, u: UOp) -> _Block:
     """The text of a node."""
     if u.op is Ops.CONST: return _literal(self.number(u))
     stack = [u]
@@ -293,39 +288,39 @@ class Export:
     if isinstance(v, float) and not math.isfinite(v): return "nan" if math.isnan(v) else "inf" if v > 0 else "-inf"
     return float_text(u) if isinstance(v, float) else repr(v)
 
-  def typed(self, u: UOp) -> tuple[str, int, Dims]:
+  def typed(self, u: UOp) -> _Block:
     """The text of a node, its dtype said where it is a constant."""
-    if u.op is Ops.CONST and u.dtype is not dtypes.index: return f"tl.cast({self.number(u)}, {_dtype(u.dtype)})", _CALL, ()
+    if u.op is Ops.CONST and u.dtype is not dtypes.index: return f"tl.cast({self.number(u)}, {_dtype(u.dtype)})", ATOM, ()
     return self.get(u)
 
-  def text(self, u: UOp) -> tuple[str, int, Dims]:
+  def text(self, u: UOp) -> _Block:
     if u.op is Ops.CONST: return _literal(self.number(u))
     if u.op is Ops.RANGE: return self.position(u)
-    if u.dtype is dtypes.index and ix.of_sizes(u): return f"({text_of(u)})", _CALL, ()
+    if u.dtype is dtypes.index and ix.of_sizes(u): return f"({text_of(u)})", ATOM, ()
     if u.op is Ops.LOAD: return self.load(u)
     if u.op is Ops.CAST:
       t = self.typed(u.src[0])
-      if u.dtype is dtypes.index: return f"tl.position({t[0]})", _CALL, t[2]
-      return f"tl.cast({t[0]}, {_dtype(u.dtype)})", _CALL, t[2]
+      if u.dtype is dtypes.index: return f"tl.position({t[0]})", ATOM, t[2]
+      return f"tl.cast({t[0]}, {_dtype(u.dtype)})", ATOM, t[2]
     if u.op is Ops.BITCAST:
       t = self.typed(u.src[0])
-      return f"tl.bitcast({t[0]}, {_dtype(u.dtype)})", _CALL, t[2]
+      return f"tl.bitcast({t[0]}, {_dtype(u.dtype)})", ATOM, t[2]
     if u.op is Ops.REDUCE: return self.reduce(u)
     if u.op is Ops.SCAN: return self.scan(u)
     if u.op is Ops.SORTED: return self.sorted(u)
     if u.op is Ops.ALU: return self.alu(u)
     raise ExportError(f"{u.op.name}, which the tile language does not have")
 
-  def position(self, r: UOp) -> tuple[str, int, Dims]:
+  def position(self, r: UOp) -> _Block:
     """An axis as a value."""
     i = r.arg[0]
     if i in self.blocks:
       self.made[f"a{i}"] = f"tl.arange(0, {self.size(self.blocks[i])})"
-      return f"a{i}", _CALL, (i,)
+      return f"a{i}", ATOM, (i,)
     self.made[f"a{i}"] = f"tl.program_id({[a.id for a in self.grid].index(i)})"
-    return f"a{i}", _CALL, ()
+    return f"a{i}", ATOM, ()
 
-  def alu(self, u: UOp) -> tuple[str, int, Dims]:
+  def alu(self, u: UOp) -> _Block:
     fn = u.arg
     if fn is TernaryOps.WHERE:
       c, yes, no = self.get(u.src[0]), self.get(u.src[1]), self.get(u.src[2])
@@ -333,25 +328,22 @@ class Export:
       operands = c, yes, no
       if u.src[0].op is Ops.CONST: raise ExportError("a choice by a constant")
       dims = _union(operands)
-      return f"tl.where({', '.join(self.fitted(o, dims) for o in operands)})", _CALL, dims
+      return f"tl.where({', '.join(self.fitted(o, dims) for o in operands)})", ATOM, dims
     if isinstance(fn, UnaryOps):
       t = self.typed(u.src[0])
-      if fn is UnaryOps.NEG: return f"-{self.fitted(t, t[2], _UNARY)}", _UNARY, t[2]
-      if fn is UnaryOps.NOT: return f"~{self.fitted(t, t[2], _UNARY)}", _UNARY, t[2]
-      return f"tl.{_CALLS.get(fn, fn.name.lower())}({t[0]})", _CALL, t[2]
+      if fn in (UnaryOps.NEG, UnaryOps.NOT): return f"{'-' if fn is UnaryOps.NEG else '~'}{inside(t[:2], UNARY)}", UNARY, t[2]
+      return f"tl.{_CALLS.get(fn, fn.name.lower())}({t[0]})", ATOM, t[2]
     a, b = u.src
     left, right = self.get(a), self.get(b)
     if a.op is b.op is Ops.CONST: left = self.typed(a)
     dims = _union((left, right))
-    if fn in _SIGNS:
-      sign, p = _SIGNS[fn]
-      if u.dtype is dtypes.index and sign == "+" and right[0].startswith("-") and right[0][1:].isdigit():
-        return f"{self.fitted(left, dims, p)} - {right[0][1:]}", p, dims
-      # comparisons do not chain
-      return f"{self.fitted(left, dims, p + (fn in _COMPARE))} {sign} {self.fitted(right, dims, p + 1)}", p, dims
-    return f"tl.{_CALLS[fn]}({self.fitted(left, dims)}, {self.fitted(right, dims)})", _CALL, dims
+    if fn in PYTHON:
+      if u.dtype is dtypes.index and fn is BinaryOps.ADD and right[0].startswith("-") and right[0][1:].isdigit():
+        fn, right = BinaryOps.SUB, _literal(right[0][1:])
+      return *infix(fn, self.block(left, dims), self.block(right, dims)), dims
+    return f"tl.{_CALLS[fn]}({self.fitted(left, dims)}, {self.fitted(right, dims)})", ATOM, dims
 
-  def reduce(self, u: UOp) -> tuple[str, int, Dims]:
+  def reduce(self, u: UOp) -> _Block:
     fn, ids = u.arg
     if fn not in _REDUCES: raise ExportError(f"a reduction by {fn.name}")
     text, _, dims = self.typed(u.src[0])
@@ -359,9 +351,9 @@ class Export:
     at = [dims.index(i) for i in ids]
     args = [text] if len(at) == len(dims) else [text, f"axis={_tuple(at)}"]
     if fn is BinaryOps.ADD and _accumulated(u.dtype) is not u.dtype: args.append(f"dtype={_dtype(u.dtype)}")
-    return f"tl.{_REDUCES[fn]}({', '.join(args)})", _CALL, tuple(i for i in dims if i not in ids)
+    return f"tl.{_REDUCES[fn]}({', '.join(args)})", ATOM, tuple(i for i in dims if i not in ids)
 
-  def scan(self, u: UOp) -> tuple[str, int, Dims]:
+  def scan(self, u: UOp) -> _Block:
     """A running sum."""
     fn, i, reverse, *every = u.arg
     text, _, dims = self.typed(u.src[0])
@@ -369,9 +361,9 @@ class Export:
       raise ExportError(f"a scan by {fn.name} of {u.dtype}")
     if i not in dims: raise ExportError(f"a scan along a{i} of what does not vary along it")
     args = [text, f"axis={dims.index(i)}", *["reverse=True"] * bool(reverse), *[f"every={n}" for n in every if n]]
-    return f"tl.{_SCANS[fn]}({', '.join(args)})", _CALL, dims
+    return f"tl.{_SCANS[fn]}({', '.join(args)})", ATOM, dims
 
-  def sorted(self, u: UOp) -> tuple[str, int, Dims]:
+  def sorted(self, u: UOp) -> _Block:
     """Elements in the order of some of their bits."""
     i, low, high, keep, bitonic = u.arg
     text, _, dims = self.typed(u.src[0])
@@ -380,11 +372,11 @@ class Export:
     said = f"tl.sort_bits({', '.join(args)})"
     if u.src[1].op is not Ops.RANGE:   # the least one alone
       shown = ", ".join(["0" if d == i else ":" for d in dims])
-      return f"{said}[{shown}]", _CALL, tuple([d for d in dims if d != i])
+      return f"{said}[{shown}]", ATOM, tuple([d for d in dims if d != i])
     now = [u.src[1].arg[0] if d == i else d for d in dims]
     order = sorted(range(len(now)), key=now.__getitem__)
     if order != list(range(len(now))): said = f"tl.permute({said}, {_tuple(order, True)})"
-    return said, _CALL, tuple(sorted(now))
+    return said, ATOM, tuple(sorted(now))
 
   def place(self, access: UOp) -> tuple[str, str, Dims]:
     """``data1.source.at(…)``, the mask that is left, and the dimensions of both."""
@@ -396,16 +388,16 @@ class Export:
     rest = [c for c in gate if inside or c not in bounds]
     masks = [self.get(c) for c in rest]
     dims = _union([*indices, *masks])
-    mask = " & ".join(self.fitted(m, dims, 7) for m in masks)
+    mask = " & ".join(self.fitted(m, dims, BIT_AND - 1) for m in masks)
     at = [*(self.fitted(i, dims) for i in indices), *["inside=True"] * inside]
     return f"data{p.slot}.source.at({', '.join(at)})", mask, dims
 
-  def load(self, u: UOp) -> tuple[str, int, Dims]:
+  def load(self, u: UOp) -> _Block:
     if len(u.src) > 3: raise ExportError("a load with another value")
     if u.src[0] not in self.params: raise ExportError(f"a load from {u.src[0].op.name}")
-    if self.is_tile(u): return f"data{self.params[u.src[0]].slot}", _CALL, self.dims(u.src[1])
+    if self.is_tile(u): return f"data{self.params[u.src[0]].slot}", ATOM, self.dims(u.src[1])
     text, mask, dims = self.place(u)
-    return f"tl.load({text}{f', mask={mask}' if mask else ''})", _CALL, dims
+    return f"tl.load({text}{f', mask={mask}' if mask else ''})", ATOM, dims
 
   def store(self, s: UOp) -> None:
     """A line that stores something."""
@@ -504,10 +496,10 @@ def _calls(step: ast.expr) -> list[tuple[int, str]]:
   return [(level, f".{name}({', '.join([*args, *(f'{k}={v}' for k, v in named.items())])})")]
 
 
-def _literal(text: str) -> tuple[str, int, Dims]: return text, _UNARY if text.startswith("-") else _CALL, ()
+def _literal(text: str) -> _Block: return text, UNARY if text.startswith("-") else ATOM, ()
 
 
-def _union(texts: Sequence[tuple[str, int, Dims]]) -> Dims: return tuple(sorted({d for *_, dims in texts for d in dims}))
+def _union(texts: Sequence[_Block]) -> Dims: return tuple(sorted({d for *_, dims in texts for d in dims}))
 
 
 def _tuple(xs: Sequence[object] | range, always: bool = False) -> str:

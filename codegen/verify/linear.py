@@ -8,7 +8,7 @@ from ..index.sizes import size_text
 from ..ir.dtype import dtypes
 from ..ir.uop import NO_VALUE, Ops, UOp, step_of, toposort
 from ..kernel import EFFECTS, REGIONS, AxisKind, Kernel, is_variable, reads_its_place
-from ..kernel.blocks import DOT
+from ..kernel.linear import DOT
 from .rules import (
   ANY,
   BUFFERS,

@@ -208,11 +208,7 @@ class Making(workers.Job):
   renderer: Renderer
   label: str = ""
   identity: str = ""  # of the device, where what is made is kept on disk
-
-  @property
-  def count(self) -> int:
-    """None: it is counted when it is compiled."""
-    return 0
+  count: int = 0      # it is counted when it is compiled
 
   def work(self) -> workers.Work: return _made, (self.kernel, self.label, Elsewhere(self.name, self.renderer, self.identity))
 
