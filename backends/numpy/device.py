@@ -14,7 +14,7 @@ from ntgrad.codegen.ir.errors import OutOfMemoryError, VerifyError
 from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel.linear import UOpList
-from ntgrad.codegen.verify.linear import verify_linear
+from ntgrad.codegen.verify.forms import verify_linear
 
 from ..base import Device, KernelSource, Program, ProgramSpec, Renderer, grid_of
 from ..memory_pool import from_system, host_room

@@ -20,7 +20,7 @@ from .rules import (
   int_dtype,
   no_sources,
   one_dtype,
-  one_source,
+  same_dtype,
   source_count,
   verify,
 )
@@ -165,20 +165,19 @@ def _buffer(u: UOp) -> str | None:
   return None if u.dtype is u.arg.dtype else f"a BUFFER node of {u.dtype} on a Buffer of {u.arg.dtype}"
 
 
-_same = all_of(one_source, one_dtype())
 GRAPH: dict[Ops, Rule] = {
   **VALUES,
   Ops.ALU: all_of(alu_rule, _same_shapes),
   Ops.BUFFER: _buffer,
   Ops.IOTA: all_of(argument(_natural, "a size >= 0"), no_sources, lambda u: int_dtype("IOTA", u)),
-  **dict.fromkeys(MOVEMENT, all_of(_same, _moves)),
-  **dict.fromkeys((Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY), _same),
-  Ops.REDUCE_AXIS: all_of(_same, _reduces),
+  **dict.fromkeys(MOVEMENT, all_of(same_dtype, _moves)),
+  **dict.fromkeys((Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY), same_dtype),
+  Ops.REDUCE_AXIS: all_of(same_dtype, _reduces),
   Ops.SCAN_AXIS: all_of(
-    _same, argument(lambda a: isinstance(a, tuple) and len(a) in (3, 4), "(combiner, axis, reverse)"), _scans
+    same_dtype, argument(lambda a: isinstance(a, tuple) and len(a) in (3, 4), "(combiner, axis, reverse)"), _scans
   ),
   Ops.SORT_AXIS: all_of(
-    _same,
+    same_dtype,
     argument(lambda a: isinstance(a, tuple) and len(a) in (4, 5) and fields(a[:4], int, int, int, int), "(axis, bits, keep)"),
     _sorts,
   ),

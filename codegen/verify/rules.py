@@ -71,6 +71,7 @@ def one_dtype(*at: int) -> Rule:
 
 no_sources = source_count(0, "no sources")
 one_source = source_count(1, "one source")
+same_dtype = all_of(one_source, one_dtype())
 
 
 def fields(value: Any, *kinds: type) -> bool:
@@ -157,31 +158,12 @@ def combiner_rule(op: Any, dtype: DType) -> str | None:
   return refusal(op, dtype, f"a reduction by {op.name}")
 
 
-def vectorize_rule(u: UOp) -> str | None:
-  """A scalar for each element of the vector."""
-  if len(u.src) != u.dtype.count: return f"VECTORIZE to {u.dtype} of {len(u.src)} sources"
-  if any(s.dtype is not u.dtype.scalar() for s in u.src): return f"VECTORIZE to {u.dtype} of {names(s.dtype for s in u.src)}"
-  return None
-
-
-def gep_rule(u: UOp) -> str | None:
-  """One lane of a vector."""
-  if wrong := one_source(u): return wrong
-  v = u.src[0].dtype
-  if not isinstance(u.arg, int) or not 0 <= u.arg < v.count: return f"GEP of lane {u.arg!r} of a vector of {v.count}"
-  return f"GEP of {v} gives {v.scalar()}, not {u.dtype}" if u.dtype is not v.scalar() else None
-
-
-def _range(u: UOp) -> str | None:
-  size = u.arg[1]
-  if isinstance(size, int): return no_sources(u) if size >= 1 else f"the arg of RANGE is (axis id, size >= 1), got {u.arg!r}"
-  return None if u.src == (size,) else "a RANGE whose size is no number has it as its source"
-
-
-range_rule = all_of(
-  argument(lambda a: isinstance(a, tuple) and len(a) == 2 and isinstance(a[0], int) and isinstance(a[1], int | UOp),
-           "(axis id, size >= 1)"),
-  _range, lambda u: int_dtype("a RANGE", u)
+_range = all_of(
+  argument(lambda a: isinstance(a, tuple) and len(a) == 2 and isinstance(a[0], int) and
+           (isinstance(a[1], UOp) or isinstance(a[1], int) and a[1] >= 1), "(axis id, size >= 1)"),
+  lambda u: None if u.src == (u.arg[1],) else "a RANGE whose size is no number has it as its source"
+  if isinstance(u.arg[1], UOp) else no_sources(u),
+  lambda u: int_dtype("a RANGE", u),
 )
 
 
@@ -219,28 +201,37 @@ def access_rules(index: Rule, scatters: bool = False) -> dict[Ops, Rule]:
   return dict.fromkeys((Ops.LOAD, Ops.STORE, Ops.ATOMIC), rule)
 
 
-def _scalar_elements(u: UOp) -> str | None: return f"a buffer has a scalar dtype, got {u.dtype}" if u.dtype.count != 1 else None
+def _elements(fits: Callable[[Any], bool], what: str) -> Rule:
+  """An arg that ``fits``, of a buffer."""
+  return all_of(
+    argument(fits, what), lambda u: f"a buffer has a scalar dtype, got {u.dtype}" if u.dtype.count != 1 else None)
 
 
-global_rule = all_of(
-  argument(
-    lambda a: (fields(a, int, str, bool) or fields(a, int, str, bool, int) and a[3] >= 1) and a[0] >= 0,
-    "(slot, name, written) and, where it begins somewhere in a memory, the bytes that its place is a multiple of",
-  ),
-  _scalar_elements,
-)
-local_rule = all_of(
-  argument(
-    lambda a: fields(a, str, int, str) and a[1] >= 1 and a[2] in ("local", "private"), "(name, size >= 1, 'local' or 'private')"
-  ),
-  _scalar_elements,
-)
-_shaped = all_of(
-  argument(lambda a: all(type(n) is int and n >= 1 for n in a[1]) and a[2] == "private", "(name, sizes >= 1, 'private')"),
-  _scalar_elements,
-)
+_global = _elements(
+  lambda a: (fields(a, int, str, bool) or fields(a, int, str, bool, int) and a[3] >= 1) and a[0] >= 0,
+  "(slot, name, written) and, where it begins somewhere in a memory, the bytes that its place is a multiple of")
+local_rule = _elements(
+  lambda a: fields(a, str, int, str) and a[1] >= 1 and a[2] in ("local", "private"), "(name, size >= 1, 'local' or 'private')")
+_shaped = _elements(lambda a: all(type(n) is int and n >= 1 for n in a[1]) and a[2] == "private", "(name, sizes >= 1, 'private')")
 
 
-def variable_rule(u: UOp) -> str | None:
-  """``(name, shape, "private")`` and a scalar dtype; or an array of the linear form."""
-  return (_shaped if fields(u.arg, str, tuple, str) else local_rule)(u)
+def _vectorize(u: UOp) -> str | None:
+  """A scalar for each element of the vector."""
+  if len(u.src) != u.dtype.count: return f"VECTORIZE to {u.dtype} of {len(u.src)} sources"
+  if any(s.dtype is not u.dtype.scalar() for s in u.src): return f"VECTORIZE to {u.dtype} of {names(s.dtype for s in u.src)}"
+  return None
+
+
+def _gep(u: UOp) -> str | None:
+  """One lane of a vector."""
+  if wrong := one_source(u): return wrong
+  v = u.src[0].dtype
+  if not isinstance(u.arg, int) or not 0 <= u.arg < v.count: return f"GEP of lane {u.arg!r} of a vector of {v.count}"
+  return f"GEP of {v} gives {v.scalar()}, not {u.dtype}" if u.dtype is not v.scalar() else None
+
+
+# tables that forms of a kernel share
+KERNEL: dict[Ops, Rule] = {
+  **VALUES, Ops.RANGE: _range, Ops.SIZE: size_rule, Ops.DEFINE_GLOBAL: _global,
+  Ops.DEFINE_LOCAL: lambda u: (_shaped if fields(u.arg, str, tuple, str) else local_rule)(u)}   # or an array of the linear form
+VECTORS: dict[Ops, Rule] = {Ops.VECTORIZE: _vectorize, Ops.GEP: _gep}
