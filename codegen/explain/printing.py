@@ -7,21 +7,21 @@ from collections import Counter
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 from .. import index as ix
-from ..index.size_text import shape_text, text_of
+from ..index.size_text import shape_text, sources_first, text_of
 from ..ir.dtype import DType, dtypes, number_text
 from ..ir.functions import Fn
 from ..ir.spelling import ATOM, COMPARISON, CONDITIONAL, PRODUCT, PYTHON, SUM, Text, infix, inside
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 from ..kernel import EFFECTS, Kernel, inner, is_variable
-from ..kernel.linear import UOpList, block_shapes
+from ..kernel.linear import UOpList, block_shapes, gate_or_none
 from ..passes.parts import Mark, Parts
 
 _PREFIX: dict[Fn, str] = {UnaryOps.NEG: "-", UnaryOps.NOT: "~"}
 _REDUCE = {BinaryOps.ADD: "sum", BinaryOps.MUL: "prod", BinaryOps.AND: "all", BinaryOps.OR: "any"}
 _FUNCTION: dict[Ops, Callable[[Any], str]] = {  # what stands before the operands in brackets, from the arg
   Ops.ALU: lambda fn: fn.name.lower(),
-  Ops.REDUCE: lambda a: f"{_combiner(a[0])}[{_axes(a[1])}]",
-  Ops.SCAN: lambda a: f"scan[{_combiner(a[0])}, {_axes(a[1:2])}{', reverse' * a[2]}{f', every {a[3]}' if any(a[3:]) else ''}]",
+  Ops.REDUCE: lambda a: f"{combiner_text(a[0])}[{_axes(a[1])}]",
+  Ops.SCAN: lambda a: f"scan[{combiner_text(a[0])}, {_axes(a[1:2])}{', reverse' * a[2]}{f', every {a[3]}' if any(a[3:]) else ''}]",
   Ops.SORT: lambda a: f"sort[{_axes(a[:1])}{', descending' if a[1] else ''}{f', first {a[2]}' if a[2:] else ''}]",
   Ops.SORTED: lambda a: f"sorted[{_axes(a[:1])}, bits {a[1]} to {a[2]}{f', first {a[3]}' if a[3] else ''}]",
   Ops.CACHE_READ: lambda a: f"cache_read[{_axes(a)}]"}
@@ -52,13 +52,7 @@ class Printer:
     return inside(self.known_text(u), most)
 
   def known_text(self, u: UOp) -> Text:
-    stack = [u] if u not in self.known else []
-    while stack:   # operands first: expressions are deeper than Python's stack
-      n = stack[-1]
-      missing = [s for s in _operands(n) if s not in self.known] if n not in self.known else []
-      stack.extend(missing[::-1])
-      if missing: continue
-      stack.pop()
+    for n in sources_first(u, lambda n: () if n in self.known else _operands(n)):   # expressions are deeper than Python's stack
       if n in self.known: continue
       self.known[n] = self._text(n)
       if len(self.known[n][0]) > _LONGEST: self.name(n)
@@ -94,7 +88,7 @@ class Printer:
 
   def place(self, access: UOp) -> str:
     """``data1[a0, a1 if a1 < 3]``: the element that a LOAD, STORE or ATOMIC is of, and its gate."""
-    buffer, index, gate = access.src[0], access.src[1], _gate(access)
+    buffer, index, gate = access.src[0], access.src[1], gate_or_none(access)
     local = buffer.op is Ops.DEFINE_LOCAL
     if local and not index.src and gate is None: return str(buffer.arg[0])
     at = ", ".join([self.text(index.src[d]) for d in self.dims.get(buffer, range(len(index.src)))])
@@ -125,13 +119,8 @@ class Printer:
 def _operands(u: UOp) -> Sequence[UOp]:
   """The nodes that the text of a node is made of."""
   if u.op in (Ops.CONST, Ops.RANGE) or u.dtype is dtypes.index and ix.of_sizes(u): return ()
-  if u.op is Ops.LOAD: return (*u.src[1].src, *ix.conjuncts(_gate(u)))
+  if u.op is Ops.LOAD: return (*u.src[1].src, *ix.conjuncts(gate_or_none(u)))
   return u.src[:1] if u.op is Ops.CACHE_READ else u.src
-
-
-def _gate(access: UOp) -> UOp | None:
-  """The condition under which a LOAD, STORE or ATOMIC is done; None for always."""
-  return (*access.src[3 if access.op in EFFECTS else 2:], None)[0]
 
 
 def _size_text(u: UOp) -> Text:
@@ -141,7 +130,7 @@ def _size_text(u: UOp) -> Text:
 
 
 def _axes(ids: Iterable[int]) -> str: return ", ".join(f"a{i}" for i in ids)
-def _combiner(fn: BinaryOps) -> str: return _REDUCE.get(fn, fn.name.lower())
+def combiner_text(fn: BinaryOps) -> str: return _REDUCE.get(fn, fn.name.lower())
 
 
 def _negative(u: UOp) -> bool: return u.op is Ops.ALU and u.arg is BinaryOps.MUL and u.src[1].op is Ops.CONST and u.src[1].arg < 0
