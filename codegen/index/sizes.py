@@ -11,10 +11,10 @@ from ..ir.uop import COMPARE, BinaryOps, Ops, UOp, toposort
 from . import algebra as ix
 from .algebra import Dim as Dim
 
-_FOLDS: dict[Any, Callable[[UOp, UOp], UOp]] = {
+FOLDS: dict[Any, Callable[[UOp, UOp], UOp]] = {
   BinaryOps.ADD: ix.add, BinaryOps.SUB: ix.sub, BinaryOps.MUL: ix.mul, BinaryOps.IDIV: ix.fdiv, BinaryOps.MOD: ix.mod,
   BinaryOps.MAX: ix.greatest, BinaryOps.MIN: ix.least}
-_SIGNS = {**{fn: SHORT_PYTHON[fn] for fn in (*_FOLDS, *COMPARE) if fn in SHORT_PYTHON},
+_SIGNS = {**{fn: SHORT_PYTHON[fn] for fn in (*FOLDS, *COMPARE) if fn in SHORT_PYTHON},
           BinaryOps.AND: (" and ", CONDITIONAL), BinaryOps.OR: (" or ", CONDITIONAL + 1)}
 
 
@@ -50,10 +50,10 @@ def as_sizes(u: UOp) -> UOp | None:
   if u.dtype.kind not in "iu": return None
   if u.op is Ops.CONST: return ix.const(u.arg)
   if u.op is Ops.DEFINE_VAR: return u.arg.node
-  if u.op is not Ops.ALU or u.arg not in _FOLDS: return None
+  if u.op is not Ops.ALU or u.arg not in FOLDS: return None
   a, b = (as_sizes(s) for s in u.src)
   if a is None or b is None or u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and ix.vmin(b) < 1: return None
-  return _FOLDS[u.arg](a, b)
+  return FOLDS[u.arg](a, b)
 
 
 def size_terms(index: UOp) -> tuple[dict[UOp, UOp], UOp]:
