@@ -161,8 +161,7 @@ def index_form(kernel: Kernel) -> str:
   lines += [
     f"data{p.slot:<3d}{shape_text([p.shape[d] for d in kernel.seen_dims[p.uop]])} "
     f"{dtype_name(p.dtype)}{', written' if p.written else ''}{', by descriptor' if p.slot in marked else ''}"
-    for p in kernel.params
-  ]
+    for p in kernel.params]
   lines += [f"{v.arg[0]:<7s}{v.arg[1]} {dtype_name(v.dtype)}, variable" for v in kernel.variables]
   return "\n".join(lines + body_lines(kernel))
 

@@ -24,8 +24,7 @@ __all__ = [
   "Dim", "FALSE", "FAR", "INT", "Linear", "ONE", "Size", "TRUE", "UNKNOWN", "ZERO", "add", "both", "bounds", "cdiv",
   "conjuncts", "const", "count", "divides", "elements", "end_of", "eq", "factors", "fdiv", "ge", "greatest", "has_sizes",
   "hint", "least", "linear", "lt", "may_equal", "minus", "mod", "mul", "node", "number", "of_launch", "of_sizes", "over",
-  "plus", "power", "product", "rng", "rounds", "sub", "times", "total", "vmax", "vmin", "wide"
-]
+  "plus", "power", "product", "rng", "rounds", "sub", "times", "total", "vmax", "vmin", "wide"]
 
 Linear = tuple[tuple[tuple[UOp, int], ...], int]
 INT = dtypes.index

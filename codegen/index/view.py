@@ -129,25 +129,18 @@ class Transform(NamedTuple):
 TRANSFORMS: dict[Ops, Transform] = {
   Ops.RESHAPE: Transform(lambda s, a: a, _pull_reshape),
   Ops.PERMUTE: Transform(
-    lambda s, a: tuple(s[i] for i in a), lambda s, a, idx: (tuple(idx[a.index(d)] for d in range(len(a))), ix.TRUE)
-  ),
+    lambda s, a: tuple(s[i] for i in a), lambda s, a, idx: (tuple(idx[a.index(d)] for d in range(len(a))), ix.TRUE)),
   Ops.EXPAND: Transform(
-    lambda s, a: a, lambda s, a, idx: (tuple(ix.const(0) if n == 1 and m != 1 else i for n, m, i in zip(s, a, idx)), ix.TRUE)
-  ),
+    lambda s, a: a, lambda s, a, idx: (tuple(ix.const(0) if n == 1 and m != 1 else i for n, m, i in zip(s, a, idx)), ix.TRUE)),
   Ops.PAD: Transform(lambda s, a: tuple(ix.plus(ix.plus(n, lo), hi) for n, (lo, hi) in zip(s, a)), _pull_pad),
-  Ops.SHRINK: Transform(
-    lambda s, a: tuple(ix.minus(e, b) for b, e in a),
-    lambda s, a, idx: (tuple(ix.add(i, b) if b != 0 else i for i, (b, _) in zip(idx, a)), ix.TRUE),
-  ),
+  Ops.SHRINK: Transform(lambda s, a: tuple(ix.minus(e, b) for b, e in a),
+    lambda s, a, idx: (tuple(ix.add(i, b) if b != 0 else i for i, (b, _) in zip(idx, a)), ix.TRUE)),
   Ops.FLIP: Transform(
     lambda s, a: s,
     lambda s, a, idx: (
-      tuple(ix.sub(ix.node(ix.minus(n, 1)), i) if d in a else i for d, (n, i) in enumerate(zip(s, idx))), ix.TRUE
-    ),
-  ),
+      tuple(ix.sub(ix.node(ix.minus(n, 1)), i) if d in a else i for d, (n, i) in enumerate(zip(s, idx))), ix.TRUE)),
   Ops.TILE: Transform(tile_shape, _pull_tile),
-  Ops.UNTILE: Transform(lambda s, a: (*a[0], *s[len(a[0]) :]), _pull_untile),
-}
+  Ops.UNTILE: Transform(lambda s, a: (*a[0], *s[len(a[0]) :]), _pull_untile)}
 
 
 def pull(op: Ops, shape: Shape, arg: Any, idx: Indices) -> Pulled:
@@ -173,8 +166,7 @@ SHAPES.update({
   Ops.REDUCE_AXIS: lambda u: tuple([1 if d in u.arg[1] else n for d, n in enumerate(u.src[0].shape)]),
   Ops.SORT_AXIS: lambda u: tuple([u.arg[3] or n if d == u.arg[0] else n for d, n in enumerate(u.src[0].shape)]),
   Ops.GATHER: lambda u: u.src[1].shape + u.src[0].shape[len(u.src) - 1:],
-  Ops.CAT: _cat,
-})
+  Ops.CAT: _cat})
 
 
 # ---- Views

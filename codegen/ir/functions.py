@@ -120,16 +120,14 @@ _BY_NAME = dict(
   SUB=_Function(boolean=BinaryOps.XOR, gradient=(lambda u, g: g, lambda u, g: el.negative(g))),
   MUL=_Function(
     boolean=BinaryOps.AND, identity=lambda d: 1,
-    gradient=(lambda u, g: el.product(g, u.src[1]), lambda u, g: el.product(g, u.src[0]))
-  ),
+    gradient=(lambda u, g: el.product(g, u.src[1]), lambda u, g: el.product(g, u.src[0]))),
   DIV=_Function(
     5, 2, "f", gradient=(lambda u, g: el.quotient(g, u.src[1]), lambda u, g: el.negative(el.product(el.quotient(g, u.src[1]), u)))
   ),
   IDIV=_Function(20, 4, "fiu"),
   MOD=_Function(
     20, 4, "fiu",  # a % b is a - a // b * b, and the derivative of a // b is zero
-    gradient=(lambda u, g: g, lambda u, g: el.negative(el.product(g, el.idiv(*u.src)))),
-  ),
+    gradient=(lambda u, g: g, lambda u, g: el.negative(el.product(g, el.idiv(*u.src))))),
   MAX=_Function(3, boolean=BinaryOps.OR, identity=dtypes.min, gradient=(_extreme(0), _extreme(1))),
   MIN=_Function(3, boolean=BinaryOps.AND, identity=dtypes.max, gradient=(_extreme(0), _extreme(1))),
   POW=_Function(60, 20, "fiu", gradient=(_base, _exponent)),
@@ -142,8 +140,6 @@ _BY_NAME = dict(
   THREEFRY=_Function(100, 80, dtypes.uint64),
   WHERE=_Function(
     takes="fiube",
-    gradient=(None, lambda u, g: el.select(u.src[0], g), lambda u, g: el.where(u.src[0], 0.0, g))
-  ),
-)
+    gradient=(None, lambda u, g: el.select(u.src[0], g), lambda u, g: el.where(u.src[0], 0.0, g))))
 FUNCTIONS: dict[Fn, _Function] = {fn: _BY_NAME[fn.name] for kind in (UnaryOps, BinaryOps, TernaryOps) for fn in kind}
 COMBINERS = tuple(fn for fn, about in FUNCTIONS.items() if about.identity is not None)

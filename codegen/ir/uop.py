@@ -357,19 +357,8 @@ def toposort(roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None) ->
   return list(done)
 
 
-NO_VALUE = {
-  Ops.STORE,
-  Ops.ATOMIC,
-  Ops.ENDLOOP,
-  Ops.IF,
-  Ops.ELSE,
-  Ops.ENDIF,
-  Ops.WHILE,
-  Ops.BREAK,
-  Ops.ENDWHILE,
-  Ops.BARRIER,
-  Ops.FOR,
-}
+NO_VALUE = {Ops.STORE, Ops.ATOMIC, Ops.ENDLOOP, Ops.IF, Ops.ELSE, Ops.ENDIF, Ops.WHILE, Ops.BREAK, Ops.ENDWHILE, Ops.BARRIER,
+  Ops.FOR}
 
 
 def step_of(loop: UOp) -> UOp | None:

@@ -36,8 +36,7 @@ _NUMPY: dict[BinaryOps, np.ufunc] = {
   BinaryOps.MIN: np.minimum,
   BinaryOps.CMPLT: np.less,
   BinaryOps.CMPEQ: np.equal,
-  BinaryOps.AND: np.logical_and,
-}
+  BinaryOps.AND: np.logical_and}
 
 
 def _sizes(name: str, values: Dim | Sequence[Dim], n: int, what: str) -> Shape:
@@ -324,8 +323,7 @@ class Arrangement:
     if known: got = tuple(ix.over(dims[at], known) if v == -1 else v for v in got)
     if -1 in got or not same_size(ix.product(got), dims[at]):
       raise ShapeError(
-        f"unflatten: dimension {at} of {shape_text(dims)} has {text_of(dims[at])} elements, which is no {shape_text(sizes)}"
-      )
+        f"unflatten: dimension {at} of {shape_text(dims)} has {text_of(dims[at])} elements, which is no {shape_text(sizes)}")
     return self._regrouped(level, [*_alone(dims[:at]), (1, got), *_alone(dims[at + 1:])], "unflatten", at, got)
 
   def ravel(self, levels: int | None = None, level: int = 0) -> Arrangement:

@@ -276,8 +276,7 @@ def structure_text(kernel: Kernel) -> str:
     order += new
     roots = [x for u in new if type(u.arg) is tuple for x in _nodes_in(u.arg) if x not in number]
   lines = [
-    f"{u.op.name}{'!' if u.is_unique else ''} {u.dtype!r} {[number[s] for s in u.src]} {_arg_text(u.arg, number)}" for u in order
-  ]
+    f"{u.op.name}{'!' if u.is_unique else ''} {u.dtype!r} {[number[s] for s in u.src]} {_arg_text(u.arg, number)}" for u in order]
   return "\n".join([*lines, _arg_text(whole, number)])
 
 

@@ -43,10 +43,8 @@ def renamed(value: UOp, table: Mapping[UOp, UOp], axis: Callable[[Dim], UOp]) ->
   return memo[root]
 
 
-def unbound(
-  u: UOp, live: frozenset[UOp], table: Mapping[UOp, UOp], within: Callable[[UOp, frozenset[UOp]], Renamed],
-  axis: Callable[[Dim], UOp],
-) -> tuple[Any, Renamed]:
+def unbound(u: UOp, live: frozenset[UOp], table: Mapping[UOp, UOp], within: Callable[[UOp, frozenset[UOp]], Renamed],
+  axis: Callable[[Dim], UOp]) -> tuple[Any, Renamed]:
   """The argument and the operand of what binds axes, renamed where one that comes in from outside has the name of a bound one."""
   ids, operand, arg = bound_ids(u), u.src[0], u.arg
   inside = frozenset(a for a in live if a.arg[0] not in ids)

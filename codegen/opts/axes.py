@@ -13,10 +13,8 @@ from ..kernel import Axis, AxisKind, Kernel
 from ..kernel.rewrite import fold_node, rewrite, substitute
 from .base import OnAxis, Opt, SizedOpt
 
-__all__ = [
-  "Block", "Cover", "Fuse", "Local", "Pad", "Peel", "Reorder", "Serial", "ShiftInwards", "Split",
-  "SplitInwards", "Unroll", "Upcast", "UpcastInwards", "Vectorize",
-]
+__all__ = ["Block", "Cover", "Fuse", "Local", "Pad", "Peel", "Reorder", "Serial", "ShiftInwards", "Split",
+  "SplitInwards", "Unroll", "Upcast", "UpcastInwards", "Vectorize"]
 LEAST_COVER = 16   # elements of a block that covers all shorter sizes too
 
 

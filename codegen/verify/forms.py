@@ -42,22 +42,13 @@ from .rules import (
 
 _COMBINES: Rule = lambda u: combiner_rule(u.arg[0], u.dtype)
 REDUCTIONS: dict[Ops, Rule] = {
-  Ops.REDUCE: all_of(
-    argument(lambda a: isinstance(a, tuple) and len(a) == 2 and isinstance(a[1], tuple), "(combiner, axis ids)"),
-    same_dtype,
-    lambda u: f"REDUCE binds an axis twice: {u.arg[1]}" if len(set(u.arg[1])) != len(u.arg[1]) else None,
-    _COMBINES,
-  ),
-  Ops.SCAN: all_of(
-    same_dtype,
+  Ops.REDUCE: all_of(argument(lambda a: isinstance(a, tuple) and len(a) == 2 and isinstance(a[1], tuple), "(combiner, axis ids)"),
+    same_dtype, lambda u: f"REDUCE binds an axis twice: {u.arg[1]}" if len(set(u.arg[1])) != len(u.arg[1]) else None, _COMBINES),
+  Ops.SCAN: all_of(same_dtype,
     argument(lambda a: isinstance(a, tuple) and len(a) in (3, 4) and fields(a[1:3], int, bool), "(combiner, axis id, reverse)"),
-    _COMBINES,
-  ),
-  Ops.SORT: all_of(
-    same_dtype,
-    argument(lambda a: fields(a, int, bool) or fields(a, int, bool, int, bool), "(axis id, descending)"),
-  ),
-}
+    _COMBINES),
+  Ops.SORT: all_of(same_dtype,
+    argument(lambda a: fields(a, int, bool) or fields(a, int, bool, int, bool), "(axis id, descending)"))}
 
 # ---- the linear form
 
@@ -119,20 +110,13 @@ LINEAR: dict[Ops, Rule] = {
   Ops.DEFINE_ACC: _acc,
   Ops.DEFINE_VAR: KERNEL[Ops.SIZE],
   Ops.SPECIAL: all_of(
-    argument(
-      lambda a: isinstance(a, tuple) and len(a) == 3 and a[0] in ("g", "l") and a[1] in (0, 1, 2) and _programs(a[2]),
-      "('g' or 'l', dimension 0..2, size >= 1 or an index over SIZEs)",
-    ),
+    argument(lambda a: isinstance(a, tuple) and len(a) == 3 and a[0] in ("g", "l") and a[1] in (0, 1, 2) and _programs(a[2]),
+      "('g' or 'l', dimension 0..2, size >= 1 or an index over SIZEs)"),
     lambda u: "a group has a number of work-items that is known" if u.arg[0] == "l" and isinstance(u.arg[2], UOp) else None,
     no_sources,
-    lambda u: int_dtype("SPECIAL", u),
-  ),
-  Ops.LOOP: all_of(
-    source_count(2, "a start and an end", ANY),
-    lambda u: int_dtype("a LOOP", u),
-    _loop,
-    argument(lambda a: a in (None, "flatten"), "None or 'flatten'"),
-  ),
+    lambda u: int_dtype("SPECIAL", u)),
+  Ops.LOOP: all_of(source_count(2, "a start and an end", ANY), lambda u: int_dtype("a LOOP", u), _loop,
+    argument(lambda a: a in (None, "flatten"), "None or 'flatten'")),
   Ops.ENDLOOP: _ends(Ops.LOOP),
   Ops.IF: _condition,
   Ops.ELSE: _ends(Ops.IF),
@@ -142,8 +126,7 @@ LINEAR: dict[Ops, Rule] = {
   Ops.ENDWHILE: _ends(Ops.WHILE),
   Ops.PHI: all_of(source_count(3, "an accumulator, a value and its loops", ANY), _phi),
   Ops.BARRIER: lambda u: None,
-  **VECTORS,
-}
+  **VECTORS}
 
 
 class _Scope:
@@ -242,8 +225,7 @@ _PLACES: dict[Ops, Callable[[_Scope, UOp], str | None]] = {
   **dict.fromkeys((Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.DEFINE_VAR, Ops.SPECIAL), _Scope.defines),
   Ops.BREAK: lambda scope, _: None if [x.op for x in scope.open[-1:]] == [Ops.WHILE] else "BREAK stands directly in a WHILE",
   Ops.PHI: _Scope.assigns,
-  Ops.BARRIER: _Scope.synchronizes,
-}
+  Ops.BARRIER: _Scope.synchronizes}
 
 
 def verify_linear(uops: Sequence[UOp], name: str = "", widths: bool = True) -> None:
@@ -296,16 +278,13 @@ INDEX: dict[Ops, Rule] = {
   Ops.INDEX: lambda u: None,
   Ops.CACHE_READ: _cache_read,
   Ops.FOR: all_of(
-    source_count(1, "an end and statements", ANY), argument(lambda a: isinstance(a, int), "an axis id"), _for, _region
-  ),
+    source_count(1, "an end and statements", ANY), argument(lambda a: isinstance(a, int), "an axis id"), _for, _region),
   Ops.WHILE: all_of(_condition, _region),
   Ops.IF: all_of(
     _condition,
     lambda u: None if isinstance(u.arg, int) and 0 <= u.arg < len(u.src) else
     f"the arg of IF is how many of its {len(u.src) - 1} statements are for true, got {u.arg!r}",
-    _region,
-  ),
-}
+    _region)}
 
 
 def _misplaced(kernel: Kernel) -> Rule:
@@ -399,8 +378,7 @@ EXPANDED: dict[Ops, Rule] = {
   **dict.fromkeys((Ops.REDUCE, Ops.SCAN, Ops.SORT), all_of(source_count(1, "a source for each copy of its axes", ANY), _copies)),
   Ops.SPECIAL: lambda u: None,
   Ops.CACHE_READ: _filled,
-  **VECTORS,
-}
+  **VECTORS}
 _EXPANDED_KINDS = (AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE)
 
 
@@ -412,8 +390,7 @@ def verify_part(part: Part, name: str) -> None:
     if is_float_sum(u) and (n := additions(kernel, u)) > (most := most_additions(kernel, u)):
       raise VerifyError(
         f"kernel {name!r}: an accumulator of {u.dtype} takes {n:,} additions one after the other, which is not exact enough; "
-        f"{most:,} at most"
-      )
+        f"{most:,} at most")
   copied = {i for u in nodes if u.op is Ops.CACHE_READ for i in u.arg}   # loops over these may fill it
   expanded = {a.id: a for a in kernel.of_kind(*_EXPANDED_KINDS) if a.known > 1 and a.id not in copied}
   fills = {s for u in nodes if u.op is Ops.CACHE_READ for s in u.src}

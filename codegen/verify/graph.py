@@ -40,8 +40,7 @@ def _same_shapes(u: UOp) -> str | None:
 
 def _tiles(shape: Shape, arg: Any) -> bool:
   return len(arg) == len(shape) and all(
-    len(t) == 3 and min(t) >= 1 and (t[0] - 1) * t[2] < max(ix.vmax(ix.node(n)), 1) for t, n in zip(arg, shape)
-  )
+    len(t) == 3 and min(t) >= 1 and (t[0] - 1) * t[2] < max(ix.vmax(ix.node(n)), 1) for t, n in zip(arg, shape))
 
 
 _FITS: dict[Ops, Callable[[Shape, Any], bool]] = {   # whether a tuple is the arg of a movement of a shape
@@ -53,8 +52,7 @@ _FITS: dict[Ops, Callable[[Shape, Any], bool]] = {   # whether a tuple is the ar
     len(p) == 2 and _natural(p[0]) and _most(p[0], p[1]) and _most(p[1], n) for p, n in zip(a, s)),
   Ops.FLIP: lambda s, a: len(set(a)) == len(a) and all(0 <= d < len(s) for d in a),
   Ops.TILE: _tiles,
-  Ops.UNTILE: lambda s, a: len(a) == 2 and _tiles(*a) and _alike(TRANSFORMS[Ops.TILE].shape(*a), s),
-}
+  Ops.UNTILE: lambda s, a: len(a) == 2 and _tiles(*a) and _alike(TRANSFORMS[Ops.TILE].shape(*a), s)}
 
 
 def _moves(u: UOp) -> str | None:
@@ -174,36 +172,25 @@ GRAPH: dict[Ops, Rule] = {
   **dict.fromkeys((Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY), same_dtype),
   Ops.REDUCE_AXIS: all_of(same_dtype, _reduces),
   Ops.SCAN_AXIS: all_of(
-    same_dtype, argument(lambda a: isinstance(a, tuple) and len(a) in (3, 4), "(combiner, axis, reverse)"), _scans
-  ),
-  Ops.SORT_AXIS: all_of(
-    same_dtype,
+    same_dtype, argument(lambda a: isinstance(a, tuple) and len(a) in (3, 4), "(combiner, axis, reverse)"), _scans),
+  Ops.SORT_AXIS: all_of(same_dtype,
     argument(lambda a: isinstance(a, tuple) and len(a) in (4, 5) and fields(a[:4], int, int, int, int), "(axis, bits, keep)"),
-    _sorts,
-  ),
+    _sorts),
   Ops.GATHER: all_of(
     lambda u: None if len(u.src) > 1 else f"GATHER has a base and an index for each of its first dimensions, got {len(u.src)}",
-    _indices(None),
-    one_dtype(0),
-  ),
-  Ops.SCATTER: all_of(
-    lambda u: None if len(u.src) > 2 else f"SCATTER has a base, indices and a value, got {len(u.src)}",
-    argument(lambda a: (a[0] if isinstance(a, tuple) else a) in ("set", "add"), "'set' or 'add'"),
-    _indices(-1),
-    _scatter,
-    one_dtype(0, -1),
-  ),
+    _indices(None), one_dtype(0)),
+  Ops.SCATTER: all_of(lambda u: None if len(u.src) > 2 else f"SCATTER has a base, indices and a value, got {len(u.src)}",
+    argument(lambda a: (a[0] if isinstance(a, tuple) else a) in ("set", "add"), "'set' or 'add'"), _indices(-1), _scatter,
+    one_dtype(0, -1)),
   Ops.CAT: all_of(_joins, one_dtype()),
   Ops.ASSIGN: all_of(source_count(2, "a target and a value", ANY), _assigns, one_dtype(0, 1)),
   Ops.UPDATE: all_of(source_count(2, "a base, a value and perhaps an index", 3), _updates, one_dtype(0, 1)),
   Ops.AFTER: all_of(source_count(2, "memory and an effect"), _after, one_dtype(0)),
   Ops.CALL: all_of(argument(lambda a: isinstance(a, tuple) and len(a) == 2, "(launcher, position)"), _calls, one_dtype(0)),
   Ops.LAUNCH: all_of(
-    argument(lambda a: isinstance(a, tuple) and len(a) == 5, "(launcher, position, positions, call, number)"), one_dtype(0)
-  ),
+    argument(lambda a: isinstance(a, tuple) and len(a) == 5, "(launcher, position, positions, call, number)"), one_dtype(0)),
   Ops.SLOPED: all_of(source_count(2, "a value and what it is made from", ANY), one_dtype(), _same_shapes),
-  Ops.CUSTOM: lambda u: None,
-}
+  Ops.CUSTOM: lambda u: None}
 
 
 def _scalar(u: UOp) -> str | None:

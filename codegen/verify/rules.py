@@ -124,8 +124,7 @@ size_rule = all_of(
   argument(lambda a: isinstance(a, Size), "a Size"),
   no_sources,
   lambda u: None if u.dtype is dtypes.index or u.op is Ops.DEFINE_VAR and u.dtype in (dtypes.int32, dtypes.int64) else
-  f"{u.op.name} is an index{', an int32 or an int64' if u.op is Ops.DEFINE_VAR else ''}, got {u.dtype}",
-)
+  f"{u.op.name} is an index{', an int32 or an int64' if u.op is Ops.DEFINE_VAR else ''}, got {u.dtype}")
 
 
 def cast_rule(u: UOp) -> str | None:
@@ -163,8 +162,7 @@ _range = all_of(
            (isinstance(a[1], UOp) or isinstance(a[1], int) and a[1] >= 1), "(axis id, size >= 1)"),
   lambda u: None if u.src == (u.arg[1],) else "a RANGE whose size is no number has it as its source"
   if isinstance(u.arg[1], UOp) else no_sources(u),
-  lambda u: int_dtype("a RANGE", u),
-)
+  lambda u: int_dtype("a RANGE", u))
 
 
 def access_rules(index: Rule, scatters: bool = False) -> dict[Ops, Rule]:
@@ -203,8 +201,7 @@ def access_rules(index: Rule, scatters: bool = False) -> dict[Ops, Rule]:
 
 def _elements(fits: Callable[[Any], bool], what: str) -> Rule:
   """An arg that ``fits``, of a buffer."""
-  return all_of(
-    argument(fits, what), lambda u: f"a buffer has a scalar dtype, got {u.dtype}" if u.dtype.count != 1 else None)
+  return all_of(argument(fits, what), lambda u: f"a buffer has a scalar dtype, got {u.dtype}" if u.dtype.count != 1 else None)
 
 
 _global = _elements(
