@@ -117,9 +117,7 @@ def of_axes(i: UOp, also: BinaryOps | None = None) -> bool:
   return all(t.op is Ops.RANGE or also is not None and t.arg is also and k == 1 for t, k in terms_of(i)[0])
 
 
-def sum_of(terms: Iterable[tuple[UOp, Dim]]) -> UOp:
-  """The sum of terms."""
-  return functools.reduce(ix.add, (ix.mul(t, k) for t, k in terms), ix.ZERO)
+def sum_of(terms: Iterable[tuple[UOp, Dim]]) -> UOp: return functools.reduce(ix.add, (ix.mul(t, k) for t, k in terms), ix.ZERO)
 
 
 def falling(n: Dim) -> tuple[int, int]:

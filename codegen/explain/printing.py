@@ -48,9 +48,7 @@ class Printer:
     self.named, self.gates, self.dims = named, gates, dims or {}
     self.known: dict[UOp, Text] = {}   # of each node so far
 
-  def text(self, u: UOp, most: int = CONDITIONAL) -> str:
-    """``u``, in brackets unless it binds at least as tightly as ``most``."""
-    return inside(self.known_text(u), most)
+  def text(self, u: UOp, most: int = CONDITIONAL) -> str: return inside(self.known_text(u), most)
 
   def known_text(self, u: UOp) -> Text:
     for n in sources_first(u, lambda n: () if n in self.known else _operands(n)):   # expressions are deeper than Python's stack
@@ -112,9 +110,7 @@ class Printer:
       lines += [f"{margin}  where {', '.join(places)}: {self.condition(gate)}" for gate, places in new.items()]
     return lines
 
-  def condition(self, gate: UOp) -> str:
-    """A condition, its parts joined by ``and``."""
-    return " and ".join(self.text(c, COMPARISON) for c in ix.conjuncts(gate)) or "True"
+  def condition(self, gate: UOp) -> str: return " and ".join(self.text(c, COMPARISON) for c in ix.conjuncts(gate)) or "True"
 
 
 def _operands(u: UOp) -> Sequence[UOp]:

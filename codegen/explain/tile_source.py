@@ -247,9 +247,7 @@ class Export:
 
   def size(self, a: Axis) -> str: return self.names.axes.get(a.id) or text_of(a.size)
 
-  def shape(self, p: Param) -> list[str]:
-    """The shape of a parameter, with names for sizes."""
-    return [self.names.dims.get((p.slot, d)) or text_of(n) for d, n in enumerate(p.shape)]
+  def shape(self, p: Param) -> list[str]: return [self.names.dims.get((p.slot, d)) or text_of(n) for d, n in enumerate(p.shape)]
 
   def dims(self, u: UOp) -> Dims: return tuple(sorted(r.arg[0] for r in u.ranges if r.arg[0] in self.blocks))
 

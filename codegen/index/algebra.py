@@ -53,9 +53,7 @@ class Size(NamedTuple):
   wide: bool = False           # what is computed from it may not fit 32 bits
 
   @property
-  def node(self) -> UOp:
-    """The SIZE."""
-    return UOp(SIZE, INT, (), self)
+  def node(self) -> UOp: return UOp(SIZE, INT, (), self)
 
 
 DATA = "data"   # arg of a CAST in the linear form: what comes of it is no index
@@ -65,9 +63,7 @@ Dim = Union[int, UOp]   # a size: a number, or an index over SIZEs
 def const(n: int) -> UOp: return UOp(CONST, INT, (), n if type(n) is int else int(n))
 
 
-def node(n: Dim) -> UOp:
-  """A size as a node."""
-  return n if isinstance(n, UOp) else const(n)
+def node(n: Dim) -> UOp: return n if isinstance(n, UOp) else const(n)
 
 
 def rng(axis: int, size: int | UOp) -> UOp:
@@ -77,9 +73,7 @@ def rng(axis: int, size: int | UOp) -> UOp:
   return const(0) if size == 1 else UOp(RANGE, INT, (), (axis, size))
 
 
-def number(u: UOp) -> int | UOp:
-  """An index, or the int that it is."""
-  return int(u.arg) if u.op is CONST else u
+def number(u: UOp) -> int | UOp: return int(u.arg) if u.op is CONST else u   # an index, or the int that it is
 
 
 # ---- run-time sizes
@@ -186,9 +180,7 @@ def _keys(u: UOp) -> list[Any]:
   return [digest, *[(op, text, tuple([keys[i] for keys in below])) for i in range(_LEVELS)]]
 
 
-def key_of(u: UOp) -> Any:
-  """What nodes are put in a fixed order by."""
-  return _keys(u)[-1]
+def key_of(u: UOp) -> Any: return _keys(u)[-1]   # what nodes are put in a fixed order by
 
 
 def factors(t: UOp | None) -> tuple[UOp, ...]:
@@ -222,9 +214,7 @@ def product(ns: Iterable[Dim]) -> Dim: return reduce(times, ns, number(ONE))
 def total(ns: Iterable[Dim]) -> Dim: return reduce(plus, ns, number(ZERO))
 
 
-def elements(shape: Iterable[Dim]) -> int:
-  """How many elements a shape has, or about how many."""
-  return math.prod(map(count, shape))
+def elements(shape: Iterable[Dim]) -> int: return math.prod(map(count, shape))
 
 
 def may_equal(a: Dim, b: Dim) -> bool:
@@ -412,9 +402,7 @@ def _plus(a: UOp, n: int) -> UOp:
   return a if n == 0 else UOp(ALU, INT, (a, const(n)), ADD)
 
 
-def sub(a: UOp, b: UOp | int) -> UOp:
-  """a - b"""
-  return add(a, -b if isinstance(b, int) else mul(b, -1))
+def sub(a: UOp, b: UOp | int) -> UOp: return add(a, -b if isinstance(b, int) else mul(b, -1))
 
 
 def mul(a: UOp, b: UOp | int) -> UOp:
@@ -607,9 +595,7 @@ def _mod_size(a: UOp, d: UOp) -> UOp:
   return mul(mod(rest, d) if _number(d) else UOp(ALU, INT, (rest, d), MOD), times)
 
 
-def cdiv(a: UOp, by: UOp | int) -> UOp:
-  """a / by rounded up, ``by`` 1 or more."""
-  return fdiv(add(a, by - 1 if isinstance(by, int) else sub(by, 1)), by)
+def cdiv(a: UOp, by: UOp | int) -> UOp: return fdiv(add(a, by - 1 if isinstance(by, int) else sub(by, 1)), by)
 
 
 def _chosen(fn: BinaryOps, a: UOp, b: UOp | int) -> UOp:
@@ -619,14 +605,10 @@ def _chosen(fn: BinaryOps, a: UOp, b: UOp | int) -> UOp:
   return UOp(ALU, INT, tuple(sorted((a, b), key=lambda u: (u.op is CONST, key_of(u)))), fn)
 
 
-def least(a: UOp, b: UOp | int) -> UOp:
-  """min(a, b)"""
-  return _chosen(MIN, a, b)
+def least(a: UOp, b: UOp | int) -> UOp: return _chosen(MIN, a, b)
 
 
-def greatest(a: UOp, b: UOp | int) -> UOp:
-  """max(a, b)"""
-  return _chosen(MAX, a, b)
+def greatest(a: UOp, b: UOp | int) -> UOp: return _chosen(MAX, a, b)
 
 
 _GROWING: dict[BinaryOps, Callable[[UOp, UOp], UOp]] = {   # greater where what they are of is greater

@@ -30,9 +30,7 @@ def assuming() -> Iterator[dict[UOp, None]]:
   finally: _made.reset(token)
 
 
-def assumes() -> bool:
-  """Whether questions about sizes are answered here."""
-  return _made.get() is not None
+def assumes() -> bool: return _made.get() is not None   # whether questions about sizes are answered here
 
 
 def condition_holds(condition: UOp) -> bool:

@@ -111,9 +111,7 @@ def condition_text(c: UOp) -> str:
   return f"{text_of(sides[0])} {COMPARISONS[c.arg]} {text_of(sides[1])}"
 
 
-def shape_text(shape: Sequence[UOp | int]) -> str:
-  """A shape as a tuple of expressions: ``(M, 32)``."""
-  return f"({', '.join(map(text_of, shape))}{',' * (len(shape) == 1)})"
+def shape_text(shape: Sequence[UOp | int]) -> str: return f"({', '.join(map(text_of, shape))}{',' * (len(shape) == 1)})"
 
 
 def _written(u: UOp, texts: Mapping[UOp, Text]) -> Text:

@@ -143,9 +143,7 @@ TRANSFORMS: dict[Ops, Transform] = {
   Ops.UNTILE: Transform(lambda s, a: (*a[0], *s[len(a[0]) :]), _pull_untile)}
 
 
-def pull(op: Ops, shape: Shape, arg: Any, idx: Indices) -> Pulled:
-  """Where the element at ``idx`` of the transform's output comes from, and the condition under which it has a source."""
-  return TRANSFORMS[op].pull(shape, arg, idx)
+def pull(op: Ops, shape: Shape, arg: Any, idx: Indices) -> Pulled: return TRANSFORMS[op].pull(shape, arg, idx)
 
 
 # ---- shapes of tensor graph nodes

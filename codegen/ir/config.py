@@ -164,9 +164,7 @@ class Settings:
     """The fields that change generated code."""
     return tuple([getattr(self, name) for name in _KEYED])
 
-  def keyed(self) -> dict[str, Value]:
-    """The same by their names, for another process."""
-    return {name: getattr(self, name) for name in _KEYED}
+  def keyed(self) -> dict[str, Value]: return {name: getattr(self, name) for name in _KEYED}
 
 
 class _Within(Settings):

@@ -127,11 +127,7 @@ def negative(a: UOp) -> UOp:
   return a.src[0] if a.op is Ops.ALU and a.arg is UnaryOps.NEG else unary(UnaryOps.NEG, a)
 
 
-def scaled(a: UOp, value: float) -> UOp:
-  """a * value, a number."""
-  return product(a, const(value, a.dtype, a.shape))
+def scaled(a: UOp, value: float) -> UOp: return product(a, const(value, a.dtype, a.shape))   # a * value, a number
 
 
-def select(mask: UOp, a: UOp) -> UOp:
-  """a where the mask is true, else 0."""
-  return where(mask, a, 0.0)
+def select(mask: UOp, a: UOp) -> UOp: return where(mask, a, 0.0)   # a where the mask is true, else 0

@@ -26,9 +26,7 @@ class MemoryAccess:
   itemsize: int
 
   @property
-  def linear(self) -> bool:
-    """Whether its place is a sum of steps along axes."""
-    return None not in self.steps.values()
+  def linear(self) -> bool: return None not in self.steps.values()   # whether its place is a sum of steps along axes
 
   @cached_property
   def overlaps(self) -> bool:
@@ -56,9 +54,7 @@ class AccessProfile:
   loops: list[tuple[frozenset[int], list[frozenset[int]]]]
 
 
-def gate_or_true(u: UOp) -> UOp:
-  """The condition under which a LOAD, STORE or ATOMIC is done; TRUE where it has none."""
-  return (*u.src, ix.TRUE)[2 if u.op is Ops.LOAD else 3]
+def gate_or_true(u: UOp) -> UOp: return (*u.src, ix.TRUE)[2 if u.op is Ops.LOAD else 3]
 
 
 def flat_index(shape: tuple[ix.Dim, ...], index: Iterable[UOp]) -> UOp:
@@ -85,9 +81,7 @@ def is_shifted(atom: UOp) -> bool:
   return len(terms) == 1 and terms[0][0].op is Ops.RANGE
 
 
-def ids_of(u: UOp) -> frozenset[int]:
-  """The axes that a node depends on."""
-  return frozenset([r.arg[0] for r in u.ranges])
+def ids_of(u: UOp) -> frozenset[int]: return frozenset([r.arg[0] for r in u.ranges])   # the axes that a node depends on
 
 
 def access_profile(kernel: Kernel) -> AccessProfile:

@@ -81,14 +81,10 @@ class Arrangement:
     return Arrangement(View(tuple(shape)), (tuple(shape),))
 
   @property
-  def source(self) -> Shape:
-    """The source's shape."""
-    return self.view.source
+  def source(self) -> Shape: return self.view.source
 
   @property
-  def shape(self) -> Shape:
-    """The outermost level."""
-    return self.levels[0]
+  def shape(self) -> Shape: return self.levels[0]   # the outermost level
 
   @property
   def uncut(self) -> Arrangement:
@@ -108,9 +104,7 @@ class Arrangement:
     links = self.chain[len(self.uncut.chain):]
     return any("floor_mode=True" in link for link in links) or any(op is Ops.SHRINK for op, _ in self.cut.steps)
 
-  def text(self, name: str = "source") -> str:
-    """The meta-operations, as written: ``data1(64, 32).tile((8, 32))``."""
-    return f"{name}({', '.join(map(text_of, self.source))})" + "".join(self.chain)
+  def text(self, name: str = "source") -> str: return f"{name}({', '.join(map(text_of, self.source))})" + "".join(self.chain)
 
   def __str__(self) -> str: return self.text()
 
@@ -444,6 +438,4 @@ def _arg_text(x: object) -> str:
   return str(x)
 
 
-def _alone(dims: Shape) -> list[tuple[int, Shape]]:
-  """A group for each dimension, unchanged."""
-  return [(1, (d,)) for d in dims]
+def _alone(dims: Shape) -> list[tuple[int, Shape]]: return [(1, (d,)) for d in dims]

@@ -64,9 +64,7 @@ class Axis:
     assert isinstance(self.size, int), f"the size of {self} is no number"
     return self.size
   @property
-  def count(self) -> int:
-    """The size, or about what it is where that is known at the launch only."""
-    return ix.count(self.size)
+  def count(self) -> int: return ix.count(self.size)   # the size, or about what it is where that is known at the launch only
   def __str__(self) -> str: return f"a{self.id}:{text_of(self.size)} {self.kind}" + (f"/{self.programs}" if self.programs else "")
 
 
@@ -161,14 +159,10 @@ class Kernel:
     return sizes_of([*self.body, *(a.size for a in self.axes), *(n for p in self.params for n in p.shape), *self.needs])
 
   @cached_property
-  def statements(self) -> list[UOp]:
-    """Every statement, those of regions too, in order."""
-    return [s for s, _ in walk_statements(self.body)]
+  def statements(self) -> list[UOp]: return [s for s, _ in walk_statements(self.body)]
 
   @cached_property
-  def effects(self) -> list[UOp]:
-    """The STOREs and ATOMICs."""
-    return [s for s in self.statements if s.op in EFFECTS]
+  def effects(self) -> list[UOp]: return [s for s in self.statements if s.op in EFFECTS]   # the STOREs and ATOMICs
 
   @cached_property
   def variables(self) -> list[UOp]:
@@ -176,9 +170,7 @@ class Kernel:
     return [u for u in self.nodes if is_variable(u)]
 
   @cached_property
-  def written(self) -> frozenset[UOp]:
-    """The buffers that some statement writes."""
-    return frozenset(s.src[0] for s in self.effects)
+  def written(self) -> frozenset[UOp]: return frozenset(s.src[0] for s in self.effects)   # the buffers that some statement writes
 
   @cached_property
   def seen_dims(self) -> dict[UOp, tuple[int, ...]]:

@@ -29,7 +29,7 @@ def renamed(value: UOp, table: Mapping[UOp, UOp], axis: Callable[[Dim], UOp]) ->
       ids = tuple([now.get(i, i) for i in ids])
     args[key] = fn, ids
     return [(operand, outer & operand.ranges)]
-  root = value, value.ranges & table.keys()
+  root = value, value.ranges.intersection(table)
   new: dict[_Renamed, UOp] = {}
   for key, read in sources_first(root, parts).items():
     u, live = key

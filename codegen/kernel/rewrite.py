@@ -41,9 +41,7 @@ def rewrite(roots: Iterable[UOp], rules: Rules, known: Mapping[UOp, UOp] | None 
   return tuple([new[r] for r in roots])
 
 
-def substitute(roots: Iterable[UOp], table: Mapping[UOp, UOp]) -> tuple[UOp, ...]:
-  """``roots`` with the nodes of ``table`` (mostly RANGEs) replaced."""
-  return rewrite(roots, {}, table)
+def substitute(roots: Iterable[UOp], table: Mapping[UOp, UOp]) -> tuple[UOp, ...]: return rewrite(roots, {}, table)
 
 
 def fold_node(u: UOp) -> UOp | None:

@@ -18,9 +18,7 @@ __all__ = ["Block", "Cover", "Fuse", "Local", "Pad", "Peel", "Reorder", "Serial"
 LEAST_COVER = 16   # elements of a block that covers all shorter sizes too
 
 
-def new_id(kernel: Kernel) -> int:
-  """An id that no axis has."""
-  return max(a.id for a in kernel.axes) + 1
+def new_id(kernel: Kernel) -> int: return max(a.id for a in kernel.axes) + 1   # an id that no axis has
 
 
 def in_place_of(kernel: Kernel, axis: Axis, *axes: Axis) -> tuple[Axis, ...]:

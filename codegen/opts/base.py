@@ -60,9 +60,7 @@ class Opt(ABC):
     on = f"{args.pop(0)}." if given[0][0] in PREFIX else ""
     return f"{on}{self.name}({', '.join(args)})"
 
-  def json(self) -> list[Any]:
-    """Its name and its fields, for :func:`read`."""
-    return [self.name, *astuple(self)]
+  def json(self) -> list[Any]: return [self.name, *astuple(self)]   # its name and its fields, for ``read_opt``
 
   def apply(self, kernel: Kernel) -> Kernel:
     """The kernel after this Opt. Raises OptError, saying why, where the kernel does not take it."""

@@ -97,9 +97,7 @@ class TensorDescriptor(Opt):
   blocks = True
 
   @staticmethod
-  def all(kernel: Kernel) -> tuple[Opt, ...]:
-    """One for each param."""
-    return tuple([TensorDescriptor(p.slot) for p in kernel.params])
+  def all(kernel: Kernel) -> tuple[Opt, ...]: return tuple([TensorDescriptor(p.slot) for p in kernel.params])
 
   def change(self, kernel: Kernel) -> Kernel:
     def is_plain(u: UOp) -> bool:

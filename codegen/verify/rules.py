@@ -74,9 +74,7 @@ one_source = source_count(1, "one source")
 same_dtype = all_of(one_source, one_dtype())
 
 
-def fields(value: Any, *kinds: type) -> bool:
-  """Whether a value is a tuple with one entry of each type."""
-  return isinstance(value, tuple) and tuple(map(type, value)) == kinds
+def fields(value: Any, *kinds: type) -> bool: return isinstance(value, tuple) and tuple(map(type, value)) == kinds
 
 
 def int_dtype(what: str, u: UOp) -> str | None:
@@ -84,19 +82,13 @@ def int_dtype(what: str, u: UOp) -> str | None:
   return None if u.dtype.kind in "iu" and u.dtype.count == 1 else f"{what} has a scalar int dtype, got {u.dtype}"
 
 
-def spreads(dtype: DType, element: DType, count: int) -> bool:
-  """Whether a value of ``dtype`` can be used as ``count`` elements: it has as many, or is a scalar that is broadcast."""
-  return dtype.scalar() is element and dtype.count in (1, count)
+def spreads(dtype: DType, element: DType, count: int) -> bool: return dtype.scalar() is element and dtype.count in (1, count)
 
 
-def python_type(dtype: DType) -> type[Number]:
-  """The type of a dtype's constants."""
-  return {"f": float, "e": float, "b": bool}.get(dtype.kind, int)
+def python_type(dtype: DType) -> type[Number]: return {"f": float, "e": float, "b": bool}.get(dtype.kind, int)
 
 
-def names(ds: Iterable[DType]) -> str:
-  """Each dtype once, joined by "and"."""
-  return " and ".join(dict.fromkeys(map(str, ds)))
+def names(ds: Iterable[DType]) -> str: return " and ".join(dict.fromkeys(map(str, ds)))   # each dtype once, joined by "and"
 
 
 # ---- rules
