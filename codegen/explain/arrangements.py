@@ -124,7 +124,7 @@ def _narrowed(needs: Sequence[UOp], some: Sequence[ix.Dim]) -> dict[UOp, UOp]:
     if size != n.arg: found[n] = size
   for n in some: narrow(ix.node(n), 1, None)
   for c in needs:
-    if c.op is not Ops.ALU or c.arg not in (BinaryOps.CMPLT, BinaryOps.CMPLE): continue
+    if c.arg not in (BinaryOps.CMPLT, BinaryOps.CMPLE): continue
     a, b = c.src
     less = c.arg is BinaryOps.CMPLT
     if a.op is Ops.CONST: narrow(b, a.arg + less, None)

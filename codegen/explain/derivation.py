@@ -198,7 +198,7 @@ class Derivation:
         continue
       place = group[0]   # those before it are in no group
       rest = [d for d in range(len(self.index)) if d not in group]
-      now = (*rest[:place], *order, *rest[place:])
+      now = *rest[:place], *order, *rest[place:]
       if now != tuple(range(len(now))): self.arr = self.arr.permute(now)
       self.arr = self.arr.flatten(place, place + len(order) - 1)
       self.index = [*(self.index[d] for d in rest[:place]), flat, *(self.index[d] for d in rest[place:])]
@@ -289,7 +289,7 @@ class Derivation:
     """Add an expanded dimension for the other half of a quotient or remainder that is alone: x // n -> x // n, x % n, which x
     indexes together."""
     i = self.index[d]
-    if i.op is not Ops.ALU or i.arg not in (BinaryOps.IDIV, BinaryOps.MOD): raise NoArrangement
+    if i.arg not in (BinaryOps.IDIV, BinaryOps.MOD): raise NoArrangement
     x, n = i.src
     divided = i.arg is BinaryOps.IDIV
     other = ix.mod(x, n) if divided else ix.fdiv(x, n)

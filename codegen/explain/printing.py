@@ -59,7 +59,7 @@ class Printer:
 
   def name(self, u: UOp) -> None:
     """Give ``u`` a name, by which it is printed from here on."""
-    if self.named is not None: self.known[u] = (self.named(self.text(u)), ATOM)
+    if self.named is not None: self.known[u] = self.named(self.text(u)), ATOM
 
   def _text(self, u: UOp) -> Text:
     """The text of a node whose operands are known."""
@@ -116,7 +116,7 @@ class Printer:
 def _operands(u: UOp) -> Sequence[UOp]:
   """The nodes that the text of a node is made of."""
   if u.op in (Ops.CONST, Ops.RANGE) or u.dtype is dtypes.index and ix.of_sizes(u): return ()
-  if u.op is Ops.LOAD: return (*u.src[1].src, *ix.conjuncts(gate_or_none(u)))
+  if u.op is Ops.LOAD: return *u.src[1].src, *ix.conjuncts(gate_or_none(u))
   return u.src[:1] if u.op is Ops.CACHE_READ else u.src
 
 
@@ -130,7 +130,7 @@ def _axes(ids: Iterable[int]) -> str: return ", ".join(f"a{i}" for i in ids)
 def combiner_text(fn: BinaryOps) -> str: return _REDUCE.get(fn, fn.name.lower())
 
 
-def _negative(u: UOp) -> bool: return u.op is Ops.ALU and u.arg is BinaryOps.MUL and u.src[1].op is Ops.CONST and u.src[1].arg < 0
+def _negative(u: UOp) -> bool: return u.arg is BinaryOps.MUL and u.src[1].op is Ops.CONST and u.src[1].arg < 0
 
 
 def constant_text(u: UOp) -> str:

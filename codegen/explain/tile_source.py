@@ -31,7 +31,7 @@ from .printing import combiner_text, constant_text as float_text, dtype_name
 _CALLS = {
   BinaryOps.MAX: "maximum", BinaryOps.MIN: "minimum", BinaryOps.POW: "pow", BinaryOps.THREEFRY: "threefry",
   UnaryOps.RECIP: "reciprocal"}
-_SUMS = (BinaryOps.ADD, BinaryOps.MUL, BinaryOps.MAX, BinaryOps.MIN)   # of reductions, and those that a scan may have
+_SUMS = BinaryOps.ADD, BinaryOps.MUL, BinaryOps.MAX, BinaryOps.MIN   # of reductions, and those that a scan may have
 _LETTERS = "MNKPQRSTUVWXYZ"
 _LONG = 90   # characters: a longer value gets a line and a name of its own
 
@@ -152,8 +152,7 @@ class Export:
     if not self.names.values: return a.arrangement.chain
     table = {x.rng: y.rng for x, y in zip(self.kernel.axes, self.free.axes)}
     index, gate = substitute((UOp(Ops.INDEX, a.index.dtype, a.index.src), a.gate), table)
-    param = next(p for p in self.free.params if p.slot == a.param.slot)
-    named = derive(self.free, param, a.stored, index, gate).arrangement
+    named = derive(self.free, next(p for p in self.free.params if p.slot == a.param.slot), a.stored, index, gate).arrangement
     if named is None: return a.arrangement.chain
     space = {"x": Arrangement.of(a.param.shape), **self.names.values, "cdiv": lambda m, n: -(-m // n), "min": min, "max": max}
     try:
@@ -161,8 +160,7 @@ class Export:
       if again.levels != a.arrangement.levels: return a.arrangement.chain
       at, valid = again.pull([[r.rng for r in level] for level in a.axes])
     except (NtgradError, NameError): return a.arrangement.chain   # NameError: of a run-time size, which has no number here
-    same = at == a.index.src and set(ix.conjuncts(valid)) == set(ix.conjuncts(a.gate))
-    return named.chain if same else a.arrangement.chain
+    return named.chain if at == a.index.src and set(ix.conjuncts(valid)) == set(ix.conjuncts(a.gate)) else a.arrangement.chain
 
   def is_tile(self, access: UOp) -> bool:
     """Whether an access is what the parameter's own name stands for."""
@@ -173,8 +171,7 @@ class Export:
     """The meta-operations of an arrangement, a line for each run of those of one level. Raises ExportError for one that a Tensor
     does not have."""
     lines: list[str] = []
-    steps = [ast.parse("x" + link, mode="eval").body for link in chain]
-    calls = [c for step in steps for c in _calls(step)]
+    calls = [c for step in [ast.parse("x" + link, mode="eval").body for link in chain] for c in _calls(step)]
     if "GRID" not in a.names and a.axes[0]:   # no axis is a grid's: one program has it all
       n = len(a.axes[0])
       calls += [(0, f".tile(({'-1, ' * n}))".replace(", )", ",)" if n == 1 else ")")), (0, f".squeeze({_tuple(range(n))})")]
@@ -211,7 +208,7 @@ class Export:
         if (again or len(text) > _LONG and u not in stored) and not reads[u]:
           name = f"v{sum(line.startswith('v') for line in self.lines)}"
           self.lines.append(f"{name} = {text}")
-          self.known[u] = (name, ATOM, dims)
+          self.known[u] = name, ATOM, dims
     made = [f"a{i} = {self.made[f'a{i}']}" for i in sorted(int(n[1:]) for n in self.made)]
     return used([*made, *self.meetings(), *self.lines])
 
@@ -239,8 +236,7 @@ class Export:
       mine = [self.known[u] for u in loads if i in self.dims(u)]
       if f"a{i}" in self.made: mine.append((f"a{i}", ATOM, (i,)))
       if len(mine) < 2 or len(binding) + free < 2: continue
-      every = _union(mine)
-      texts = dict.fromkeys(self.fitted(t, every) for t in mine)
+      texts = dict.fromkeys(self.fitted(t, _union(mine)) for t in mine)
       line = f"tl.broadcast({', '.join(texts)})"
       if len(texts) > 1 and line not in out: out.append(line)
     return out
@@ -346,8 +342,7 @@ class Export:
     args = [f"axis={dims.index(i)}", *[f"keep={keep}"] * bool(keep), *["bitonic=True"] * bitonic]
     said = _call("sort_bits", dims, text, low, high, *args)[0]
     if u.src[1].op is not Ops.RANGE:   # the least one alone
-      shown = ", ".join(["0" if d == i else ":" for d in dims])
-      return f"{said}[{shown}]", ATOM, tuple([d for d in dims if d != i])
+      return f"{said}[{', '.join(['0' if d == i else ':' for d in dims])}]", ATOM, tuple([d for d in dims if d != i])
     now = [u.src[1].arg[0] if d == i else d for d in dims]
     order = sorted(range(len(now)), key=now.__getitem__)
     if order != list(range(len(now))): said = f"tl.permute({said}, {_tuple(order, True)})"

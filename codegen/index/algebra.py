@@ -80,18 +80,18 @@ def number(u: UOp) -> int | UOp: return int(u.arg) if u.op is CONST else u   # a
 
 def between(fn: BinaryOps, al: int, ah: int, bl: int, bh: int) -> tuple[int, int] | None:
   """The bounds of a function of two values, the first in al..ah and the second in bl..bh; None where that says nothing."""
-  if fn is ADD: return (al + bl, ah + bh)
-  if fn is BinaryOps.SUB: return (al - bh, ah - bl)
-  if fn is MAX: return (max(al, bl), max(ah, bh))
-  if fn is MIN: return (min(al, bl), min(ah, bh))
-  if fn is BinaryOps.AND and al >= 0 and bl >= 0: return (0, min(ah, bh))
-  if fn is BinaryOps.SHR and bl == bh >= 0 and al >= 0: return (al >> bl, ah >> bl)
-  if fn is BinaryOps.POW and al >= 1 and bl >= 0: return (al ** min(bl, 64), ah ** bh if bh * ah.bit_length() <= 64 else FAR)
+  if fn is ADD: return al + bl, ah + bh
+  if fn is BinaryOps.SUB: return al - bh, ah - bl
+  if fn is MAX: return max(al, bl), max(ah, bh)
+  if fn is MIN: return min(al, bl), min(ah, bh)
+  if fn is BinaryOps.AND and al >= 0 and bl >= 0: return 0, min(ah, bh)
+  if fn is BinaryOps.SHR and bl == bh >= 0 and al >= 0: return al >> bl, ah >> bl
+  if fn is BinaryOps.POW and al >= 1 and bl >= 0: return al ** min(bl, 64), ah ** bh if bh * ah.bit_length() <= 64 else FAR
   if fn is MOD and bl > 0:
-    if bl == bh and al // bl == ah // bl: return (al % bl, ah % bl)
+    if bl == bh and al // bl == ah // bl: return al % bl, ah % bl
     return (al, ah) if al >= 0 and ah < bl else (0, bh - 1)
-  if fn is MUL: corners = (al * bl, al * bh, ah * bl, ah * bh)
-  elif fn is IDIV and bl > 0: corners = (al // bl, al // bh, ah // bl, ah // bh)
+  if fn is MUL: corners = al * bl, al * bh, ah * bl, ah * bh
+  elif fn is IDIV and bl > 0: corners = al // bl, al // bh, ah // bl, ah // bh
   else: return None
   return min(corners), max(corners)
 
@@ -160,15 +160,15 @@ def linear(u: UOp) -> Linear:
 def _sum(u: UOp) -> Linear | None:
   """The terms of a sum; None for an atom, which keeps nothing that refers to itself: nodes go when nobody holds them, without a
   collector."""
-  if u.op is CONST: return ((), u.arg)
+  if u.op is CONST: return (), u.arg
   if u.op is not ALU: return None
   a, b = u.src[0], u.src[-1]
   if u.arg is ADD:
     (ta, ca), (tb, cb) = linear(a), linear(b)
-    return (ta + tb, ca + cb)
+    return ta + tb, ca + cb
   if u.arg is MUL and b.op is CONST:
     terms, c = linear(a)
-    return (tuple([(t, k * b.arg) for t, k in terms]), c * b.arg)
+    return tuple([(t, k * b.arg) for t, k in terms]), c * b.arg
   return None
 
 
@@ -243,13 +243,13 @@ def bounds(u: UOp) -> tuple[int, int]:
 
 def _interval(u: UOp) -> tuple[int, int]:
   """``bounds`` from the bounds of the sources."""
-  if u.op is CONST and u.dtype.kind in "iub": return (int(u.arg), int(u.arg))
+  if u.op is CONST and u.dtype.kind in "iub": return int(u.arg), int(u.arg)
   if u.op is RANGE or u.op is Ops.SPECIAL:
     size = u.arg[-1]
     return (0, size - 1) if isinstance(size, int) else (0, min(max(vmax(size) - 1, 0), FAR))
   if u.op is SIZE or u.op is Ops.DEFINE_VAR:
-    return (-FAR if u.arg.lower is None else u.arg.lower, FAR if u.arg.upper is None else u.arg.upper)
-  if u.op is Ops.LOOP: return (vmin(u.src[0]), max(vmax(u.src[1]) - 1, vmin(u.src[0])))
+    return -FAR if u.arg.lower is None else u.arg.lower, FAR if u.arg.upper is None else u.arg.upper
+  if u.op is Ops.LOOP: return vmin(u.src[0]), max(vmax(u.src[1]) - 1, vmin(u.src[0]))
   d = u.dtype.scalar()
   top = (0, 1) if d.kind == "b" else (int(dtypes.min(d)), int(dtypes.max(d))) if d.kind in "iu" and d is not INT else (-FAR, FAR)
   if u.op is Ops.CAST and u.src[0].dtype.kind in "iub":
@@ -257,11 +257,11 @@ def _interval(u: UOp) -> tuple[int, int]:
     return b if top[0] <= b[0] and b[1] <= top[1] else top
   if u.op is Ops.VECTORIZE:
     bs = [bounds(s) for s in u.src]
-    return (min(b[0] for b in bs), max(b[1] for b in bs))
+    return min(b[0] for b in bs), max(b[1] for b in bs)
   if u.op is not ALU or d.kind not in "iu": return top
   if u.arg is TernaryOps.WHERE:
     a, b = bounds(u.src[1]), bounds(u.src[2])
-    return (min(a[0], b[0]), max(a[1], b[1]))
+    return min(a[0], b[0]), max(a[1], b[1])
   if not isinstance(u.arg, BinaryOps): return top
   out = between(u.arg, *bounds(u.src[0]), *bounds(u.src[1]))
   if out is None: return top
@@ -334,7 +334,7 @@ def _build(terms: Mapping[UOp, int], c: int) -> UOp:
   return out if c == 0 else UOp(ALU, INT, (out, const(c)), ADD)
 
 
-_DIVISIONS = (MOD, IDIV, MUL)
+_DIVISIONS = MOD, IDIV, MUL
 
 
 class _Pair(NamedTuple):
@@ -444,8 +444,7 @@ def _leading(u: UOp) -> tuple[tuple[UOp, ...], int]:
   """The term with the most factors, and its number. Which of two is first stays so when both are multiplied by an atom."""
   terms, c = linear(u)
   if not terms: return (), c
-  found = ((factors(t), k) for t, k in terms)
-  return max(found, key=lambda fk: (len(fk[0]), [key_of(f) for f in fk[0]]))
+  return max(((factors(t), k) for t, k in terms), key=lambda fk: (len(fk[0]), [key_of(f) for f in fk[0]]))
 
 
 def _long_division(a: UOp, d: UOp) -> tuple[UOp, UOp]:
@@ -521,8 +520,7 @@ def fdiv(a: UOp, by: UOp | int) -> UOp:
   for t, k in rest.items():  # (A + x // n) // d == (A*n + x) // (n*d)
     if k == 1 and t.arg is IDIV and (len(rest) == 1 and rc == 0 or _number(t.src[1])):
       return add(_build(whole, wc), fdiv(add(mul(_without(t, rest, rc), t.src[1]), t.src[0]), mul(t.src[1], d)))
-  q = UOp(ALU, INT, (_build(rest, rc), const(d)), IDIV)
-  return add(_build(whole, wc), q)
+  return add(_build(whole, wc), UOp(ALU, INT, (_build(rest, rc), const(d)), IDIV))
 
 
 def _without(t: UOp, terms: Mapping[UOp, int], c: int) -> UOp: return _build({s: k for s, k in terms.items() if s is not t}, c)
@@ -645,8 +643,7 @@ def _lt_sizes(a: UOp, b: int) -> UOp | None:
     x, n = end.src[0], end.src[1].arg
     if down: return lt(x, mul(add(rest, b - c), n))
     return lt(mul(add(rest, c - b), n), sub(x, n - 1))
-  sides = (add(end, c - b), rest) if down else (rest, add(end, b - c))
-  return UOp(ALU, dtypes.bool, sides, BinaryOps.CMPLT)
+  return UOp(ALU, dtypes.bool, ((add(end, c - b), rest) if down else (rest, add(end, b - c))), BinaryOps.CMPLT)
 
 
 def ge(a: UOp, b: int | UOp) -> UOp:

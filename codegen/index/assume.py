@@ -51,8 +51,7 @@ def condition_holds(condition: UOp) -> bool:
 
 def negated(c: UOp) -> UOp:
   """The opposite of a comparison: a < b -> b <= a."""
-  src = c.src[::-1] if c.arg in (BinaryOps.CMPLT, BinaryOps.CMPLE) else c.src
-  return UOp(Ops.ALU, dtypes.bool, src, _NOT[c.arg])
+  return UOp(Ops.ALU, dtypes.bool, (c.src[::-1] if c.arg in (BinaryOps.CMPLT, BinaryOps.CMPLE) else c.src), _NOT[c.arg])
 
 
 def same_size(a: Dim, b: Dim) -> bool:

@@ -304,7 +304,7 @@ CONDITION: Form[UOp] = Form(NODE.write, lambda x, of: _read_node(x, of, dtypes.b
 SIZE = Object(ix.Size, name=STR, lower=Maybe(INT), upper=Maybe(INT), constexpr=BOOL, meta=BOOL, power_of_two=BOOL,
               unit=Between(1), hint=Maybe(INT), wide=BOOL)
 
-_LOGIC = (BinaryOps.AND, BinaryOps.OR)
+_LOGIC = BinaryOps.AND, BinaryOps.OR
 _FUNCTIONS: dict[str, BinaryOps] = {f.name: f for f in (
   *_LOGIC, *COMPARE, BinaryOps.ADD, BinaryOps.SUB, BinaryOps.MUL, BinaryOps.IDIV, BinaryOps.MOD, BinaryOps.MAX, BinaryOps.MIN)}
 

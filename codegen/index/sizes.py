@@ -20,8 +20,7 @@ _SIGNS = {**{fn: SHORT_PYTHON[fn] for fn in (*FOLDS, *COMPARE) if fn in SHORT_PY
 
 def sizes_of(exprs: Iterable[Dim]) -> tuple[ix.Size, ...]:
   """The sizes that expressions are made of, each once, in order of their names."""
-  nodes = toposort([e for e in exprs if isinstance(e, UOp)])
-  return _in_order(u.arg for u in nodes if u.op is Ops.SIZE)
+  return _in_order(u.arg for u in toposort([e for e in exprs if isinstance(e, UOp)]) if u.op is Ops.SIZE)
 
 
 def numbers(shape: Iterable[Dim]) -> tuple[int, ...]:
@@ -39,8 +38,7 @@ def arguments(uops: Iterable[UOp]) -> dict[ix.Size, DType]:
   """What a launch of a linear program gives numbers for, in the order of its arguments, and their dtypes: the sizes that the
   program reads, and those that the number of its programs is made of (int64 where the program does not read them)."""
   read = {u.arg: u.dtype for u in uops if u.op is Ops.DEFINE_VAR}
-  programs = sizes_of(u.arg[2] for u in uops if u.op is Ops.SPECIAL)
-  return {s: read.get(s, dtypes.int64) for s in _in_order((*read, *programs))}
+  return {s: read.get(s, dtypes.int64) for s in _in_order((*read, *sizes_of(u.arg[2] for u in uops if u.op is Ops.SPECIAL)))}
 
 
 def as_sizes(u: UOp) -> UOp | None:

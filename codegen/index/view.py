@@ -84,7 +84,7 @@ def _pull_pad(shape: Shape, arg: Any, idx: Indices) -> Pulled:
 
 def tile_shape(shape: Shape, arg: Any) -> Shape:
   """Outer counts, then inner sizes, of windows that lie wholly inside."""
-  return (*(window_count(d, *spec) for d, spec in zip(shape, arg)), *(spec[0] for spec in arg))
+  return *(window_count(d, *spec) for d, spec in zip(shape, arg)), *(spec[0] for spec in arg)
 
 
 def rest(d: Dim, size: Dim, dilation: Dim) -> Dim:
@@ -152,7 +152,7 @@ def _moved(u: UOp) -> Any: return TRANSFORMS[u.op].shape(u.src[0].shape, u.arg)
 
 def _cat(u: UOp) -> Any:
   first = u.src[0].shape
-  return (*first[:u.arg], functools.reduce(ix.plus, [s.shape[u.arg] for s in u.src]), *first[u.arg + 1:])
+  return *first[:u.arg], functools.reduce(ix.plus, [s.shape[u.arg] for s in u.src]), *first[u.arg + 1:]
 
 
 SHAPES.update({
@@ -174,7 +174,7 @@ class View:
 
   ``steps`` are the transforms, each an op and its arg; ``shapes`` the source's shape and that after each step.
   """
-  __slots__ = ("steps", "shapes")
+  __slots__ = "steps", "shapes"
 
   def __init__(self, source: Shape):
     self.steps: tuple[tuple[Ops, Any], ...] = ()

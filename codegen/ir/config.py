@@ -23,7 +23,7 @@ Value = int | str
 def _setting(env: str, default: Value, help: str, key: bool = False, values: Sequence[Value] = ()) -> Any:
   """A dataclass field, which stands for its value: an environment variable's, or the default."""
   kind: Any = type(default)
-  if values and type(values[-1]) is not kind: kind = (kind, int)   # a word, or numbers
+  if values and type(values[-1]) is not kind: kind = kind, int   # a word, or numbers
   about = {"env": env, "help": help, "key": key, "kind": kind, "values": values}
   value: Value = os.environ.get(env, default)
   if kind is not str:

@@ -17,7 +17,7 @@ Number = int | float   # what a constant is in Python; bool is an int
 class DType:
   """A scalar or vector element type. There is one object a type; it equals what stands for it elsewhere:
   ``x.dtype == np.float32``, ``== "float32"``, ``== torch.float32``."""
-  __slots__ = ("name", "short", "kind", "itemsize", "rank", "count", "np", "__weakref__")
+  __slots__ = "name", "short", "kind", "itemsize", "rank", "count", "np", "__weakref__"
 
   def __init__(self, name: str, short: str, kind: str, itemsize: int, rank: int, np_type: Any, count: int = 1):
     self.name, self.short, self.kind, self.itemsize, self.rank, self.count = name, short, kind, itemsize, rank, count
@@ -31,7 +31,7 @@ class DType:
   __hash__ = object.__hash__
 
   def __reduce__(self) -> tuple[Callable[[str, int], DType], tuple[str, int]]:
-    return (_rebuild, (self.name, self.count))
+    return _rebuild, (self.name, self.count)
 
   @property
   def is_floating_point(self) -> bool: return self.kind == "f"

@@ -124,7 +124,7 @@ def negative(a: UOp) -> UOp:
   """-a, where -(-a) is a."""
   v = const_value(a)
   if v is not None: return const(-v, a.dtype, a.shape)
-  return a.src[0] if a.op is Ops.ALU and a.arg is UnaryOps.NEG else unary(UnaryOps.NEG, a)
+  return a.src[0] if a.arg is UnaryOps.NEG else unary(UnaryOps.NEG, a)
 
 
 def scaled(a: UOp, value: float) -> UOp: return product(a, const(value, a.dtype, a.shape))   # a * value, a number

@@ -54,7 +54,7 @@ def identity(combiner: BinaryOps, dtype: DType) -> Number:
 def _recip(u: UOp, g: UOp) -> UOp | tuple[UOp, UOp]:
   x = u.src[0]
   # 1 / (1 + el.exp(y)), the sigmoid: its derivative from its own value is finite where exp overflows
-  if x.op is Ops.ALU and x.arg is BinaryOps.ADD and x.src[0].arg is UnaryOps.EXP and el.const_value(x.src[1]) == 1:
+  if x.arg is BinaryOps.ADD and x.src[0].arg is UnaryOps.EXP and el.const_value(x.src[1]) == 1:
     return x.src[0].src[0], el.negative(el.product(g, el.mul(u, el.sub(1.0, u))))
   return el.negative(el.product(g, el.mul(u, u)))
 

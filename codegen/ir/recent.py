@@ -13,7 +13,7 @@ class Recent(dict[K, _V]):
   There are two generations. The newer one is this dict itself. An entry that is found in the older one moves to the newer. When
   the newer is full, it becomes the older. So ``[key]`` costs what it costs in a dict for entries that were used lately.
   """
-  __slots__ = ("most", "older")
+  __slots__ = "most", "older"
 
   def __init__(self, most: int):
     super().__init__()

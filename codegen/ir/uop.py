@@ -164,7 +164,7 @@ def live_nodes() -> list[UOp]:
 
 class UOp:
   """A node: what it does (``op``, ``arg``), the dtype of its value, and the nodes it reads (``src``)."""
-  __slots__ = ("op", "dtype", "src", "arg", "origin", "note", "__weakref__", "__dict__")   # __dict__: see ``memoized``
+  __slots__ = "op", "dtype", "src", "arg", "origin", "note", "__weakref__", "__dict__"   # __dict__: see ``memoized``
   op: Ops
   dtype: DType
   src: tuple[UOp, ...]
@@ -176,7 +176,7 @@ class UOp:
 
   def __new__(cls, op: Ops, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
     # 0.0 == -0.0 and nan != nan, so a float constant is interned by its text
-    key = (op, dtype, src, arg.hex() if op is Ops.CONST and isinstance(arg, float) else arg)
+    key = op, dtype, src, arg.hex() if op is Ops.CONST and isinstance(arg, float) else arg
     entry = _interned.get(key)
     if entry is not None and (found := entry()) is not None: return found
     self = object.__new__(cls)
@@ -200,7 +200,7 @@ class UOp:
     self.is_unique = True
     return self
 
-  def __reduce__(self) -> Any: return (UOp.unique if self.is_unique else UOp, (self.op, self.dtype, self.src, self.arg))
+  def __reduce__(self) -> Any: return UOp.unique if self.is_unique else UOp, (self.op, self.dtype, self.src, self.arg)
   def __repr__(self) -> str:
     return f"{self.op}({self.dtype}, {'' if self.arg is None else self.arg}{', ' if self.src else ''}{len(self.src) or ''})"
 
@@ -268,7 +268,7 @@ memoized_names: set[str] = set()   # under which results are kept with nodes
 
 class _Known(ref[UOp], Generic[_T]):
   """A weak reference to a node, with what a table knows of it."""
-  __slots__ = ("key", "value", "table")
+  __slots__ = "key", "value", "table"
   key: int
   value: _T
   table: dict[int, _Known[_T]]

@@ -76,7 +76,7 @@ def steps_of(flat: UOp) -> dict[int, int | None]:
 
 def is_shifted(atom: UOp) -> bool:
   """Whether an atom is where blocks of an axis begin, the last of which starts earlier: min(a0 * 64, 936)."""
-  if atom.op is not Ops.ALU or atom.arg is not BinaryOps.MIN or atom.src[1].ranges: return False
+  if atom.arg is not BinaryOps.MIN or atom.src[1].ranges: return False
   terms = ix.linear(atom.src[0])[0]
   return len(terms) == 1 and terms[0][0].op is Ops.RANGE
 

@@ -48,7 +48,7 @@ def full_key(key: object, n: int) -> tuple[Any, ...]:
   if dots > 1: raise ArgumentError("index: ... may stand once")
   if given > n: raise AxisError(f"index: {given} indices for {n} dimensions")
   at = next((i for i, k in enumerate(keys) if k is Ellipsis), len(keys))
-  return (*keys[:at], *[slice(None)] * (n - given), *keys[at + 1:])
+  return *keys[:at], *[slice(None)] * (n - given), *keys[at + 1:]
 
 
 def key_text(key: object, called: bool = False) -> str:
@@ -182,12 +182,12 @@ class Arrangement:
     """A transform's arg, with ``part`` for the level's dimensions and ``other(size)`` for those of the other levels."""
     n = self._start(level)
     shape = self.view.shape
-    return (*map(other, shape[:n]), *part, *map(other, shape[n + len(self.levels[level]):]))
+    return *map(other, shape[:n]), *part, *map(other, shape[n + len(self.levels[level]):])
 
   def _step(self, view: View, level: int, shapes: Sequence[Shape], name: str, *args: object, joined: int = 1) -> Arrangement:
     """The next arrangement, ``name(*args)``: ``shapes`` instead of ``level`` (and of the ``joined - 1`` levels after it)."""
     text = ", ".join(map(_arg_text, (*args, f"level={level}") if level else args))
-    levels = (*self.levels[:level], *shapes, *self.levels[level + joined:])
+    levels = *self.levels[:level], *shapes, *self.levels[level + joined:]
     return Arrangement(view, levels, (*self.chain, f".{name}({text})"), self.first)
 
   def _moved(self, op: Ops, level: int, arg: object, *args: object) -> Arrangement:
@@ -249,7 +249,7 @@ class Arrangement:
     view = view.then(Ops.TILE, self._whole(level, specs, lambda _: (1, 1, 1)), (*self._whole(level, counts, lambda n: n), *inner))
     rank = len(self.view.shape)
     if rank > n:  # the new level stands after its outer part, and dimensions of other levels have no inner one
-      order = (*range(first + n), *range(rank + first, rank + first + n), *range(first + n, rank))
+      order = *range(first + n), *range(rank + first, rank + first + n), *range(first + n, rank)
       view = view.then(Ops.PERMUTE, (*order, *(i for i in range(2 * rank) if i not in order)))
       view = view.then(Ops.RESHAPE, Regrouped.of([*_alone(view.shape[:rank + n]), *[(1, ())] * (rank - n)]))
     given = {"strides": steps, "dilation": gaps, "floor_mode": floor_mode, "shift_inwards": shift_inwards}
@@ -286,7 +286,7 @@ class Arrangement:
     dims, start = self._dims("permute", level), self._start(level)
     got = self._axes("permute", tuple(order), len(dims))
     if len(got) != len(dims): raise AxisError(f"permute: a level of {len(dims)} dimensions, got {tuple(order)}")
-    full = (*range(start), *(start + a for a in got), *range(start + len(dims), len(self.view.shape)))
+    full = *range(start), *(start + a for a in got), *range(start + len(dims), len(self.view.shape))
     return self._moved(Ops.PERMUTE, level, full, got)
 
   def flatten(self, start_axis: int = 0, end_axis: int = -1, level: int = 0) -> Arrangement:

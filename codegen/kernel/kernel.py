@@ -99,8 +99,8 @@ class LocalVariable(Param):
 
 
 Around = tuple[int, ...]   # ids of the axes of the FORs around a statement
-EFFECTS = (Ops.STORE, Ops.ATOMIC)
-REGIONS = (Ops.FOR, Ops.WHILE, Ops.IF)
+EFFECTS = Ops.STORE, Ops.ATOMIC
+REGIONS = Ops.FOR, Ops.WHILE, Ops.IF
 
 
 def reads_its_place(effect: UOp) -> bool:
@@ -258,7 +258,7 @@ class Kernel:
 def structure_text(kernel: Kernel) -> str:
   """All that a kernel is, the same in every process; two kernels have the same text only where they are equal. Raises TypeError
   for a node whose argument has no such text."""
-  whole = (kernel.params, kernel.axes, kernel.body, kernel.applied, kernel.needs, kernel.free)
+  whole = kernel.params, kernel.axes, kernel.body, kernel.applied, kernel.needs, kernel.free
   order: list[UOp] = []
   number: dict[UOp, int] = {}
   roots = _nodes_in(whole)

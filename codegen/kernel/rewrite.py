@@ -16,7 +16,7 @@ from ..index.sizes import FOLDS
 from ..ir.dtype import dtypes
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 
-_DIVISIONS = (BinaryOps.IDIV, BinaryOps.MOD)
+_DIVISIONS = BinaryOps.IDIV, BinaryOps.MOD
 _FOLDS = {**FOLDS, BinaryOps.POW: ix.power}
 _Rule = Callable[[UOp, UOp], Union[UOp, None]]
 Rules = Mapping[Ops, _Rule]

@@ -72,7 +72,7 @@ def masked(keep: UOp, value: UOp, reduce: UOp) -> UOp:
   """The new value of a REDUCE, left out where ``keep`` is false: of a product to be summed, the factor with fewer ranges is 0
   there."""
   fn, was = reduce.arg[0], reduce.src[0]
-  if fn is not BinaryOps.ADD or was.op is not Ops.ALU or was.arg is not BinaryOps.MUL: return or_identity(keep, value, fn)
+  if fn is not BinaryOps.ADD or was.arg is not BinaryOps.MUL: return or_identity(keep, value, fn)
   few, many = value.src if len(was.src[0].ranges) <= len(was.src[1].ranges) else value.src[::-1]
   return UOp.alu(BinaryOps.MUL, or_identity(keep, few, fn), many)
 

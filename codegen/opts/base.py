@@ -14,7 +14,7 @@ from ..kernel import Axis, AxisKind, Kernel
 __all__ = ["OPTS", "OnAxis", "Opt", "Opts", "PLAIN_KINDS", "SizedOpt", "read_opt"]
 
 OPTS: dict[str, type[Opt]] = {}   # every Opt by its name
-PLAIN_KINDS = (AxisKind.GRID, AxisKind.LOOP)
+PLAIN_KINDS = AxisKind.GRID, AxisKind.LOOP
 PREFIX = {"axis": "a", "other": "a", "param": "data"}   # fields that name something; all other ints are amounts, at least 1
 
 

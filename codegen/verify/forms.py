@@ -158,7 +158,7 @@ class _Scope:
       if s.op in BUFFERS and not (u.op in (Ops.LOAD, *EFFECTS) and s is u.src[0]):
         return f"reads line {self.line[s]}, a buffer, other than by LOAD or STORE"
       home = self.path[accumulator(s)]
-      if s.op in (Ops.LOOP, Ops.IF): home = (*home, s)
+      if s.op in (Ops.LOOP, Ops.IF): home = *home, s
       if here[:len(home)] != home and not extra:
         scope = f"{home[-1].op.name} (line {self.line[home[-1]]})"
         return f"uses line {self.line[s]} after the end of the {scope} that it is defined in"
@@ -239,7 +239,7 @@ def verify_linear(uops: Sequence[UOp], name: str = "", widths: bool = True) -> N
 
 # ---- the index form
 
-_STATEMENTS = (*EFFECTS, *REGIONS)
+_STATEMENTS = *EFFECTS, *REGIONS
 
 
 def _index(index: UOp) -> str | None:
@@ -379,7 +379,7 @@ EXPANDED: dict[Ops, Rule] = {
   Ops.SPECIAL: lambda u: None,
   Ops.CACHE_READ: _filled,
   **VECTORS}
-_EXPANDED_KINDS = (AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE)
+_EXPANDED_KINDS = AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE
 
 
 def verify_part(part: Part, name: str) -> None:

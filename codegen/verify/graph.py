@@ -148,7 +148,7 @@ def _updates(u: UOp) -> str | None:
 
 
 def _after(u: UOp) -> str | None:
-  effects = (Ops.ASSIGN, Ops.SCATTER, Ops.LAUNCH)
+  effects = Ops.ASSIGN, Ops.SCATTER, Ops.LAUNCH
   return None if u.src[1].op in effects else f"AFTER comes after an ASSIGN, SCATTER or LAUNCH, got {u.src[1].op}"
 
 

@@ -17,8 +17,8 @@ from ..kernel.linear import UOpList
 ANY = 1 << 30   # sources: no limit
 
 Rule = Callable[[UOp], str | None]
-BUFFERS = (Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL)
-ATOMICS = ("add", "max", "min")
+BUFFERS = Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL
+ATOMICS = "add", "max", "min"
 _ARITY = {UnaryOps: 1, BinaryOps: 2, TernaryOps: 3}
 
 
