@@ -12,7 +12,7 @@ from typing import Callable, Sequence
 
 from . import elementwise as el
 from .dtype import DType, Number, dtypes, held
-from .uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp
+from .uop import BinaryOps, TernaryOps, UnaryOps, UOp
 
 Fn = UnaryOps | BinaryOps | TernaryOps
 # a node and the gradient of its value -> the gradient of one of its sources; or a node further down, and that one's
