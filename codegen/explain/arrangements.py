@@ -1,8 +1,7 @@
 """The arrangements of a kernel: from the index expressions of its LOADs and STOREs to the meta-operations that make them.
 
 Every derivation is checked by pulling the axes back through the arrangement it found: the result must be the kernel's index
-expression, node for node. An index that is no chain of meta-operations (a gather, a diagonal) prints as it is.
-"""
+expression, node for node. An index that is no chain of meta-operations (a gather, a diagonal) prints as it is."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -25,8 +24,7 @@ class ArrangedAccess:
   """One way in which a kernel touches a parameter: the index and its gate, and the arrangement behind them where there is one.
 
   ``names`` and ``axes`` are those of the arrangement's levels, an axis of the kernel for each dimension; ``where`` are the
-  conditions of the gate that the arrangement does not have.
-  """
+  conditions of the gate that the arrangement does not have."""
   param: Param
   stored: bool
   index: UOp

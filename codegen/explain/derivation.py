@@ -1,7 +1,6 @@
 """From the index expressions of one access to the meta-operations that make them; ``arrangements.py`` checks what is found.
 
-Sizes and factors are Dims: numbers, or expressions of run-time sizes. What is not known for all sizes is not derived.
-"""
+Sizes and factors are Dims: numbers, or expressions of run-time sizes. What is not known for all sizes is not derived."""
 from __future__ import annotations
 
 import functools
@@ -129,8 +128,7 @@ def falling(n: Dim) -> tuple[int, int]:
 class Derivation:
   """Outermost level first, each level's terms are split off every index by one ``tile``; what is left is the next level.
 
-  A level may need several steps, one for each term that it has of the same dimension. ``plan`` has a row for each step.
-  """
+  A level may need several steps, one for each term that it has of the same dimension. ``plan`` has a row for each step."""
 
   def __init__(self, axes: Sequence[Axis], shape: Sequence[Dim], index: Sequence[UOp], inside: bool = False):
     used = {r.arg[0] for i in index for r in i.ranges}

@@ -1,8 +1,7 @@
 """Indices that see the digits of an axis, as ``Fuse`` makes them: e // 9, e % 9 // 3 and e % 3 of the products of a convolution.
 
 Such an access has a chain of meta-operations with an axis for each digit, as before the ``Fuse``; these are then flattened into
-one dimension, and that is cut into tiles where ``e`` is several axes, 32*a4 + a7.
-"""
+one dimension, and that is cut into tiles where ``e`` is several axes, 32*a4 + a7."""
 from __future__ import annotations
 
 import math

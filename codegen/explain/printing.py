@@ -40,8 +40,7 @@ class Printer:
   longer than _LONGEST is replaced by such a name. ``dims``, where given, are the dimensions of each buffer that are shown.
 
   ``gates``, where given, gets each place that is loaded or stored under a condition, and the condition, as texts. The condition
-  is then left out of the place. A place ends with ``'`` where the same place has another condition elsewhere.
-  """
+  is then left out of the place. A place ends with ``'`` where the same place has another condition elsewhere."""
 
   def __init__(self, named: Callable[[str], str] | None = None, gates: dict[str, UOp | None] | None = None,
                dims: Mapping[UOp, tuple[int, ...]] | None = None):
@@ -150,8 +149,7 @@ def index_form(kernel: Kernel) -> str:
       store data0[a0, a1] = exp(data1[a0, a1] - v0)
 
   Where statements have an order: a line for each variable, ``for a3 in 0..8:``, ``while …:``, ``if …:`` and ``else:`` with their
-  statements indented, ``acc[a1, a2] = …``.
-  """
+  statements indented, ``acc[a1, a2] = …``."""
   lines = ["axes   " + (", ".join(map(str, kernel.axes)) or "none")]
   marked = {u.src[0].arg[0] for u in kernel.nodes if u.arg == "tma" and u.op in (Ops.LOAD, Ops.STORE)}
   lines += [

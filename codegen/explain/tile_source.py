@@ -2,8 +2,7 @@
 
 GRID axes are programs, all others dimensions of blocks. A parameter has the arrangement of its first access that is a chain of
 meta-operations. At other places it is read and written as ``source.at(index, …)``. A value has a dimension for each block axis
-that it varies along, in the kernel's order. Operands with fewer are given dimensions of 1, ``data1[:, None]``.
-"""
+that it varies along, in the kernel's order. Operands with fewer are given dimensions of 1, ``data1[:, None]``."""
 from __future__ import annotations
 
 import ast

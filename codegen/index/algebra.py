@@ -6,8 +6,7 @@ or a product of these: products of sums are multiplied out, ``(i*16 + j) * N -> 
 they divide by is 1 or more. Build indices only with these functions.
 
 First come the parts that indices are made of, and how a node is taken apart into terms and factors; then ranges of values, the
-canonical form, products, quotients and conditions.
-"""
+canonical form, products, quotients and conditions."""
 from __future__ import annotations
 
 import math

@@ -2,8 +2,7 @@
 
 A kernel with run-time sizes is made with hints: likely values of the sizes. A question is answered for the hints, and the answer
 is noted as a condition of the kernel. So the kernel serves all sizes that have the same answers, which the host checks before a
-launch.
-"""
+launch."""
 from __future__ import annotations
 
 from contextlib import contextmanager
@@ -36,8 +35,7 @@ def assumes() -> bool: return _made.get() is not None   # whether questions abou
 def condition_holds(condition: UOp) -> bool:
   """Whether a condition on sizes holds: what the bounds say, else what it is for the hints, which is assumed from here on.
 
-  Raises ShapeError where nothing may be assumed.
-  """
+  Raises ShapeError where nothing may be assumed."""
   if condition.op is Ops.CONST: return bool(condition.arg)
   found = _made.get()
   sizes = sizes_of((condition,))

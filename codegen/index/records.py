@@ -7,8 +7,7 @@ fast formats, pickle and marshal, are not safe with bytes that somebody else wro
 A record is a head (magic, version, length, checksum) and a body. The body is the length of a JSON text, the text, and then bytes
 and long texts as they are, each text once. The JSON is a list: what the record is called, the nodes of expressions (sources
 first, so nothing here is as deep as a graph), the lengths of what follows, and the value. The body is parsed after its length
-and checksum were found right.
-"""
+and checksum were found right."""
 from __future__ import annotations
 
 import json

@@ -1,8 +1,7 @@
 """Index transforms, written once: the tensor graph's movement operations and the arrangement's meta-operations.
 
 A transform knows its output shape and how to *pull* an output index back to its input, with the condition under which the input
-has that element. A View is a chain of them. The arg of a transform is that of its op, see ``Ops``.
-"""
+has that element. A View is a chain of them. The arg of a transform is that of its op, see ``Ops``."""
 from __future__ import annotations
 
 import functools
@@ -30,8 +29,7 @@ def strides_of(shape: Shape) -> Shape:
 class Regrouped(tuple[Dim, ...]):
   """The shape after a reshape, with how many dimensions became how many, run by run.
 
-  Sizes alone leave open which dimension of 1 is which. That matters where an index lies behind the end of its dimension.
-  """
+  Sizes alone leave open which dimension of 1 is which. That matters where an index lies behind the end of its dimension."""
   runs: tuple[tuple[int, int], ...]
 
   @staticmethod
@@ -172,8 +170,7 @@ SHAPES.update({
 class View:
   """A chain of transforms from a source shape: what an arrangement and a movement chain are made of.
 
-  ``steps`` are the transforms, each an op and its arg; ``shapes`` the source's shape and that after each step.
-  """
+  ``steps`` are the transforms, each an op and its arg; ``shapes`` the source's shape and that after each step."""
   __slots__ = "steps", "shapes"
 
   def __init__(self, source: Shape):

@@ -265,8 +265,7 @@ def promote(*ds: DType) -> DType:
   bool < ints < floats. Two ints: the wider; equal width and mixed sign, the next wider signed one (uint64 with a
   signed int gives float64). An int with a float gives the float. float16 with bfloat16, or two different fp8, give float32 and
   float16. float8_e8m0 with another takes part as float32. Tensors of shape () and Python numbers: ``promote_tensors`` and
-  ``scalar_dtype`` of ``ntgrad/tensor/promotion.py``.
-  """
+  ``scalar_dtype`` of ``ntgrad/tensor/promotion.py``."""
   a, *rest = dict.fromkeys(ds)
   if not rest: return a
   if len(rest) > 1: return reduce(promote, rest, a)

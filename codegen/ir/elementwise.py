@@ -1,8 +1,7 @@
 """Constructors of the tensor graph's elementwise nodes: each stores the shape and device, which it knows, on the node, so that
 they are not computed again.
 
-They do not check their arguments: nodes of one shape, and of one dtype where the function takes that.
-"""
+They do not check their arguments: nodes of one shape, and of one dtype where the function takes that."""
 from __future__ import annotations
 
 import math

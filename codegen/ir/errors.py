@@ -2,8 +2,7 @@
 
 Those of values, types, indices and keys are also what Python has for them.
 
-A message says what was asked, the shapes or values that do not fit, and what would be accepted.
-"""
+A message says what was asked, the shapes or values that do not fit, and what would be accepted."""
 from __future__ import annotations
 
 import reprlib

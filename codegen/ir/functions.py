@@ -2,8 +2,7 @@
 
 A new one is a member of UnaryOps, BinaryOps or TernaryOps, an entry of :data:`FUNCTIONS`, and a text or function in each
 backend: docs/architecture.md ("The tensor graph", "Functions") has the files. ``tests/unit/test_functions.py`` says what is
-missing where.
-"""
+missing where."""
 from __future__ import annotations
 
 import math

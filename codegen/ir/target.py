@@ -1,8 +1,7 @@
 """A Target describes a device to the heuristics: every number that they need of a machine is one of its fields.
 
 What a heuristic merely prefers (how many copies it tries, how many statements it writes out) stands as a constant where it is
-used.
-"""
+used."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field

@@ -1,8 +1,7 @@
 """The one node type of every program form: ``UOp(op, dtype, src, arg)``, immutable and interned.
 
 The same node is the same object, so identity is equality and a rewrite that changes nothing returns what it was given.
-Three forms share the node (``Ops`` is grouped by them): the tensor graph, the index form and the linear form.
-"""
+Three forms share the node (``Ops`` is grouped by them): the tensor graph, the index form and the linear form."""
 from __future__ import annotations
 
 import math
@@ -288,8 +287,7 @@ class NodeTable(Generic[_T]):
   """A dictionary with nodes as keys. An entry goes when its node goes. A value must not refer to its node, or neither would ever
   go.
 
-  ``known.get(id(u))`` finds an entry without a call of Python code. The entry is right if a call of it gives ``u``.
-  """
+  ``known.get(id(u))`` finds an entry without a call of Python code. The entry is right if a call of it gives ``u``."""
   __slots__ = ("known",)
 
   def __init__(self) -> None:

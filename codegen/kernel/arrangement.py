@@ -3,8 +3,7 @@
 The outermost level is the grid, the innermost the tile, levels between are looped over. Every meta-operation gives a new
 Arrangement and is one or a few transforms of ``view.py``, so what prints (``data1(64, 32).tile((8, 32))``) is what computes the
 indices. ``explain/arrangements.py`` does the reverse: from the index expressions of a kernel to the meta-operations that make
-them.
-"""
+them."""
 from __future__ import annotations
 
 import math
@@ -68,8 +67,7 @@ class Arrangement:
   written.
 
   ``Arrangement.of((64, 32)).tile((8, 32))`` has levels ``((8, 1), (8, 32))``. The meta-operations work on the outermost level, or
-  on the one that ``level`` names. Each raises ShapeError, AxisError or ArgumentError where it does not fit.
-  """
+  on the one that ``level`` names. Each raises ShapeError, AxisError or ArgumentError where it does not fit."""
   view: View
   levels: tuple[Shape, ...]
   chain: tuple[str, ...] = ()
@@ -134,8 +132,7 @@ class Arrangement:
   def elements(self) -> _Numbers:
     """The picture: for every element of every level the number of its source element, row by row; -1 where there is none.
 
-    Its shape is that of all levels, outermost first. int64.
-    """
+    Its shape is that of all levels, outermost first. int64."""
     at, valid = self._points()
     index: Any = np.zeros((), np.int64)
     for i, size in zip(at, self.source): index = index * size + i
@@ -210,8 +207,7 @@ class Arrangement:
     ``shape`` -1 takes a whole dimension. ``strides`` is from one window to the next (default, or -1: the tile's size),
     ``dilation`` from one element of a window to the next (default 1). A partial last window counts; its elements outside are not
     valid. ``floor_mode`` leaves it out. ``shift_inwards`` moves it back until it lies inside, where it shares elements with the
-    window before it.
-    """
+    window before it."""
     dims = self._dims("tile", level)
     n = len(dims)
     sizes = tuple(d if s == -1 else s for s, d in zip(_sizes("tile", shape, n, "tile size"), dims))
@@ -346,8 +342,7 @@ class Arrangement:
   def index(self, key: Key | tuple[Key, ...], level: int = 0) -> Arrangement:
     """(m, n) -> (n): indices, slices with steps, None and ... as numpy has them: ``a[0]``, ``a[1:, ::-2]``.
 
-    Raises IndexOutOfRangeError for an index outside its dimension, AxisError for too many of them.
-    """
+    Raises IndexOutOfRangeError for an index outside its dimension, AxisError for too many of them."""
     dims = self._dims("index", level)
     keys = full_key(key, len(dims))
     parts = [p for k in keys for p in ((k.start, k.stop, k.step) if isinstance(k, slice) else (k,))]

@@ -1,8 +1,7 @@
 """A kernel in index form: parameters, axes, and a body of statements whose values are functions of the axes.
 
 A statement is a STORE or an ATOMIC, or a region of statements: FOR, WHILE, IF. A STORE goes to a param or to a variable, which
-each program has for itself.
-"""
+each program has for itself."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -42,8 +41,7 @@ class Axis:
   ``programs``: so many programs share the values of this LOOP, each taking every n-th; 0: each program goes through all of them.
   ``again``: how many elements the last vector, copy or block has that the one before had too (``ShiftInwards``). ``most``: how
   large a run-time size is at most, for local memory along it. ``rest_of``: the axis that this one was a part of before ``Peel``;
-  going through one of the parts needs nothing of the other.
-  """
+  going through one of the parts needs nothing of the other."""
   id: int
   size: Dim
   kind: AxisKind
@@ -74,8 +72,7 @@ class Param:
 
   ``align``: for a part of a memory, the place where it begins is a multiple of so many bytes. The place itself is an argument of
   the launch. 0: it begins where the memory does. ``runs``: for an index, equal elements stand side by side in parts of so many
-  elements, and no two parts have the same row.
-  """
+  elements, and no two parts have the same row."""
   slot: int
   shape: Shape
   dtype: DType
@@ -189,8 +186,7 @@ class Kernel:
     earlier one reads, but for the very element.
 
     STOREs that were not made fresh (the scheduler's) mean what is read before any of them is done: a swap of two buffers is
-    plain.
-    """
+    plain."""
     if any(s.op is not Ops.STORE for s in self.body) or self.variables: return False
     if any(u.op is Ops.SCAN or u.op is Ops.SORTED for u in self.nodes): return False
     peeled = any(a.rest_of is not None for a in self.axes)

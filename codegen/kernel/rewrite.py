@@ -5,8 +5,7 @@ A rule is found by the op of a node. It is called with the node as it was and as
 arithmetic in canonical form). It gives the node that stands in its place, or None for the node as it would be now. A unique node
 (not interned: a statement, a loop, an accumulator) is rebuilt as a unique one.
 
-    rewrite(body, {Ops.LOAD: lambda old, new: new.replace(new.src[:2])})    # LOAD(buffer, index, gate) -> LOAD(buffer, index)
-"""
+    rewrite(body, {Ops.LOAD: lambda old, new: new.replace(new.src[:2])})    # LOAD(buffer, index, gate) -> LOAD(buffer, index)"""
 from __future__ import annotations
 
 from typing import Callable, Iterable, Mapping, Union

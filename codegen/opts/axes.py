@@ -38,8 +38,7 @@ def split_axis(kernel: Kernel, axis: Axis, n: ix.Dim, kind: AxisKind) -> Kernel:
 def expressed(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...], keep: UOp | None = None) -> Kernel:
   """The kernel with an axis expressed ``by`` other ``axes``, which are bound, copied and gone through in its place.
 
-  With ``keep``, a condition on these axes, reductions take the identity where it is false.
-  """
+  With ``keep``, a condition on these axes, reductions take the identity where it is false."""
   ids = [a.id for a in axes if a.size != 1]
 
   def those(before: tuple[int, ...]) -> tuple[int, ...]:
@@ -140,8 +139,7 @@ class ShiftInwards(SplitOpt):
   at min(a0 * 8, 2) + a1, and computes some elements again.
 
   A reduction leaves out what it has had (in a product, one factor is zero there). Not where a buffer is read and written, or
-  added to: there again is not the same.
-  """
+  added to: there again is not the same."""
   kind: ClassVar[AxisKind | None] = AxisKind.LANE
   blocks, optional = False, True
 
@@ -180,8 +178,7 @@ class Peel(OnAxis):
   """``a0:N LOOP`` by 8 → ``a0:N//8*8 LOOP`` and, after it, ``a1:N%8 LOOP``: what is left over has a loop of its own, so that the
   first can be split by 8.
 
-  A reduction is joined of both parts, a STORE along the axis is made twice. Not of an axis of programs.
-  """
+  A reduction is joined of both parts, a STORE along the axis is made twice. Not of an axis of programs."""
   n: int
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
@@ -329,8 +326,7 @@ class Reorder(OnAxis):
   """``a0, a1, a2`` with a1 first → ``a1, a0, a2``; with ``first=False`` → ``a0, a2, a1``. The last axis is gone through fastest.
 
   The axes that its size varies with go along, in front of it, or those whose sizes vary with it behind it:
-  ``a0:4, a1:3, a2:min(11 - 4*a1, 4)`` with a2 first → ``a1, a2, a0``.
-  """
+  ``a0:4, a1:3, a2:min(11 - 4*a1, 4)`` with a2 first → ``a1, a2, a0``."""
   first: bool
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:

@@ -33,8 +33,7 @@ class Opt(ABC):
   - ``NonTemporal`` and ``TensorDescriptor`` change how a STORE writes: of these effects they are refused.
   - An axis that is gone through in order is split, padded (the added values are not stored) or moved, as long as the order is the
     same. No other Opt takes it.
-  - All others give every element to exactly one place of the new axes, and any effect takes them.
-  """
+  - All others give every element to exactly one place of the new axes, and any effect takes them."""
   name: ClassVar[str] = ""
   # for the search
   blocks: ClassVar[bool | None] = None   # True: of use on targets with blocks only, False: on others only

@@ -348,8 +348,7 @@ def verify_index(kernel: Kernel, name: str = "", part: bool = False) -> None:
   """Check a kernel in index form: its statements and all nodes beneath. A ``part`` of a kernel may be a value, and has SPECIALs
   for the program's position and the loops around it.
 
-  Raises VerifyError: among others for a RANGE that is no axis of the kernel and an INDEX that does not fit its param.
-  """
+  Raises VerifyError: among others for a RANGE that is no axis of the kernel and an INDEX that does not fit its param."""
   about, table = f"kernel {name!r}", {**INDEX, Ops.SPECIAL: no_sources} if part else INDEX
   verify(kernel.nodes, about, by_op(table, "the index form"), _fits(kernel), _unordered(kernel), _misplaced(kernel))
   for r in kernel.body:

@@ -1,8 +1,7 @@
 """What the verifier's tables are made of: rules for nodes of more than one form, and makers of rules.
 
 A rule is a function of a node that gives one sentence about what is wrong, or None. The first sentence becomes a VerifyError that
-names the program, the rule broken and the line of the listing.
-"""
+names the program, the rule broken and the line of the listing."""
 from __future__ import annotations
 
 from typing import Any, Callable, Iterable, Mapping, Sequence
@@ -160,8 +159,7 @@ _range = all_of(
 def access_rules(index: Rule, scatters: bool = False) -> dict[Ops, Rule]:
   """The entries of a table for LOAD, STORE and ATOMIC: a buffer, an index that keeps to its rule, the value's dtype, the gate.
 
-  ``scatters``: a STORE may go through axes in order, adding later values to earlier ones or replacing them.
-  """
+  ``scatters``: a STORE may go through axes in order, adding later values to earlier ones or replacing them."""
   def rule(u: UOp) -> str | None:
     store = u.op is not Ops.LOAD
     most = 4 if store else 5   # the last: that all elements of a vector lie in memory, also those that are not read
