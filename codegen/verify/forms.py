@@ -35,20 +35,21 @@ from .rules import (
   same_dtype,
   source_count,
   spreads,
+  table,
   verify,
 )
 
 # ---- values that both forms have
 
 _COMBINES: Rule = lambda u: combiner_rule(u.arg[0], u.dtype)
-REDUCTIONS: dict[Ops, Rule] = {
-  Ops.REDUCE: all_of(argument(lambda a: isinstance(a, tuple) and len(a) == 2 and isinstance(a[1], tuple), "(combiner, axis ids)"),
+REDUCTIONS = table(
+  REDUCE=(argument(lambda a: isinstance(a, tuple) and len(a) == 2 and isinstance(a[1], tuple), "(combiner, axis ids)"),
     same_dtype, lambda u: f"REDUCE binds an axis twice: {u.arg[1]}" if len(set(u.arg[1])) != len(u.arg[1]) else None, _COMBINES),
-  Ops.SCAN: all_of(same_dtype,
+  SCAN=(same_dtype,
     argument(lambda a: isinstance(a, tuple) and len(a) in (3, 4) and fields(a[1:3], int, bool), "(combiner, axis id, reverse)"),
     _COMBINES),
-  Ops.SORT: all_of(same_dtype,
-    argument(lambda a: fields(a, int, bool) or fields(a, int, bool, int, bool), "(axis id, descending)"))}
+  SORT=(same_dtype,
+    argument(lambda a: fields(a, int, bool) or fields(a, int, bool, int, bool), "(axis id, descending)")))
 
 # ---- the linear form
 
@@ -100,33 +101,29 @@ def _product(u: UOp) -> str | None:
 def _programs(size: Any) -> bool: return size >= 1 if type(size) is int else isinstance(size, UOp) and of_sizes(size)
 
 
-LINEAR: dict[Ops, Rule] = {
-  **KERNEL,
-  **REDUCTIONS,
-  Ops.REDUCE: _product,
-  **access_rules(lambda index: int_dtype("the index", index)),
-  Ops.DEFINE_GLOBAL: all_of(KERNEL[Ops.DEFINE_GLOBAL], no_sources),
-  Ops.DEFINE_LOCAL: local_rule,
-  Ops.DEFINE_ACC: _acc,
-  Ops.DEFINE_VAR: KERNEL[Ops.SIZE],
-  Ops.SPECIAL: all_of(
+LINEAR = table(KERNEL, VECTORS, REDUCTIONS, access_rules(lambda index: int_dtype("the index", index)),
+  REDUCE=_product,
+  DEFINE_GLOBAL=(KERNEL[Ops.DEFINE_GLOBAL], no_sources),
+  DEFINE_LOCAL=local_rule,
+  DEFINE_ACC=_acc,
+  DEFINE_VAR=KERNEL[Ops.SIZE],
+  SPECIAL=(
     argument(lambda a: isinstance(a, tuple) and len(a) == 3 and a[0] in ("g", "l") and a[1] in (0, 1, 2) and _programs(a[2]),
       "('g' or 'l', dimension 0..2, size >= 1 or an index over SIZEs)"),
     lambda u: "a group has a number of work-items that is known" if u.arg[0] == "l" and isinstance(u.arg[2], UOp) else None,
     no_sources,
     lambda u: int_dtype("SPECIAL", u)),
-  Ops.LOOP: all_of(source_count(2, "a start and an end", ANY), lambda u: int_dtype("a LOOP", u), _loop,
+  LOOP=(source_count(2, "a start and an end", ANY), lambda u: int_dtype("a LOOP", u), _loop,
     argument(lambda a: a in (None, "flatten"), "None or 'flatten'")),
-  Ops.ENDLOOP: _ends(Ops.LOOP),
-  Ops.IF: _condition,
-  Ops.ELSE: _ends(Ops.IF),
-  Ops.ENDIF: _ends(Ops.IF),
-  Ops.WHILE: no_sources,
-  Ops.BREAK: all_of(one_source, _condition),
-  Ops.ENDWHILE: _ends(Ops.WHILE),
-  Ops.PHI: all_of(source_count(3, "an accumulator, a value and its loops", ANY), _phi),
-  Ops.BARRIER: lambda u: None,
-  **VECTORS}
+  ENDLOOP=_ends(Ops.LOOP),
+  IF=_condition,
+  ELSE=_ends(Ops.IF),
+  ENDIF=_ends(Ops.IF),
+  WHILE=no_sources,
+  BREAK=(one_source, _condition),
+  ENDWHILE=_ends(Ops.WHILE),
+  PHI=(source_count(3, "an accumulator, a value and its loops", ANY), _phi),
+  BARRIER=lambda u: None)
 
 
 class _Scope:
@@ -270,21 +267,18 @@ def _sorted(u: UOp) -> str | None:
   return argument(lambda a: fields(tuple(a), int, int, int, int, bool), "(axis id, low, high, keep, bitonic)")(u)
 
 
-INDEX: dict[Ops, Rule] = {
-  Ops.SORTED: _sorted,
-  **KERNEL,
-  **REDUCTIONS,
-  **access_rules(_index, scatters=True),
-  Ops.INDEX: lambda u: None,
-  Ops.CACHE_READ: _cache_read,
-  Ops.FOR: all_of(
+INDEX = table(KERNEL, REDUCTIONS, access_rules(_index, scatters=True),
+  SORTED=_sorted,
+  INDEX=lambda u: None,
+  CACHE_READ=_cache_read,
+  FOR=(
     source_count(1, "an end and statements", ANY), argument(lambda a: isinstance(a, int), "an axis id"), _for, _region),
-  Ops.WHILE: all_of(_condition, _region),
-  Ops.IF: all_of(
+  WHILE=(_condition, _region),
+  IF=(
     _condition,
     lambda u: None if isinstance(u.arg, int) and 0 <= u.arg < len(u.src) else
     f"the arg of IF is how many of its {len(u.src) - 1} statements are for true, got {u.arg!r}",
-    _region)}
+    _region))
 
 
 def _misplaced(kernel: Kernel) -> Rule:
@@ -370,14 +364,10 @@ def _filled(u: UOp) -> str | None:
   return f"CACHE_READ is filled by STOREs to its array, got {bad.op}" if bad is not None else None
 
 
-EXPANDED: dict[Ops, Rule] = {
-  **KERNEL,
-  **access_rules(
-    lambda i: None if i.dtype is dtypes.index else f"an expanded LOAD or STORE has one flat index, got {i.op} of {i.dtype}"),
-  **dict.fromkeys((Ops.REDUCE, Ops.SCAN, Ops.SORT), all_of(source_count(1, "a source for each copy of its axes", ANY), _copies)),
-  Ops.SPECIAL: lambda u: None,
-  Ops.CACHE_READ: _filled,
-  **VECTORS}
+_EACH_COPY = all_of(source_count(1, "a source for each copy of its axes", ANY), _copies)
+EXPANDED = table(KERNEL, VECTORS, access_rules(
+  lambda i: None if i.dtype is dtypes.index else f"an expanded LOAD or STORE has one flat index, got {i.op} of {i.dtype}"),
+  REDUCE=_EACH_COPY, SCAN=_EACH_COPY, SORT=_EACH_COPY, SPECIAL=lambda u: None, CACHE_READ=_filled)
 _EXPANDED_KINDS = AxisKind.UPCAST, AxisKind.UNROLL, AxisKind.LANE
 
 

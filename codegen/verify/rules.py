@@ -45,6 +45,13 @@ def all_of(*rules: Rule) -> Rule:
   return lambda u: next((wrong for rule in rules if (wrong := rule(u))), None)
 
 
+def table(*shared: Mapping[Ops, Rule], **rules: Rule | tuple[Rule, ...]) -> dict[Ops, Rule]:
+  """Rules by the names of ops, one or several an op, after and over those of shared tables."""
+  out: dict[Ops, Rule] = {}
+  for t in shared: out.update(t)
+  return out | {Ops[name]: rule if callable(rule) else all_of(*rule) for name, rule in rules.items()}
+
+
 def source_count(least: int, what: str, most: int | None = None) -> Rule:
   """From ``least`` to ``most`` sources (default: exactly ``least``); ``what`` names them: "a base and an index"."""
   def rule(u: UOp) -> str | None:
@@ -139,7 +146,7 @@ def const_rule(u: UOp) -> str | None:
   return None
 
 
-VALUES: dict[Ops, Rule] = {Ops.CONST: const_rule, Ops.ALU: alu_rule, Ops.CAST: cast_rule, Ops.BITCAST: cast_rule}
+VALUES = table(CONST=const_rule, ALU=alu_rule, CAST=cast_rule, BITCAST=cast_rule)
 
 
 def combiner_rule(op: Any, dtype: DType) -> str | None:
@@ -218,7 +225,7 @@ def _gep(u: UOp) -> str | None:
 
 
 # tables that forms of a kernel share
-KERNEL: dict[Ops, Rule] = {
-  **VALUES, Ops.RANGE: _range, Ops.SIZE: size_rule, Ops.DEFINE_GLOBAL: _global,
-  Ops.DEFINE_LOCAL: lambda u: (_shaped if fields(u.arg, str, tuple, str) else local_rule)(u)}   # or an array of the linear form
-VECTORS: dict[Ops, Rule] = {Ops.VECTORIZE: _vectorize, Ops.GEP: _gep}
+KERNEL = table(
+  VALUES, RANGE=_range, SIZE=size_rule, DEFINE_GLOBAL=_global,
+  DEFINE_LOCAL=lambda u: (_shaped if fields(u.arg, str, tuple, str) else local_rule)(u))   # or an array of the linear form
+VECTORS = table(VECTORIZE=_vectorize, GEP=_gep)
