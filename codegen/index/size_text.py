@@ -72,14 +72,14 @@ def _first_name(u: UOp) -> tuple[str, str]:
 
 def _rounds_up(u: UOp, c: int, k: int) -> UOp | None:
   """What is divided in ``cdiv(.., d)``: (x + d - 1) // d for a number d; (x - 1) // d + 1 for a size d. Else None."""
-  if u.op is not Ops.ALU or u.arg is not BinaryOps.IDIV: return None
+  if u.arg is not BinaryOps.IDIV: return None
   x, d = u.src
   below = ix.linear(x)[1]
   if d.op is Ops.CONST: return ix.sub(x, d.arg - 1) if below % d.arg == d.arg - 1 else None
   return ix.add(x, 1) if (x.op is Ops.CONST or below < 0) and c * k > 0 and abs(c) >= abs(k) else None
 
 
-_PRINTED = (BinaryOps.IDIV, BinaryOps.MOD, BinaryOps.MAX, BinaryOps.MIN, BinaryOps.POW)   # not as a sum or a product
+_PRINTED = BinaryOps.IDIV, BinaryOps.MOD, BinaryOps.MAX, BinaryOps.MIN, BinaryOps.POW   # not as a sum or a product
 
 
 def _written_parts(u: UOp) -> list[UOp]:

@@ -1,8 +1,7 @@
 """Constructors of the tensor graph's elementwise nodes: each stores the shape and device, which it knows, on the node, so that
 they are not computed again.
 
-They do not check their arguments: nodes of one shape, and of one dtype where the function takes that.
-"""
+They do not check their arguments: nodes of one shape, and of one dtype where the function takes that."""
 from __future__ import annotations
 
 import math
@@ -115,12 +114,10 @@ def negative(a: UOp) -> UOp:
   """-a, where -(-a) is a."""
   v = const_value(a)
   if v is not None: return const(-v, a.dtype, a.shape)
-  return a.src[0] if a.op is Ops.ALU and a.arg is UnaryOps.NEG else unary(UnaryOps.NEG, a)
+  return a.src[0] if a.arg is UnaryOps.NEG else unary(UnaryOps.NEG, a)
 
 
-def scaled(a: UOp, value: float) -> UOp:
-  """a * value, a number."""
-  return product(a, const(value, a.dtype, a.shape))
+def scaled(a: UOp, value: float) -> UOp: return product(a, const(value, a.dtype, a.shape))   # a * value, a number
 
 
 def select(mask: UOp, a: UOp) -> UOp:

@@ -1,8 +1,7 @@
 """The one node type of every program form: ``UOp(op, dtype, src, arg)``, immutable and interned.
 
 The same node is the same object, so identity is equality and a rewrite that changes nothing returns what it was given.
-Three forms share the node (``Ops`` is grouped by them): the tensor graph, the index form and the linear form.
-"""
+Three forms share the node (``Ops`` is grouped by them): the tensor graph, the index form and the linear form."""
 from __future__ import annotations
 
 import math
@@ -164,7 +163,7 @@ def live_nodes() -> list[UOp]:
 
 class UOp:
   """A node: what it does (``op``, ``arg``), the dtype of its value, and the nodes it reads (``src``)."""
-  __slots__ = ("op", "dtype", "src", "arg", "origin", "note", "__weakref__", "__dict__")   # __dict__: see ``memoized``
+  __slots__ = "op", "dtype", "src", "arg", "origin", "note", "__weakref__", "__dict__"   # __dict__: see ``memoized``
   op: Ops
   dtype: DType
   src: tuple[UOp, ...]
@@ -176,7 +175,7 @@ class UOp:
 
   def __new__(cls, op: Ops, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
     # 0.0 == -0.0 and nan != nan, so a float constant is interned by its text
-    key = (op, dtype, src, arg.hex() if op is Ops.CONST and isinstance(arg, float) else arg)
+    key = op, dtype, src, arg.hex() if op is Ops.CONST and isinstance(arg, float) else arg
     entry = _interned.get(key)
     if entry is not None and (found := entry()) is not None: return found
     self = object.__new__(cls)
@@ -200,7 +199,7 @@ class UOp:
     self.is_unique = True
     return self
 
-  def __reduce__(self) -> Any: return (UOp.unique if self.is_unique else UOp, (self.op, self.dtype, self.src, self.arg))
+  def __reduce__(self) -> Any: return UOp.unique if self.is_unique else UOp, (self.op, self.dtype, self.src, self.arg)
   def __repr__(self) -> str:
     return f"{self.op}({self.dtype}, {'' if self.arg is None else self.arg}{', ' if self.src else ''}{len(self.src) or ''})"
 
@@ -228,6 +227,11 @@ class UOp:
     arg, dtype = changed.get("arg", self.arg), changed.get("dtype", self.dtype)
     if src == self.src and dtype is self.dtype and arg == self.arg: return self
     return (UOp.unique if self.is_unique else UOp)(self.op, dtype, src, arg)
+
+  # ---- sizes: index/algebra.py has how they are computed with; what comes to be a number is an int
+  if TYPE_CHECKING:
+    __add__: Any = None
+    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __rfloordiv__ = __add__
 
   # ---- the tensor graph's shape and device
   @cached_property
@@ -272,7 +276,7 @@ memoized_names: set[str] = set()   # under which results are kept with nodes
 
 class _Known(ref[UOp], Generic[_T]):
   """A weak reference to a node, with what a table knows of it."""
-  __slots__ = ("key", "value", "table")
+  __slots__ = "key", "value", "table"
   key: int
   value: _T
   table: dict[int, _Known[_T]]
@@ -287,8 +291,7 @@ class NodeTable(Generic[_T]):
   """A dictionary with nodes as keys. An entry goes when its node goes. A value must not refer to its node, or neither would ever
   go.
 
-  ``known.get(id(u))`` finds an entry without a call of Python code. The entry is right if a call of it gives ``u``.
-  """
+  ``known.get(id(u))`` finds an entry without a call of Python code. The entry is right if a call of it gives ``u``."""
   __slots__ = ("known",)
 
   def __init__(self) -> None:
@@ -361,19 +364,8 @@ def toposort(roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None) ->
   return list(done)
 
 
-NO_VALUE = {
-  Ops.STORE,
-  Ops.ATOMIC,
-  Ops.ENDLOOP,
-  Ops.IF,
-  Ops.ELSE,
-  Ops.ENDIF,
-  Ops.WHILE,
-  Ops.BREAK,
-  Ops.ENDWHILE,
-  Ops.BARRIER,
-  Ops.FOR,
-}
+NO_VALUE = {Ops.STORE, Ops.ATOMIC, Ops.ENDLOOP, Ops.IF, Ops.ELSE, Ops.ENDIF, Ops.WHILE, Ops.BREAK, Ops.ENDWHILE, Ops.BARRIER,
+  Ops.FOR}
 
 
 def step_of(loop: UOp) -> UOp | None:

@@ -13,16 +13,12 @@ from ..kernel import Axis, AxisKind, Kernel
 from ..kernel.rewrite import fold_node, rewrite, substitute
 from .base import OnAxis, Opt, SizedOpt
 
-__all__ = [
-  "Block", "Cover", "Fuse", "Local", "Pad", "Peel", "Reorder", "Serial", "ShiftInwards", "Split",
-  "SplitInwards", "Unroll", "Upcast", "UpcastInwards", "Vectorize",
-]
+__all__ = ["Block", "Cover", "Fuse", "Local", "Pad", "Peel", "Reorder", "Serial", "ShiftInwards", "Split",
+  "SplitInwards", "Unroll", "Upcast", "UpcastInwards", "Vectorize"]
 LEAST_COVER = 16   # elements of a block that covers all shorter sizes too
 
 
-def new_id(kernel: Kernel) -> int:
-  """An id that no axis has."""
-  return max(a.id for a in kernel.axes) + 1
+def new_id(kernel: Kernel) -> int: return max(a.id for a in kernel.axes) + 1   # an id that no axis has
 
 
 def in_place_of(kernel: Kernel, axis: Axis, *axes: Axis) -> tuple[Axis, ...]:
@@ -42,8 +38,7 @@ def split_axis(kernel: Kernel, axis: Axis, n: ix.Dim, kind: AxisKind) -> Kernel:
 def expressed(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...], keep: UOp | None = None) -> Kernel:
   """The kernel with an axis expressed ``by`` other ``axes``, which are bound, copied and gone through in its place.
 
-  With ``keep``, a condition on these axes, reductions take the identity where it is false.
-  """
+  With ``keep``, a condition on these axes, reductions take the identity where it is false."""
   ids = [a.id for a in axes if a.size != 1]
 
   def those(before: tuple[int, ...]) -> tuple[int, ...]:
@@ -76,7 +71,7 @@ def masked(keep: UOp, value: UOp, reduce: UOp) -> UOp:
   """The new value of a REDUCE, left out where ``keep`` is false: of a product to be summed, the factor with fewer ranges is 0
   there."""
   fn, was = reduce.arg[0], reduce.src[0]
-  if fn is not BinaryOps.ADD or was.op is not Ops.ALU or was.arg is not BinaryOps.MUL: return or_identity(keep, value, fn)
+  if fn is not BinaryOps.ADD or was.arg is not BinaryOps.MUL: return or_identity(keep, value, fn)
   few, many = value.src if len(was.src[0].ranges) <= len(was.src[1].ranges) else value.src[::-1]
   return UOp.alu(BinaryOps.MUL, or_identity(keep, few, fn), many)
 
@@ -144,8 +139,7 @@ class ShiftInwards(SplitOpt):
   at min(a0 * 8, 2) + a1, and computes some elements again.
 
   A reduction leaves out what it has had (in a product, one factor is zero there). Not where a buffer is read and written, or
-  added to: there again is not the same.
-  """
+  added to: there again is not the same."""
   kind: ClassVar[AxisKind | None] = AxisKind.LANE
   blocks, optional = False, True
 
@@ -161,7 +155,7 @@ class ShiftInwards(SplitOpt):
     rounds = ix.rounds(axis.size, n)
     again = rounds * n - axis.size if isinstance(rounds, int) and isinstance(axis.size, int) else n - 1
     outer, inner = Axis(axis.id, rounds, axis.kind), Axis(new_id(kernel), n, self.kind or axis.kind, again=again)
-    at = ix.add(ix.least(ix.mul(outer.rng, n), ix.node(ix.minus(axis.size, n))), inner.rng)
+    at = ix.add(ix.least(ix.mul(outer.rng, n), ix.node(axis.size - n)), inner.rng)
     kernel = kernel.needing(ix.ge(ix.node(axis.size), n))
     return expressed(kernel, axis, at, (outer, inner), keep=ix.ge(ix.sub(at, ix.mul(outer.rng, n)), 0))
 
@@ -184,8 +178,7 @@ class Peel(OnAxis):
   """``a0:N LOOP`` by 8 → ``a0:N//8*8 LOOP`` and, after it, ``a1:N%8 LOOP``: what is left over has a loop of its own, so that the
   first can be split by 8.
 
-  A reduction is joined of both parts, a STORE along the axis is made twice. Not of an axis of programs.
-  """
+  A reduction is joined of both parts, a STORE along the axis is made twice. Not of an axis of programs."""
   n: int
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
@@ -193,12 +186,12 @@ class Peel(OnAxis):
     self.plain(kernel, axis)
     self.alone(kernel, axis)
     if axis.id in kernel.sequential: raise OptError(f"{self}: the axis {axis} is gone through in order")
-    whole = ix.times(ix.over(axis.size, self.n), self.n)
+    whole = axis.size // self.n * self.n
     if whole == axis.size: return kernel
     if whole == 0: raise OptError(f"{self}: the axis {axis} is shorter than {self.n}")
     whole_of = axis.id if axis.rest_of is None else axis.rest_of
     main = replace(axis, size=whole)
-    tail = Axis(new_id(kernel), ix.minus(axis.size, whole), AxisKind.LOOP, rest_of=whole_of)
+    tail = Axis(new_id(kernel), axis.size - whole, AxisKind.LOOP, rest_of=whole_of)
     if tail.size == 1 and kernel.sequential and any(axis.rng in s.ranges for s in kernel.body):
       raise OptError(f"{self}: one element would be left over, without a loop to say that it is none of the others; "
                      f"axes {sorted(kernel.sequential)} are gone through in order")
@@ -297,7 +290,7 @@ class Fuse(OnAxis):
       raise OptError(f"{both}: what is stored varies with one of them only, and would be stored several times")
     if {axis.id, other.id} & kernel.sequential: raise OptError(f"{both}: one is gone through in order")
     most = prod([a.most or a.count for a in (axis, other)]) if axis.most or other.most else 0
-    whole = Axis(axis.id, ix.times(axis.size, other.size), axis.kind, most=most)
+    whole = Axis(axis.id, axis.size * other.size, axis.kind, most=most)
     kernel = expressed(kernel, axis, ix.fdiv(whole.rng, other.size), (whole,))
     return expressed(kernel, other, ix.mod(whole.rng, other.size), ())
 
@@ -309,7 +302,7 @@ class Pad(OnAxis):
   n: int
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
-    wide = replace(axis, size=ix.times(ix.rounds(axis.size, self.n), self.n), most=-(-axis.most // self.n) * self.n)
+    wide = replace(axis, size=ix.rounds(axis.size, self.n) * self.n, most=-(-axis.most // self.n) * self.n)
     if wide.size == axis.size: return kernel
     if axis.size == 1: raise OptError(f"{self}: the axis {axis} has one element, which no index sees; there is nothing to pad")
     return with_longer_axis(kernel, axis, wide, ix.lt(wide.rng, axis.size))
@@ -333,8 +326,7 @@ class Reorder(OnAxis):
   """``a0, a1, a2`` with a1 first → ``a1, a0, a2``; with ``first=False`` → ``a0, a2, a1``. The last axis is gone through fastest.
 
   The axes that its size varies with go along, in front of it, or those whose sizes vary with it behind it:
-  ``a0:4, a1:3, a2:min(11 - 4*a1, 4)`` with a2 first → ``a1, a2, a0``.
-  """
+  ``a0:4, a1:3, a2:min(11 - 4*a1, 4)`` with a2 first → ``a1, a2, a0``."""
   first: bool
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:

@@ -34,8 +34,7 @@ class CacheRead(Opt):
   The copy has all that the program reads (a panel), or with ``each_round`` what one iteration of the output loops reads (a few
   rows). Where a sum reads the param, reads outside of the sum stay as they are: they read once. The copy's dimensions are loops,
   copies, lanes, in this order; so this Opt comes after those that make these axes. The work-items of a group have one copy, which
-  they make together.
-  """
+  they make together."""
   param: int
   axis: int
   each_round: bool = False
@@ -97,9 +96,7 @@ class TensorDescriptor(Opt):
   blocks = True
 
   @staticmethod
-  def all(kernel: Kernel) -> tuple[Opt, ...]:
-    """One for each param."""
-    return tuple([TensorDescriptor(p.slot) for p in kernel.params])
+  def all(kernel: Kernel) -> tuple[Opt, ...]: return tuple([TensorDescriptor(p.slot) for p in kernel.params])
 
   def change(self, kernel: Kernel) -> Kernel:
     def is_plain(u: UOp) -> bool:
