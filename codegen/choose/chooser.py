@@ -10,8 +10,9 @@ from ..kernel import Axis, AxisKind, Kernel
 from ..kernel.accesses import access_profile
 from ..opts import Vectorize
 from ..opts.merged_axes import merge_axes, split_axes
+from ..passes.builder import chooses
 from ..passes.parts import Part, Parts
-from ..passes.statements import COPIED_KINDS, chooses
+from ..passes.statements import COPIED_KINDS
 from .candidates import first
 from .cpu import Search, optimize
 from .cpu_panels import copy_once

@@ -11,14 +11,14 @@ from typing import Iterator, Mapping
 
 from .. import index as ix
 from ..ir.target import Target
-from ..ir.uop import Ops, prod, toposort
+from ..ir.uop import Ops, power_of_two, prod, toposort
 from ..kernel import Axis, AxisKind, Kernel
 from ..kernel.accesses import MemoryAccess, access_profile
 from ..opts import Block, Fuse, Persistent, Swizzle, TensorDescriptor, Unroll, Upcast, UpcastInwards, Warps, even
 from ..opts.merged_axes import merge_axes, split_axes
 from .bound import work_of
 from .candidates import first
-from .gpu_cost import NO_COPIES, STAGES, Streams, places, power_of_two
+from .gpu_cost import NO_COPIES, STAGES, Streams, places
 from .gpu_products import HALF, LARGE_BLOCK_ELEMENTS, PIPELINE, ProductWork, best_blocks
 from .roles import VECTOR_BYTES, Role, Roles, any_contiguous, fastest_axis, flat, product_of, vector
 

@@ -8,7 +8,7 @@ from typing import Iterable, Iterator, Sequence
 
 from ..ir.config import config
 from ..ir.target import Target
-from ..ir.uop import Ops, UOp, prod, toposort
+from ..ir.uop import Ops, UOp, power_of_two, prod, toposort
 from ..kernel import AxisKind, Kernel
 from ..kernel.accesses import access_profile
 from .gpu_cost import KEPT_REGISTERS, WARP, overlapped_time
@@ -132,7 +132,7 @@ def product_seconds(work: ProductWork, blocks: Blocks, target: Target) -> float:
   """The time of a product with blocks of so many rows, columns and elements of the sum."""
   bm, bn, bk = blocks
   programs = -(-work.m // bm) * -(-work.n // bn) * work.others
-  bm, bn = (max(min(b, 1 << (n - 1).bit_length()), WARP // 2) for b, n in ((bm, work.m), (bn, work.n)))
+  bm, bn = (max(min(b, power_of_two(n)), WARP // 2) for b, n in ((bm, work.m), (bn, work.n)))
   rounds = -(-work.k // bk)
   moved = (bm + bn) * bk * work.read                                    # by a program in a round
   warps = 8 if bm * bn > LARGE_BLOCK_ELEMENTS else 4

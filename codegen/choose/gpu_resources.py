@@ -15,9 +15,9 @@ from .. import index as ix
 from ..ir.config import config
 from ..ir.dtype import dtypes
 from ..ir.target import Target
-from ..ir.uop import BinaryOps, Ops, UOp, prod, toposort
+from ..ir.uop import BinaryOps, Ops, UOp, power_of_two, prod, toposort
 from ..kernel import Axis, AxisKind, Kernel, is_variable
-from .gpu_cost import KEPT_REGISTERS, MOST_REGISTERS, STAGES, WARP, estimate, power_of_two, warps_for
+from .gpu_cost import KEPT_REGISTERS, MOST_REGISTERS, STAGES, WARP, estimate, warps_for
 from .gpu_products import LARGE_BLOCK_ELEMENTS, PIPELINE, Blocks, ProductWork, best_blocks, product_seconds
 from .roles import Role, Roles, is_masked, narrow_value
 

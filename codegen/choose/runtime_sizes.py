@@ -15,7 +15,7 @@ from typing import Callable, Iterable, Iterator
 from .. import index as ix
 from ..ir.errors import OptError
 from ..ir.target import Target
-from ..ir.uop import BinaryOps, Ops, UOp, toposort
+from ..ir.uop import BinaryOps, Ops, UOp, power_of_two, toposort
 from ..kernel import Axis, AxisKind, Kernel
 from ..kernel.rewrite import substitute
 from ..opts import (
@@ -126,7 +126,7 @@ class _Replay:
     size = sizes[twins.axis]
     n = opt.n or size
     if type(opt) is Serial and opt.n is None and axis.kind is AxisKind.GRID and isinstance(axis.size, UOp):
-      yield replace(opt, n=1 << (max(size, _SHARE) - 1).bit_length())   # one program of what is as short; more where it is longer
+      yield replace(opt, n=power_of_two(max(size, _SHARE)))   # one program of what is as short; more where it is longer
     elif type(opt) is Split and axis.kind is AxisKind.GRID and not ix.divides(n, axis.size): return
     elif type(opt) in (Serial, Split): yield opt
     elif axis.id in self.shared: return
