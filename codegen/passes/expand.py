@@ -6,16 +6,20 @@ accumulator.
 from __future__ import annotations
 
 import itertools
-from typing import Iterable, Sequence
+from dataclasses import replace
+from functools import partial, reduce
+from typing import Iterable
 
 from .. import index as ix
-from ..ir.dtype import DType, dtypes
+from ..ir.dtype import dtypes
 from ..ir.errors import OptError
+from ..ir.target import Target
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, prod
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel
 from ..kernel.accesses import flat_index, gate_or_true
 from ..kernel.rewrite import fold_node, rewrite, substitute
 from .additions import MOST_COPIES
+from .parts import Part, Parts
 
 _Env = tuple[tuple[UOp, UOp], ...]   # a number for each copied axis, in axis order
 _Copy = tuple[UOp, _Env]             # a node, and the copied axes that it depends on
@@ -93,14 +97,11 @@ class Expander:
 
   def at(self, u: UOp, env: _Env) -> UOp:
     """An index or condition with the copied axes filled in; loads inside are expanded too. Still scalar along the lane axis."""
+    def load(old: UOp, new: UOp) -> UOp:
+      return _load(new, flat_index(self.shapes[new.src[0]], new.src[1].src), gate_or_true(new))
     key = _within(u, env)
-    found = self.filled.get(key)
-    if found is None:
-      def load(old: UOp, new: UOp) -> UOp:
-        return _load(new, flat_index(self.shapes[new.src[0]], new.src[1].src), gate_or_true(new))
-      found, = rewrite((u,), {Ops.LOAD: load}, dict(key[1]))
-      self.filled[key] = found
-    return found
+    if key not in self.filled: self.filled[key], = rewrite((u,), {Ops.LOAD: load}, dict(key[1]))
+    return self.filled[key]
 
   def lanes_of(self, u: UOp) -> list[UOp]:
     """A scalar expression of the lane axis, once for each lane."""
@@ -189,10 +190,10 @@ class Expander:
   def masked_load(self, u: UOp, at: UOp, mask: UOp) -> UOp:
     """A vector some of whose lanes may not be read: where it lies in memory as a whole (the LOAD's last source) it is read as a
     whole, and the mask chooses."""
-    zero, dtype = UOp.const(u.dtype, 0), u.dtype.vec(self.width)
-    if u.src[0] in self.written or u.src[0].op is not Ops.DEFINE_GLOBAL: return _load(u, at, mask, self.width)
-    room = ix.sub(ix.node(ix.product(self.shapes[u.src[0]])), self.width)
-    inside = ix.both(ix.ge(at, 0), ix.ge(ix.sub(room, at), 0))
+    zero, dtype, inside = UOp.const(u.dtype, 0), u.dtype.vec(self.width), ix.FALSE
+    if u.src[0] not in self.written and u.src[0].op is Ops.DEFINE_GLOBAL:
+      room = ix.sub(ix.node(ix.product(self.shapes[u.src[0]])), self.width)
+      inside = ix.both(ix.ge(at, 0), ix.ge(ix.sub(room, at), 0))
     if inside is ix.FALSE: return _load(u, at, mask, self.width)
     whole = _load(u, at, ix.TRUE, self.width) if inside is ix.TRUE else UOp(
       Ops.LOAD, dtype, (u.src[0], at, mask, zero, inside), u.arg)
@@ -287,18 +288,11 @@ class Expander:
     if across: parts = tuple(map(self.wide, parts))
     loops = tuple(i for i in ids if kinds[i] in (AxisKind.LOOP, AxisKind.GRID, AxisKind.TILE))
     dtype = u.dtype.vec(max(p.dtype.count for p in parts))
+    combined = partial(UOp.alu, fn, dtype=dtype)
     if fn is BinaryOps.ADD and u.dtype.kind == "f":
-      while len(parts) > MOST_COPIES: parts = tuple([self.pair(fn, parts[i:i + 2], dtype) for i in range(0, len(parts), 2)])
-    if loops: total = UOp(Ops.REDUCE, dtype, parts, (fn, loops))
-    else:
-      total = parts[0]
-      for p in parts[1:]: total = UOp.alu(fn, total, p, dtype=dtype)
+      while len(parts) > MOST_COPIES: parts = tuple([reduce(combined, parts[i:i + 2]) for i in range(0, len(parts), 2)])
+    total = UOp(Ops.REDUCE, dtype, parts, (fn, loops)) if loops else reduce(combined, parts)
     return across_lanes(total, fn) if across else total
-
-  @staticmethod
-  def pair(fn: BinaryOps, parts: Sequence[UOp], dtype: DType) -> UOp:
-    """One or two copies combined."""
-    return parts[0] if len(parts) == 1 else UOp.alu(fn, *parts, dtype=dtype)
 
 
 def _compares_indices(u: UOp) -> bool:
@@ -350,14 +344,14 @@ def transposed(rows: list[UOp], columns: int) -> list[UOp]:
 def across_lanes(v: UOp, fn: BinaryOps) -> UOp:
   """The lanes of a vector joined pairwise."""
   xs = [lane_of(v, i) for i in range(v.dtype.count)]
-  while len(xs) > 1:
-    half = len(xs) // 2
-    xs = [UOp.alu(fn, xs[i], xs[i + half]) for i in range(half)] + xs[2 * half:]
+  while half := len(xs) // 2: xs = [*map(partial(UOp.alu, fn), xs[:half], xs[half:]), *xs[2 * half:]]
   return xs[0]
 
 
-def expand_axes(kernel: Kernel) -> tuple[UOp, ...]:
+def expand_axes(parts: Parts, target: Target | None = None) -> Parts:
   """Copies of UPCAST and UNROLL axes, vectors of LANE axes, one flat index a buffer: y[a0, a1:2 UPCAST] -> y[2*a0], y[2*a0 +
   1]."""
-  e = Expander(kernel)
-  return tuple(out for s in kernel.body for out in (e.store(s) if s.op in EFFECTS else [e.value(s)]))
+  def expanded(p: Part) -> Part:
+    e = Expander(p.kernel)
+    return replace(p, roots=tuple([out for s in p.kernel.body for out in (e.store(s) if s.op in EFFECTS else [e.value(s)])]))
+  return parts.map(expanded)

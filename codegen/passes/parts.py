@@ -80,6 +80,9 @@ class Parts:
 
   def map(self, fn: Callable[[Part], Part]) -> Parts:
     """With every part replaced."""
-    return replace(
-      self, items=tuple([fn(x) if isinstance(x, Part) else replace(x, values=tuple(map(fn, x.values))) for x in self.items])
-    )
+    items = [fn(x) if isinstance(x, Part) else replace(x, values=tuple(map(fn, x.values))) for x in self.items]
+    return replace(self, items=tuple(items))
+
+  def with_kernels(self, fn: Callable[[Kernel], Kernel]) -> Parts:
+    """With the kernel of every part replaced."""
+    return self.map(lambda p: replace(p, kernel=fn(p.kernel)))

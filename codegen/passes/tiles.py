@@ -38,10 +38,13 @@ def lower_tiles(kernel: Kernel) -> Kernel:
   return with_numbered_axes(kernel.with_(axes=tuple(a for a in kernel.axes if a.size != 1), applied=()))
 
 
-def keep_tiles(kernel: Kernel) -> Kernel:
-  """For NOOPT on targets without blocks: tiles as they were written, one program a tile and loops inside: a1:64 TILE -> a1:64
-  LOOP."""
-  axes = tuple(replace(a, kind=AxisKind.LOOP) if a.kind is AxisKind.TILE else a for a in kernel.axes)
+def tiles_for(kernel: Kernel, target: Target | None) -> Kernel:
+  """A kernel with such tiles as a target has: blocks, or none. For NOOPT on targets without blocks tiles stay as they were
+  written, one program a tile and loops inside: a1:64 TILE -> a1:64 LOOP."""
+  if target and target.blocks: return cover_tiles(kernel, target.row)
+  if not kernel.plain: return kernel
+  if not config.noopt: return lower_tiles(kernel)
+  axes = tuple([replace(a, kind=AxisKind.LOOP) if a.kind is AxisKind.TILE else a for a in kernel.axes])
   return kernel.with_(axes=axes) if axes != kernel.axes else kernel
 
 
@@ -49,7 +52,7 @@ def dissolved(kernel: Kernel, target: Target) -> str:
   """Which tiles of a person's kernel are none on a target, and why; nothing where all are."""
   tiles = [a for a in kernel.of_kind(AxisKind.TILE) if a.size != 1]
   if not tiles or not kernel.plain or config.noopt: return ""
-  now = cover_tiles(kernel, target.row) if target.blocks else lower_tiles(kernel)
+  now = tiles_for(kernel, target)
   if now.of_kind(AxisKind.TILE): return ""
   why = f"a row of more than {target.row} elements is no block" if target.blocks else \
     f"{target.name} computes without blocks: a tile is one axis with the programs, which Opts cut; NOOPT=1 keeps tiles"
