@@ -15,11 +15,11 @@ from .. import index as ix
 from ..ir.config import config
 from ..ir.dtype import dtypes
 from ..ir.target import Target
-from ..ir.uop import BinaryOps, Ops, UOp, power_of_two, prod, toposort
+from ..ir.uop import Ops, UOp, power_of_two, prod, toposort
 from ..kernel import Axis, AxisKind, Kernel, is_variable
 from .gpu_cost import KEPT_REGISTERS, MOST_REGISTERS, STAGES, WARP, estimate, warps_for
 from .gpu_products import LARGE_BLOCK_ELEMENTS, PIPELINE, Blocks, ProductWork, best_blocks, product_seconds
-from .roles import Role, Roles, is_masked, narrow_value
+from .roles import Role, Roles, multiplication, narrow_value
 
 LEAST_DOT = 16       # elements along each axis of a block that is multiplied as one
 WRITTEN_OUT = 2048   # multiplications of a thread; each takes the compiler about half a millisecond, many more than twice so many
@@ -62,9 +62,7 @@ def room_of(kernel: Kernel, warps: int = 0, stages: int = 0) -> Room:
 
 def factors_of(r: UOp, tiles: dict[int, int]) -> tuple[UOp, tuple[UOp, UOp], int] | None:
   """A REDUCE that is a product of blocks, its factors, and how many elements a block sums; None for any other."""
-  value = r.src[0]
-  while is_masked(value): value = value.src[1]
-  if r.arg[0] is not BinaryOps.ADD or value.op is not Ops.ALU or value.arg is not BinaryOps.MUL: return None
+  if (value := multiplication(r)) is None: return None
   a, b = value.src
   summed = prod(tiles.get(i, 1) for i in r.arg[1])
   mine, others = ({x.arg[0] for x in s.ranges if x.arg[0] in tiles} - set(r.arg[1]) for s in (a, b))

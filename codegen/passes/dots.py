@@ -8,6 +8,7 @@ from .. import index as ix
 from ..ir.dtype import dtypes
 from ..ir.target import Target
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp
+from ..kernel.accesses import is_masked
 from ..kernel.blocks import DOT, F32, FP8, NARROW, axis_order, block_axes, gate_or_none, is_dot, loads_zero, prune
 from ..kernel.linear import UOpList
 
@@ -68,7 +69,7 @@ def _product(u: UOp, target: Target | None) -> tuple[UOp, UOp, list[UOp]] | None
   """The factors that a REDUCE adds products of, as they are in memory, and the conditions outside which they count as zero. None
   where it adds other things, along several axes or in a dtype that the target multiplies no blocks of."""
   value, wheres = u.src[0], list[UOp]()
-  while value.arg is TernaryOps.WHERE and value.src[2].op is Ops.CONST and value.src[2].arg == 0:
+  while is_masked(value):
     wheres.append(value.src[0])
     value = value.src[1]
   if u.arg[0] is not BinaryOps.ADD or len(u.arg[1]) != 1 or value.arg is not BinaryOps.MUL: return None
@@ -81,8 +82,7 @@ def _product(u: UOp, target: Target | None) -> tuple[UOp, UOp, list[UOp]] | None
 
 def _loaded(u: UOp) -> UOp:
   """A factor without a condition outside which it was loaded as 0 anyway."""
-  if u.arg is not TernaryOps.WHERE or u.src[2].op is not Ops.CONST or u.src[2].arg != 0: return u
-  return u.src[1] if _zero_outside(u.src[1], u.src[0]) else u
+  return u.src[1] if is_masked(u) and _zero_outside(u.src[1], u.src[0]) else u
 
 
 def _zero_outside(x: UOp, where: UOp) -> bool:
