@@ -13,7 +13,7 @@ from typing import Iterable, Iterator, NamedTuple
 from .. import index as ix
 from ..ir.target import Target
 from ..ir.uop import Ops, prod
-from ..kernel import AxisKind, Kernel
+from ..kernel import AxisKind, Kernel, volume
 from ..kernel.accesses import AccessProfile, MemoryAccess, access_profile, ids_of
 from ..opts import Local, NonTemporal, Opt, Pad, Reorder
 from ..opts.axes import Serial, ShiftInwards, SplitInwards, Unroll, Upcast, UpcastInwards, Vectorize
@@ -405,7 +405,7 @@ def spread(kernel: Kernel, target: Target, panel: int | None = None, exact: bool
     panels = first(kernel, [lambda k: copy_for_rows(k, target, panel, exact)])
     if panels is not kernel: return panels
   grid = kernel.of_kind(AxisKind.GRID)
-  programs = prod(a.count for a in grid)
+  programs = volume(grid)
   each = {a.id: 1 if a.kind is AxisKind.LANE else a.count for a in kernel.axes}
   work = sum(CYCLES * prod(each[i] for i in ids_of(u.src[0] if u.op is Ops.REDUCE else u)) for u in kernel.nodes if u.op in WORK)
   most = max(int(work / target.start_cycles), target.cores) if work > target.start_cycles / SMALL else 1

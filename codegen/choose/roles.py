@@ -99,11 +99,6 @@ def free(kernel: Kernel) -> list[Axis]:
   return [a for a in kernel.of_kind(AxisKind.GRID) if a.id not in kernel.bound]
 
 
-def any_contiguous(i: int, accesses: Iterable[MemoryAccess]) -> bool:
-  """Whether some access goes along memory with an axis."""
-  return any(x.steps.get(i) == 1 for x in accesses)
-
-
 def fastest_axis(x: MemoryAccess, sizes: dict[int, int]) -> int | None:
   """The axis that an access goes along memory with; of several (a window's) the longest. None for a gather, or long steps."""
   return max([i for i, s in x.steps.items() if s in (1, -1) and sizes[i] > 1], key=lambda i: sizes[i], default=None)

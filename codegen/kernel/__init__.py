@@ -13,5 +13,6 @@ from .kernel import (
   is_variable as is_variable,
   reads_its_place as reads_its_place,
   structure_text as structure_text,
+  volume as volume,
   walk_statements as walk_statements,
 )

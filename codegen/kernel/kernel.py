@@ -5,6 +5,7 @@ each program has for itself.
 """
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -68,6 +69,11 @@ class Axis:
     """The size, or about what it is where that is known at the launch only."""
     return ix.count(self.size)
   def __str__(self) -> str: return f"a{self.id}:{text_of(self.size)} {self.kind}" + (f"/{self.programs}" if self.programs else "")
+
+
+def volume(axes: Iterable[Axis]) -> int:
+  """How many values some axes have together, or about how many."""
+  return math.prod([a.count for a in axes])
 
 
 @dataclass(frozen=True)
