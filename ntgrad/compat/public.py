@@ -2,7 +2,7 @@
 
 The last line of such a module's file is ``show(__name__)``. From then on there is, under its name, a module that has its
 ``__all__`` and the modules beneath it; what the file imports for itself (``Any``, ``math``, errors) is seen by its functions
-alone. A name that is missing is looked up in ``ntgrad/compat/absent.py``, which has the reasons of docs/coming-from-pytorch.md
+alone. A name that is missing is looked up in ``ntgrad/compat/absent.txt``, which has the reasons of docs/coming-from-pytorch.md
 and docs/coming-from-tinygrad.md.
 """
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable
 from functools import cache
 from opcode import opmap
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -101,10 +102,10 @@ def reason(place: str, name: str) -> str:
 @cache
 def _reasons() -> dict[str, str]:
   """Why by name; by what several names begin with, the reason of the first of them."""
-  from .absent import WHY
   out: dict[str, str] = {}
-  for why, names in WHY.items():
-    for name in names.split():
+  for line in Path(__file__).with_name("absent.txt").read_text().splitlines():
+    if line[0] != " ": why = line
+    for name in line.split() if line[0] == " " else ():
       out.setdefault(name, why)
       parts = name.split(".")
       for i in range(1, len(parts)): out.setdefault(".".join(parts[:i]) + ".", why)

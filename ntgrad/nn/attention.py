@@ -15,8 +15,8 @@ from ntgrad.tensor import Tensor
 from .activations import activation_of
 from .common import count, last, leaf, probability, size
 from .containers import ModuleList
-from .dropout import Dropout
 from .init import xavier_uniform_
+from .layers import Dropout
 from .linear import Linear
 from .module import Module, placed
 from .norms import LayerNorm

@@ -8,8 +8,8 @@ from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
 from ntgrad.graph.checks import Ints, checked
 from ntgrad.tensor import Tensor
 
-from .activations import layer
 from .common import batched_or_not, size
+from .made import layer
 from .module import Module
 
 
@@ -70,17 +70,6 @@ class PixelUnshuffle(Module):
     if x.ndim < 3 or x.shape[-1] % r or x.shape[-2] % r:
       raise ShapeError(f"nn.PixelUnshuffle: input of shape {x.shape}, expected (.., c, h, w), h and w multiples of {r}")
     return x.pixel_unshuffle(r)
-
-
-@layer
-class ChannelShuffle(Module):
-  """Channels of ``groups`` groups taken in turn, one of each: ``(n, c, ..) -> same`` (https://arxiv.org/abs/1707.01083)."""
-  groups: int
-
-  def __post_init__(self) -> None: size("ChannelShuffle", "groups", self.groups)
-  def __call__(self, input: Tensor) -> Tensor:
-    """The input's shape. Raises ShapeError for channels that the groups do not divide."""
-    return input.channel_shuffle(self.groups)
 
 
 @layer
@@ -247,7 +236,7 @@ class CircularPad3d(_Pad):
   _filled = "circular"
 
 
-__all__ = ["ChannelShuffle", "CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d", "ConstantPad2d", "ConstantPad3d",
+__all__ = ["CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d", "ConstantPad2d", "ConstantPad3d",
            "Flatten", "Fold", "Identity", "PixelShuffle", "PixelUnshuffle", "ReflectionPad1d", "ReflectionPad2d",
            "ReflectionPad3d", "ReplicationPad1d", "ReplicationPad2d", "ReplicationPad3d", "Unflatten", "Unfold", "ZeroPad1d",
            "ZeroPad2d", "ZeroPad3d"]

@@ -219,7 +219,7 @@ class Resampling(Pooling):
     return self._wrap(graph.reshape(u, (*lead, s[-3] * r * r, s[-2] // r, s[-1] // r)))
 
   # ---- grids
-  def affine_grid(self, size: Sequence[int], align_corners: bool = False) -> Self:
+  def affine_grid(self, size: Sequence[int], align_corners: bool | None = False) -> Self:
     """The places that affine maps (n, 2, 3), or (n, 3, 4), send a regular grid to, for ``grid_sample``: (n, h, w, 2), or
     (n, d, h, w, 3), x first, where ``size`` is (n, c, h, w), or (n, c, d, h, w).
 
@@ -242,7 +242,8 @@ class Resampling(Pooling):
     done: Self = out.expand(given[0], *given[2:], rank).cast(self.dtype)
     return done
 
-  def grid_sample(self, grid: Operand, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool = False) -> Self:
+  def grid_sample(self, grid: Operand, mode: str = "bilinear", padding_mode: str = "zeros",
+                  align_corners: bool | None = False) -> Self:
     """Elements of (n, c, h, w) at the places of a grid (n, h', w', 2), x first, from -1 to 1: (n, c, h', w'); or of (n, c, d, h,
     w) at those of (n, d', h', w', 3).
 
@@ -263,7 +264,7 @@ class Resampling(Pooling):
     if not all(self.shape[2:]): raise ShapeError(f"{name}: a tensor of shape {text(self)}; it has nothing to sample")
     out, sizes = promote(self.dtype, grid.dtype), self.shape[2:]
     places = grid.named().cast(graph.acc_dtype(out))
-    taps = [self._taps_at(places[..., rank - 1 - k], s, mode, padding_mode, align_corners) for k, s in enumerate(sizes)]
+    taps = [self._taps_at(places[..., rank - 1 - k], s, mode, padding_mode, bool(align_corners)) for k, s in enumerate(sizes)]
     total: Any = None
     for chosen in itertools.product(*taps):
       value = self._read_at([index for index, _ in chosen]).cast(places.dtype)   # (n, c, *out)
