@@ -49,8 +49,7 @@ class Operations:
 
 @dataclass(frozen=True)
 class Work:
-  """What one launch does at least: the bytes that it moves and its operations; and the sizes of its axes. Each is a number, or an
-  index over the SIZEs of the launch."""
+  """What one launch does at least: bytes moved, operations, and the sizes of its axes, as numbers or indices over SIZEs."""
   bytes: Dim = 0
   operations: tuple[Operations, ...] = ()
   axes: tuple[Dim, ...] = ()
@@ -133,10 +132,8 @@ _Nodes = list[tuple[Sequence[UOp], frozenset[UOp]]]
 
 
 def _around(kernel: Kernel) -> _Nodes:
-  """The nodes of a kernel, and the axes that they are gone through for each value of, apart from those that they depend on.
-
-  Values of a plain kernel depend on all that is gone through for them. Those of other kernels are computed by each program, and
-  in each iteration of the FORs around them, as they may depend on variables."""
+  """The nodes of a kernel, and the axes that they are gone through for each value of, apart from those that they depend on: of a
+  kernel with statements, which may depend on variables, the programs and the FORs around."""
   if kernel.plain: return [(kernel.nodes, _EMPTY)]
   grid = frozenset(a.rng for a in kernel.of_kind(AxisKind.GRID))
   out: _Nodes = []
@@ -215,8 +212,7 @@ class _Access(NamedTuple):
 
 
 class _Span(NamedTuple):
-  """The places that an index goes to along a dimension: between ``low`` and ``high``, multiples of ``step`` apart, so many at
-  most."""
+  """Where an index goes along a dimension: from ``low`` to ``high``, multiples of ``step`` apart, so many places at most."""
   low: Dim
   high: Dim
   step: int
@@ -250,8 +246,7 @@ def _touched(shape: Sequence[Dim], accesses: Sequence[_Access], sizes: Mapping[U
 
 
 def _together(spans: Sequence[Sequence[_Span]]) -> int | None:
-  """The elements of the box around several accesses, without those that no step of theirs comes to; None where its ends are
-  known at the launch only."""
+  """The elements of the box around several accesses that their steps come to; None where its ends are known at the launch."""
   out = 1
   for along in zip(*spans):
     ends = [(s.low, s.high) for s in along if isinstance(s.low, int) and isinstance(s.high, int)]

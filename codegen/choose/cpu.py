@@ -69,8 +69,7 @@ STATEMENT, APART = 1/1024, 0.02
 
 
 def optimize(kernel: Kernel, target: Target, exact: bool = False) -> Kernel:
-  """The kernel after the Opts chosen for a target; one with statements is optimised a statement at a time when it is
-  linearised. ``exact`` as for :class:`Search`."""
+  """The kernel after the Opts chosen for a target, unless it has statements. ``exact`` as for :class:`Search`."""
   if not kernel.plain: return kernel
   if target.blocks: return choose_tiles(kernel, target)
   kernel = first(kernel, [lambda k: merge_axes(split_axes(k))])
@@ -136,8 +135,7 @@ def stream(kernel: Kernel, target: Target) -> Kernel:
 
 
 class Trial(NamedTuple):
-  """What a :class:`Search` tries: the axis of vector lanes, and how many; copies of output axes; values of reduced axes that are
-  written out."""
+  """What is tried: the axis of vector lanes, and how many; copies of output axes; reduced values that are written out."""
   lane: int
   width: int
   copies: dict[int, int]
@@ -156,8 +154,7 @@ Tried = tuple[float, Trial, int | None]   # its cost, and the param whose elemen
 
 
 class Choice(NamedTuple):
-  """What a :class:`Search` found: lanes, copies and what is written out, as Opts, and the param whose elements go through a
-  panel."""
+  """What a :class:`Search` found, as Opts, and the param whose elements go through a panel."""
   opts: list[Opt]
   panel: int | None = None
 
@@ -238,8 +235,7 @@ class Search:
     return [c for c in dict.fromkeys((*COPIES, *even)) if c <= self.most and fits(c * each)]
 
   def copies(self, lane: int, width: int) -> Iterator[dict[int, int]]:
-    """Register copies of an output axis that some load of a reduction does not depend on, inner axes (neighbours in memory)
-    first."""
+    """Copies of an output axis that some load of a reduction does not depend on, inner axes (neighbours in memory) first."""
     yield {}
     useful = self.useful(lane)
     for a in useful: yield from [{a: c} for c in self.numbers(a, lane, width)]
@@ -266,8 +262,7 @@ class Search:
     return [*out, lane] if lane in self.out and lane not in out and beside else out
 
   def transposed(self, x: MemoryAccess, trial: Trial) -> int:
-    """How many copies lie beside each other where lanes lie apart, so that a block of both is transposed in registers; 0 where
-    none are (``Expander.beside``)."""
+    """How many copies lie beside each other where lanes lie apart (``Expander.beside`` transposes them); 0 where none do."""
     if x.gated or not x.linear or trial.width not in POWERS: return 0
     lane, width, copies, _ = trial
     return next((c for a, c in copies.items() if a != lane and c in BLOCKS and c <= width and x.steps.get(a) == 1), 0)
@@ -301,8 +296,7 @@ class Search:
     return x.itemsize * prod(self.sizes[a] for a in between) > self.target.core_cache
 
   def _far(self, x: MemoryAccess) -> float:
-    """What a load costs more that jumps to another page or line with each step of the reduction; what lies beside it is read at
-    the same time."""
+    """What a load costs more that jumps to another page or line with each step, with what lies beside it."""
     if not jumps_far(x, self.bound): return 0.0
     along = [b for b in self.bound if b in x.steps]   # its gate may vary along others
     rounds, step = prod(self.sizes[b] for b in along), min([abs(x.steps[b] or 0) * x.itemsize for b in along])
@@ -385,8 +379,7 @@ class Search:
     return cycles * (1 + STATEMENT * statements + APART * far_apart)
 
   def opts(self, trial: Trial) -> list[Opt]:
-    """A choice as Opts: ``a1.vectorize(8), a1.upcast(2)``, or where they do not divide the axis ``a1.split_inwards(16),
-    a3.vectorize(8), a3.upcast()``."""
+    """A trial as Opts: ``a1.vectorize(8), a1.upcast(2)``, or ``a1.split_inwards(16), a3.vectorize(8), a3.upcast()``."""
     lane, width, copies, unroll = trial
     out: list[Opt] = []
     c = trial.of(lane)

@@ -47,8 +47,8 @@ def jumps_far(x: MemoryAccess, bound: frozenset[int]) -> bool:
 
 
 def share(count: int, rest: int, want: int, cores: int) -> int:
-  """How many of ``count`` values of an axis each program takes, so that there are about as many programs as wanted, ``rest``
-  times those along this axis, and the last of the cores to end has as little to do as it can be."""
+  """How many of ``count`` values of an axis each program takes for about as many programs as wanted, ``rest`` times those along
+  this axis, so that the last of the cores to end has as little to do as it can."""
   least = max(-(-want // rest), 1)
   def last(n: int) -> tuple[int, int]: return -(-rest * -(-count // n) // cores) * n, -n
   return min({-(-count // p) for p in range(least, min(2 * least, count) + 1)} or {1}, key=last)
@@ -80,10 +80,8 @@ def panel_bytes(kernel: Kernel, x: MemoryAccess, lane: Axis) -> float:
 
 
 def copy_once(kernel: Kernel, target: Target, left: list[int]) -> Kernel:
-  """The kernel of one statement with a panel: x[a0, a1] * y[a1, a2] -> x[a0, a1] * cache_read[a1, a2](y[a1, a2]).
-
-  Not where more bytes would be needed than are ``left`` of the program's local memory; what the panel takes is subtracted.
-  """
+  """The kernel of one statement with a panel, where no more bytes are needed than are ``left``, which get less: x[a0, a1] * y[a1,
+  a2] -> x[a0, a1] * cache_read[a1, a2](y[a1, a2])."""
   for x in panels(kernel):
     lane, inner = kernel.of_kind(AxisKind.LANE)[0], [a.id for a in kernel.of_kind(AxisKind.LOOP) if a.id in kernel.bound][-1]
     if x.steps.get(lane.id) == 1 and (x.steps.get(inner) or 0) * x.itemsize < _STEP: continue
@@ -116,8 +114,7 @@ def copy_for_rows(kernel: Kernel, target: Target, slot: int, exact: bool = False
 
 
 def pack_each(kernel: Kernel, target: Target, jumps: Sequence[MemoryAccess]) -> Kernel:
-  """A product with a panel, where one iteration's rows of factors that are read from far apart are copied too, if they fit and
-  several panels take them."""
+  """A product with a panel, where rows of factors that are read from far apart are copied too, if they fit and it pays."""
   for y in jumps:
     again = volume(a for a in kernel.of_kind(AxisKind.LOOP) if a.id not in kernel.bound | y.axes)
     if again < 2: continue

@@ -217,8 +217,7 @@ def estimate(kernel: Kernel, target: Target) -> float:
 
 
 def of_product(kernel: Kernel, target: Target) -> float:
-  """Seconds, from memory traffic and bandwidth, cores that idle in the last wave, and blocks that overflow registers or shared
-  memory."""
+  """Seconds, from memory traffic, cores that idle in the last wave, and blocks that overflow registers or shared memory."""
   sizes = {a.rng: a.count for a in kernel.axes}
   tiles = {a.rng for a in kernel.of_kind(AxisKind.TILE)}
   spread = {a.rng: a.count for a in kernel.axes if a.kind is AxisKind.GRID or a.programs}   # over programs

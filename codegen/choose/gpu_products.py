@@ -176,8 +176,7 @@ def worth_copying(work: ProductWork, sizes: Sequence[int], target: Target) -> tu
 
 
 def split_k_parts(work: ProductWork, most: int, target: Target) -> int:
-  """In how many parts the sum of a product is made by programs of their own, the partial sums added by another kernel (split-k):
-  1 where that gains nothing."""
+  """In how many parts the sum of a product is made by programs of their own (split-k); 1 where that gains nothing."""
   whole = best_blocks(work, target)[0]
   times = {1: whole}
   for parts in powers(2, most):

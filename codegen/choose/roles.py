@@ -63,10 +63,8 @@ class Roles:
     if self.product is not None:
       bound = set(self.product.reduce.arg[1])
       a, b = map(ids_of, self.product.sides)
-      for i in a | b:
-        both = i in a and i in b
-        if i in bound: out[i] = Role.CONTRACTED if both else Role.REDUCED
-        else: out[i] = Role.BATCH if both else Role.ROW if i in a else Role.COLUMN
+      out |= dict.fromkeys(a - bound, Role.ROW) | dict.fromkeys(b - bound, Role.COLUMN)
+      out |= {i: Role.CONTRACTED if i in bound else Role.BATCH for i in a & b}
     return out
 
   def of(self, role: Role, among: Iterable[Axis]) -> list[int]:
@@ -152,8 +150,8 @@ def flat(kernel: Kernel) -> Kernel:
 
 
 def rounds_of(kernel: Kernel) -> dict[UOp, int]:
-  """How many times a program goes through the elements of each LOAD where what is reduced does not fit in one block: once for
-  each phase of reductions that needs it, once more for what is stored along reduced axes."""
+  """How many times a program goes through the elements of each LOAD where what is reduced does not fit in one block: for each
+  phase of reductions that needs it, once more for what is stored along reduced axes."""
   phases: dict[UOp, int] = {}
   for u in kernel.nodes: phases[u] = max((phases[s] for s in u.src), default=0) + (u.op is Ops.REDUCE)
   seen: dict[UOp, set[int]] = {}

@@ -28,10 +28,7 @@ FARTHEST = 1 << 40    # elements of a size that nothing bounds: parts of parts o
 
 
 def limit_additions(kernel: Kernel) -> Kernel:
-  """Float sums of more than 64 values one after the other -> sums of sums: sum[a0:2048] -> sum[a0:32](sum[a1:64]).
-
-  Of an axis that no useful number divides the last part is shorter.
-  """
+  """Float sums of more than 64 values one after the other -> sums of sums: sum[a0:2048] -> sum[a0:32](sum[a1:64])."""
   if kernel.free:
     def far(a: Axis) -> bool: return isinstance(a.size, UOp) and not a.most and ix.vmax(a.size) > FARTHEST
     kernel = kernel.with_(axes=tuple([replace(a, most=FARTHEST) if far(a) else a for a in kernel.axes]))
@@ -64,8 +61,7 @@ def limit_additions(kernel: Kernel) -> Kernel:
 
 
 def short_enough(kernel: Kernel, u: UOp) -> Iterator[UOp]:
-  """What run-time sizes have to be for a REDUCE's accumulators to take few enough additions: loops were made for about the sizes
-  that they have now."""
+  """What run-time sizes have to be for accumulators to take few enough additions: loops were made for about those sizes."""
   n = copies(kernel, u)
   for ids in _together(kernel, u):
     axes = [kernel.axis(i) for i in ids]

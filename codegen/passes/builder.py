@@ -1,6 +1,7 @@
 """What passes make the statements of a kernel with: axes, variables, loops, and STOREs under conditions."""
 from __future__ import annotations
 
+import itertools
 from typing import Any, Iterable
 
 from .. import index as ix
@@ -77,8 +78,7 @@ class Builder:
     return ix.add(begin, task.rng), (task, end)
 
   def rows_of_blocks(self, axes: Iterable[Axis], size: int) -> tuple[list[Axis], UOp]:
-    """Rows of ``size`` elements, several in a block where they are short: the axis of these, if there is one, and whether the
-    block's rows are there."""
+    """Rows of so many elements, several in a block where they are short: their axis, if any, and whether a row is there."""
     axes = list(axes)
     n, many = ix.product(a.size for a in axes), max(_ROWS // size, 1)
     while many > 1 and ix.count(n) * self.parts < many * 2 * self.cores: many //= 2
@@ -135,6 +135,12 @@ def keep(body: list[UOp], name: str, value: UOp, *axes: Axis) -> UOp:
 def put(s: UOp, index: UOp, value: UOp, *gates: UOp) -> UOp:
   """A STORE to the buffer of another one, under a condition that is not always true."""
   return UOp.unique(Ops.STORE, s.dtype, (s.src[0], index, value, *[g for g in gates if g is not ix.TRUE]))
+
+
+def new_name(prefix: str, names: set[str]) -> str:
+  """A name that is not one of some yet, and is from now on."""
+  names.add(name := next(n for i in itertools.count() if (n := f"{prefix}{i}") not in names))
+  return name
 
 
 def for_(axis: Axis, end: ix.Dim, *body: UOp) -> UOp: return UOp.unique(Ops.FOR, ix.INT, (ix.node(end), *body), axis.id)

@@ -1,26 +1,20 @@
-"""Pass: rows stored where an index says, for targets with blocks, in programs that share no rows.
+"""Pass: rows stored where an index says, for targets with blocks, in programs that share no rows, nor an order: without atomics.
 
-Where there is one table of rows for all, each program has some of them, and looks for them in the index.
+Where there is one table of rows for all, each program has some of them, and looks for them in the index. Values are read once.
+Equal ones in a block are added up together: many for one row cost no more than others.
 
     STORE(y[index[a0], a1], x[a0, a1], add, a0 in order)   ->   FOR blocks of the index: at = those of my rows,
                                                                 WHILE there are any: y[the first row] += the sum of all its x
 
-So programs share neither rows nor an order: what is stored is the same each time, without atomics. The index, which is small, is
-read by every program; the values are read once. Equal ones in a block are added up together: many for one row cost no more than
-others. A long index is sorted first (``ntgrad/schedule/scatter_order.py``): equal rows stand side by side then, and no two parts
-of it have the same one. So each program has a part:
+A long index is sorted first (``ntgrad/schedule/scatter_order.py``): equal rows stand side by side, and each program has a part:
 
-    ->   pos = where my part begins, WHILE it is not at its end: y[index[pos]] += the sum of x[pos..], as many as have that row,
-                                                                 pos += so many
+    ->   pos = where my part begins, WHILE it is not at its end: y[index[pos]] += the sum of x[pos..], as many as have that row
 
 Where there are many tables (the rows of ``x.scatter(1, index, y)``), each program has one, or a few that lie side by side, and
-compares every two entries of a block:
+compares every two entries of a block; or, of many entries, sorts these by where they go:
 
     STORE(y[a0, index[a0, a1]], x[a0, a1], add, a1 in order)   ->   FOR blocks of a1: total[i] = sum of all x[j] for the row of i,
                                                                     y[a0, index[i]] += total[i] of the last i for each row
-
-or, of many entries, sorts these by where they go:
-
     -> FOR blocks of a1: key = sorted (index[a0, i], i), total[i] = x[i] in that order,
                          WHILE some entry and the one that is n behind go to one row: total[i] += total[i + n] of these, n *= 2
                          y[a0, row[i]] += total[i] of the first i for each row
@@ -40,7 +34,7 @@ from ..kernel.accesses import gate_or_true
 from ..kernel.rewrite import substitute
 from ..opts import Warps
 from ..opts.merged_axes import merge_axes
-from .builder import Builder, for_, moved, put, reduce_over, store_over, variable, while_, with_gated_loads
+from .builder import Builder, moved, put, reduce_over, store_over, variable, while_, with_gated_loads
 
 _LEAST = 16            # indices that it is worth for
 INDICES = 1024         # of a block, which a program looks through at once
@@ -156,8 +150,7 @@ class _Scatter(Builder):
       if a is not side and a.size != 1: self.table[a.rng] = self.new(a.size, AxisKind.GRID).rng
 
   def columns(self) -> tuple[list[Axis], UOp]:
-    """A block of those elements of a row that lie side by side, a program for each other one: its axis, and whether an element
-    of the block is there."""
+    """Programs for the elements of a row, blocks of those side by side: the axis of a block, and whether an element is there."""
     self.grid(side := self.side)
     if side is None: return [], ix.TRUE
     width = min(_COLUMNS, power_of_two(side.count))
@@ -167,15 +160,29 @@ class _Scatter(Builder):
     self.table[side.rng] = column = ix.add(ix.mul(number, width), tile.rng)
     return [tile], ix.lt(column, side.size)
 
-  def block(self, most: int) -> int:
-    """The entries of a block, a power of two."""
-    return min(most, power_of_two(ix.count(self.length)))
+  def blocks(self, most: int) -> int:
+    """The loop over blocks of the entries, of which each has so many, a power of two."""
+    size = min(most, power_of_two(ix.count(self.length)))
+    self.loop = self.new(ix.rounds(self.length, size), AxisKind.LOOP), ix.rounds(self.length, size)
+    self.begin = ix.mul(self.loop[0].rng, size)
+    return size
 
-  def entry(self, x: UOp, place: UOp, there: UOp) -> UOp:
+  def value(self, x: UOp, place: UOp, there: UOp) -> UOp:
     """A value for the entry at a place among all, where there is one."""
     axes: dict[UOp, UOp] = {}
     for a in self.sequence[:0:-1]: axes[a.rng], place = ix.mod(place, a.size), ix.fdiv(place, a.size)
     return with_gated_loads(self.here(x, {**axes, self.sequence[0].rng: place}), there)
+
+  def entry(self, x: UOp, at: UOp, there: UOp = ix.TRUE) -> tuple[UOp, UOp]:
+    """A value for the entry at a place of the block, and whether there is one."""
+    inside = ix.both(there, ix.lt(ix.add(self.begin, at), self.length))
+    return self.value(x, ix.add(self.begin, at), inside), inside
+
+  def goes(self, at: UOp, there: UOp = ix.TRUE, low: UOp | None = None, end: UOp | None = None) -> tuple[UOp, UOp]:
+    """The row of the entry at a place of the block, and whether it is one of all, or from ``low`` to ``end``."""
+    here, inside = self.entry(self.index, at, there)
+    valid = and_(at_most(low or UOp.const(self.kind, 0), here), less(here, (end or self.rows).cast(self.kind)))
+    return here, valid if inside is ix.TRUE else and_(valid, inside)
 
   def to(self, row: UOp, gate: UOp) -> tuple[UOp, UOp]:
     """The index that is stored at, and a condition, where a row goes to ``row``."""
@@ -184,8 +191,7 @@ class _Scatter(Builder):
     return index, gate
 
   def added(self, target: UOp, gate: UOp, total: UOp | None, *axes: Axis) -> list[UOp]:
-    """Statements that add ``total``, or the variable of that name, to what lies there: that is asked for first, and comes while
-    the values do."""
+    """Statements that add ``total``, or the variable of that name, to what lies there, which is asked for first."""
     s, sums, old = self.store, variable("total", self.acc, *axes), variable("old", self.acc, *axes)
     gates = () if gate is ix.TRUE else (gate,)
     return [store_over(old, UOp(Ops.LOAD, s.dtype, (s.src[0], target, *gates)).cast(self.acc)),
@@ -200,24 +206,16 @@ class _Scatter(Builder):
   def sorted(self) -> Kernel:
     """The kernel with statements, where each program has a table and sorts what goes there."""
     self.grid()
-    size = self.block(SORTED_ENTRIES)
-    bits, blocks = size.bit_length() - 1, ix.rounds(self.length, size)
-    block, i = self.new(blocks, AxisKind.LOOP), self.new(size, AxisKind.TILE)
+    size = self.blocks(SORTED_ENTRIES)
+    bits, i = size.bit_length() - 1, self.new(size, AxisKind.TILE)
     word = dtypes.uint32 if isinstance(self.known, int) and self.known << bits < dtypes.max(dtypes.uint32) else dtypes.uint64
-    kind = self.narrow
-    def entry(x: UOp, at: UOp) -> tuple[UOp, UOp]:
-      """A value for the entry that is the block's ``at``-th, and whether there is one."""
-      place = ix.add(ix.mul(block.rng, size), at)
-      inside = ix.lt(place, self.length)
-      return self.entry(x, place, inside), inside
-    here, inside = entry(self.index, i.rng)
-    valid = _between(UOp.const(here.dtype, 0), here, self.rows, inside)
+    kind, (here, valid) = self.narrow, self.goes(i.rng)
     both = or_(shift_left(here.cast(word), UOp.const(word, bits)), i.rng.cast(word))
     nowhere = UOp.const(word, dtypes.max(word))
     key, at = variable("key", word, i), variable("at", kind, i)
     row = shift_right(key, UOp.const(word, bits)).cast(kind)
     last = ix.const(size - 1)
-    value = entry(self.store.src[2], and_(key, UOp.const(word, size - 1)).cast(ix.INT))[0]
+    value = self.entry(self.store.src[2], and_(key, UOp.const(word, size - 1)).cast(ix.INT))[0]
     work = [store_over(key, valid.where(both, nowhere)), store_over(key, UOp(Ops.SORT, word, (key,), (i.id, False, size, False))),
             store_over(at, equal(key, nowhere).where(UOp.const(kind, -1), row))]
     target, gate = self.to(at, self.gate)
@@ -228,7 +226,7 @@ class _Scatter(Builder):
     else:
       after = ix.add(i.rng, ix.ONE)
       work.append(put(self.store, target, value, ix.both(gate, or_(ix.lt(last, after), differs(ix.least(after, last))))))
-    return self.made([for_(block, blocks, *work)])
+    return self.made(work, self.loop)
 
   @property
   def narrow(self) -> DType:
@@ -236,10 +234,9 @@ class _Scatter(Builder):
     return dtypes.int32 if isinstance(self.known, int) and self.known < 2 ** 31 else self.kind
 
   def doubled(self, at: UOp, value: UOp, i: Axis, target: UOp, gate: UOp) -> list[UOp]:
-    """Statements that add each row's values to what lies there, in a block whose entries have rising rows, ``at``.
-
-    Each entry adds up those of its row from it on, by doubling: ``total[i] += total[i + far]``, ``far`` = 1, 2, 4, .. as long as
-    any two so far apart have one row; so the ``first`` entry of a row has all of it, which ``gate`` tells."""
+    """Statements that add each row's values to what lies there, in a block whose entries have rising rows, ``at``. Each entry
+    adds up those of its row behind it: ``total[i] += total[i + far]``, ``far`` = 1, 2, 4, .. as long as any two so far apart have
+    one row."""
     total, more = variable("total", self.acc, i), variable("more", self.acc, i)
     far, left = variable("far", dtypes.int32), variable("left", dtypes.int32)
     one, none, end = map(int_const, (1, 0, i.known - 1))
@@ -261,23 +258,16 @@ class _Scatter(Builder):
       size, warps = SIDE_PAIRS
       columns = min(SIDE, power_of_two(side.count))
       number = self.new(ix.rounds(side.size, columns), AxisKind.GRID).rng
-    size = self.block(size)
-    blocks = ix.rounds(self.length, size)
+    size = self.blocks(size)
     # a thread has some entries and goes through the others of the block: these come first
-    block, j, i = self.new(blocks, AxisKind.LOOP), self.new(size, AxisKind.TILE), self.new(size, AxisKind.TILE)
+    j, i = self.new(size, AxisKind.TILE), self.new(size, AxisKind.TILE)
     tile = [] if side is None else [self.new(columns, AxisKind.TILE)]
     if side is not None:
       self.table[side.rng] = ix.add(ix.mul(number, columns), tile[0].rng)
       there = ix.lt(self.table[side.rng], side.size)
-    def entry(x: UOp, axis: Axis) -> tuple[UOp, UOp]:
-      """A value for one entry of a block, and whether there is one."""
-      place = ix.add(ix.mul(block.rng, size), axis.rng)
-      inside = ix.both(there, ix.lt(place, self.length))
-      return self.entry(x, place, inside), inside
     def rows_of(name: str, axis: Axis) -> tuple[UOp, UOp]:
       """Where each entry goes, -1 for nowhere; and its STORE."""
-      here, inside = entry(self.index, axis)
-      valid = _between(UOp.const(here.dtype, 0), here, self.rows, inside)
+      here, valid = self.goes(axis.rng, there)
       kept = variable(name, self.narrow, axis, *tile)
       return kept, store_over(kept, valid.where(here.cast(kept.dtype), UOp.const(kept.dtype, -1)))
     (other, find_other), (at, find) = rows_of("other", j), rows_of("at", i)
@@ -287,10 +277,10 @@ class _Scatter(Builder):
     target, gate = self.to(at, self.gate)
     gate = ix.both(gate, there, equal(last, i.rng.cast(dtypes.int32)))
     if self.adds:
-      value = self.chosen(entry(self.store.src[2], j)[0], same)
+      value = self.chosen(self.entry(self.store.src[2], j.rng, there)[0], same)
       work += self.added(target, gate, reduce_over(BinaryOps.ADD, value, j), i, *tile)
-    else: work.append(put(self.store, target, entry(self.store.src[2], i)[0], gate))
-    return self.made([for_(block, blocks, *work)], applied=(Warps(warps),))
+    else: work.append(put(self.store, target, self.entry(self.store.src[2], i.rng, there)[0], gate))
+    return self.made(work, self.loop, applied=(Warps(warps),))
 
   # ---- rows for each program
 
@@ -301,37 +291,30 @@ class _Scatter(Builder):
     each = ix.cdiv(self.rows, owners)
     owner = self.new(owners, AxisKind.GRID).rng if owners > 1 else ix.ZERO
     first = ix.mul(owner, each)
-    size = self.block(INDICES)
+    size = self.blocks(INDICES)
     groups = min(_BLOCK // ix.elements(a.size for a in tile), size // 2)
-    blocks = ix.rounds(self.length, size)
-    block = self.new(blocks, AxisKind.LOOP)
     t, j = self.new(groups, AxisKind.TILE), self.new(size // groups, AxisKind.TILE)
     place = ix.add(ix.mul(j.rng, t.known), t.rng)   # entries side by side, which often have one row, are of different groups
-    begin = ix.mul(block.rng, size)
-    inside = ix.lt(ix.add(begin, place), self.length)
-
-    none = UOp.const(self.kind, dtypes.max(self.kind))
-    here = self.entry(self.index, ix.add(begin, place), inside)
     last = ix.add(first, each) if owners > 1 else self.rows
-    mine = _between(first.cast(self.kind), here, ix.least(last, self.rows), inside)
-
+    here, mine = self.goes(place, low=first.cast(self.kind), end=ix.least(last, self.rows))
+    none = UOp.const(self.kind, dtypes.max(self.kind))
     at, to = variable("at", self.kind, t, j), variable("to", self.kind)
     least = store_over(to, reduce_over(BinaryOps.MIN, at, t, j))
     same, number = equal(at, to), place.cast(dtypes.int32)
     target = self.to(to, self.gate)[0]
     gate = ix.both(self.here(self.gate, {self.row: ix.ZERO}), within)
     found = variable("found", dtypes.int32, *[t] * self.adds)   # of each group the first, or the last of all
-    which = ix.greatest(ix.least(found.cast(ix.INT), size - 1), 0)
+    which = ix.add(self.begin, ix.greatest(ix.least(found.cast(ix.INT), size - 1), 0))
     if self.adds:
       find, rest = reduce_over(BinaryOps.MIN, same.where(number, int_const(size)), j), equal(number, found)
       there = ix.lt(found.cast(ix.INT), size)
-      value = self.chosen(self.entry(self.store.src[2], ix.add(begin, which), ix.both(there, within)), there)
+      value = self.chosen(self.value(self.store.src[2], which, ix.both(there, within)), there)
       work = self.added(target, gate, reduce_over(BinaryOps.ADD, value, t), *tile)
     else:
       find, rest = reduce_over(BinaryOps.MAX, same.where(number, int_const(-1)), t, j), same
-      work = [put(self.store, target, self.entry(self.store.src[2], ix.add(begin, which), within), gate)]
+      work = [put(self.store, target, self.value(self.store.src[2], which, within), gate)]
     loop = while_(less(to, none), store_over(found, find), *work, store_over(at, rest.where(none, at)), least)
-    return self.made([for_(block, blocks, store_over(at, mine.where(here, none)), least, loop)], applied=(Warps(_WARPS),))
+    return self.made([store_over(at, mine.where(here, none)), least, loop], self.loop, applied=(Warps(_WARPS),))
 
   def alone(self) -> Kernel:
     """The kernel where no two entries have the same row: all may be stored at once."""
@@ -352,16 +335,10 @@ class _Scatter(Builder):
     inside = ix.lt(place, end)
     mine = and_(inside, equal(at, to))
     target, gate = self.to(to, ix.both(self.gate, within))
-    value = self.chosen(self.entry(self.store.src[2], place, ix.both(mine, within)), mine)
+    value = self.chosen(self.value(self.store.src[2], place, ix.both(mine, within)), mine)
     count = reduce_over(BinaryOps.ADD, mine.where(int_const(1), int_const(0)), t)
     loop = while_(
       less(pos, end.cast(dtypes.int32)),
-      store_over(to, self.entry(self.index, pos.cast(ix.INT), ix.TRUE)), store_over(at, self.entry(self.index, place, inside)),
+      store_over(to, self.value(self.index, pos.cast(ix.INT), ix.TRUE)), store_over(at, self.value(self.index, place, inside)),
       *self.added(target, gate, reduce_over(BinaryOps.ADD, value, t), *tile), store_over(pos, add(pos, count)))
     return self.made([store_over(pos, begin.cast(dtypes.int32)), loop], applied=(Warps(_WARPS),))
-
-
-def _between(low: UOp, here: UOp, end: UOp, inside: UOp) -> UOp:
-  """Whether a row's number is one from ``low`` to ``end``, of an entry that is there."""
-  valid = and_(at_most(low, here), less(here, end.cast(here.dtype)))
-  return valid if inside is ix.TRUE else and_(valid, inside)

@@ -25,8 +25,8 @@ BLOCK = 8192         # elements of a row that a program sorts
 
 
 class Sorted(NamedTuple):
-  """The arg of a SORTED: the axis that it goes through, the bits that it sorts by, how many of the least are asked for (0: all),
-  and whether the elements are bitonic: they rise and then fall, or the other way."""
+  """The arg of a SORTED: its axis, the bits that it sorts by, how many of the least are asked for (0: all), and whether the
+  elements are bitonic: they rise and then fall, or the other way."""
   axis: int
   low: int
   high: int

@@ -8,7 +8,6 @@ tile may hang over an edge there is a second version without masks, for tiles th
 """
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from typing import Callable, Iterable, Sequence, Union
 
@@ -24,7 +23,7 @@ from ..kernel import EFFECTS, Axis, AxisKind, Kernel, LocalVariable, inner, is_v
 from ..kernel.accesses import gate_or_true, ids_of
 from ..kernel.rewrite import substitute
 from ..opts.axes import seen_by
-from .builder import chooses, for_, put, reduce_over, store_over, variable
+from .builder import chooses, for_, new_name, put, reduce_over, store_over, variable
 from .loops import positions
 from .parts import Item, Mark, Part, Parts
 from .tiles import without_true_gates
@@ -65,8 +64,7 @@ class _Statements:
   def body(self, statements: Iterable[UOp]) -> None:
     """Go through statements, and what regions among them have: a region gives what is to be done for it, in order."""
     regions = {Ops.FOR: self.loop, Ops.WHILE: self.while_, Ops.IF: self.branch}
-    todo: list[_Work] = [*statements]
-    todo.reverse()
+    todo: list[_Work] = [*reversed([*statements])]
     while todo:
       s = todo.pop()
       if not isinstance(s, UOp): s()
@@ -122,10 +120,8 @@ class _Statements:
   def store(self, s: UOp) -> None:
     """Where a tile may hang over an edge, most do not: IF whole .. without masks, ELSE .. as it is."""
     whole = whole_tiles(s) if s.op is Ops.STORE and self.chooses else {}
-    condition = ix.both(*whole.values())
-    if not whole or condition is ix.FALSE:
-      self.items.append(self.part(s))
-      return
+    condition = ix.both(*whole.values()) if whole else ix.FALSE
+    if condition is ix.FALSE: return self.items.append(self.part(s))
     self.mark(Ops.IF, self.part(condition))
     self.items.append(self.part(without_true_gates(substitute((s,), dict.fromkeys(whole, ix.TRUE)))[0]))
     self.mark(Ops.ELSE)
@@ -134,15 +130,9 @@ class _Statements:
 
   def materialize(self, value: UOp) -> UOp:
     """Compute a value now, into a variable; gives what reads it."""
-    out = variable(self.name(), value.dtype, *[a for a in self.axes.values() if a.rng in value.ranges])
+    out = variable(new_name("t", self.names), value.dtype, *[a for a in self.axes.values() if a.rng in value.ranges])
     self.store(store_over(out, value))
     return out
-
-  def name(self) -> str:
-    """A name that no variable has."""
-    name = next(n for i in itertools.count() if (n := f"t{i}") not in self.names)
-    self.names.add(name)
-    return name
 
   def scan(self, s: UOp, axis: Axis) -> None:
     """for a: run = fn(run, value(a)); out[a] = run"""
@@ -152,7 +142,7 @@ class _Statements:
     back = {axis.rng: ix.sub(ix.node(ix.minus(axis.size, 1)), axis.rng)} if reverse else {}
     value, at, *gate = substitute((value, s.src[1], *s.src[3:]), back)
     along = [a for a in self.axes.values() if a is not axis and a.rng in value.ranges and a.rng not in self.scalars]
-    run = variable(self.name(), value.dtype, *along)
+    run = variable(new_name("t", self.names), value.dtype, *along)
     self.effect(store_over(run, UOp.const(value.dtype, identity(fn, value.dtype))))
     self.body([for_(axis, axis.size, store_over(run, UOp.alu(fn, run, value)), put(s, at, run, *gate))])
 
@@ -183,10 +173,8 @@ class _Statements:
     """A statement, or a value, as a kernel of the axes that it is a function of and those that its reductions go through."""
     nodes = toposort((root,))
     ids = ids_of(root).union(*(n.arg[1] for n in nodes if n.op is Ops.REDUCE))
-    axes = seen_by(tuple([
-      a if self.keeps_blocks or a.kind in COPIED_KINDS else replace(a, kind=AxisKind.LOOP)
-      for i, a in self.axes.items() if i in ids
-    ]), self.scalars)
+    def looped(a: Axis) -> Axis: return a if self.keeps_blocks or a.kind in COPIED_KINDS else replace(a, kind=AxisKind.LOOP)
+    axes = seen_by(tuple([looped(a) for i, a in self.axes.items() if i in ids]), self.scalars)
     variables = [LocalVariable(-1 - i, v.arg[1], v.dtype, True, node=v) for i, v in enumerate(filter(is_variable, nodes))]
     return Part(Kernel((*self.kernel.params, *variables), axes, (root,), free=self.kernel.free))
 
@@ -203,8 +191,7 @@ def whole_tiles(s: UOp) -> dict[UOp, UOp]:
     greatest = ix.const(n)
     for t, k in terms:
       greatest = ix.add(greatest, ix.mul(ix.sub(ix.node(t.arg[1]), 1), max(k, 0)) if t.op is Ops.RANGE else ix.mul(t, k))
-    always = ix.lt(greatest, 0)
-    if always is not ix.FALSE and not any(x.op is Ops.LOAD for x in always.toposort()): out[c] = always
+    if (always := ix.lt(greatest, 0)) is not ix.FALSE and not any(x.op is Ops.LOAD for x in always.toposort()): out[c] = always
   return out
 
 
@@ -228,10 +215,8 @@ def before(s: UOp) -> tuple[list[UOp], bool]:
 def kept_sizes(kernel: Kernel) -> list[Dim]:
   """The sizes of the tiles that a kernel keeps before it writes over what they are made of."""
   tiles = {a.rng: a.size for a in kernel.of_kind(AxisKind.TILE)}
-  kept: dict[UOp, None] = {}
-  for s in kernel.effects:
-    loads, whole = before(s)
-    kept |= {r: None for u in (*loads, *s.src[2:3] * whole) for r in u.ranges if r in tiles}
+  found = [(s, *before(s)) for s in kernel.effects]
+  kept = dict.fromkeys(r for s, loads, whole in found for u in (*loads, *s.src[2:3] * whole) for r in u.ranges if r in tiles)
   return [tiles[r] for r in kept]
 
 

@@ -97,9 +97,8 @@ def _join(kernel: Kernel, a: Axis, b: Axis) -> Kernel | None:
 
 def trim(kernel: Kernel, axis: Axis) -> Kernel:
   """An axis whose last part no STORE writes, and no sum counts, is as long as the rest."""
-  if axis.id in kernel.bound:
-    limits = [summed(r.src[0], axis) if r.arg[0] is BinaryOps.ADD else None for r in kernel.reduces if axis.id in r.arg[1]]
-  else: limits = [upper(gate_or_true(s), axis) for s in kernel.body if axis.rng in s.ranges]
+  limits = [upper(gate_or_true(s), axis) for s in kernel.body if axis.rng in s.ranges] if axis.id not in kernel.bound else \
+    [summed(r.src[0], axis) if r.arg[0] is BinaryOps.ADD else None for r in kernel.reduces if axis.id in r.arg[1]]
   ends = {axis.size if n is None else n for n in limits}
   if not ends or len(ends) > 1 and not all(isinstance(n, int) for n in ends): return kernel
   size = lesser(max(ends) if len(ends) > 1 else ends.pop(), axis.size)  # type: ignore[type-var]
@@ -118,9 +117,8 @@ def without_true_gates(body: tuple[UOp, ...]) -> tuple[UOp, ...]:
 
 def upper(gate: UOp, axis: Axis) -> Dim | None:
   """The n of a condition ``axis < n`` among those of a gate."""
-  for c in ix.conjuncts(gate):
-    if c.op is Ops.ALU and c.arg is BinaryOps.CMPLT and c.src[0] is axis.rng and ix.of_sizes(c.src[1]): return ix.number(c.src[1])
-  return None
+  return next((ix.number(c.src[1]) for c in ix.conjuncts(gate)
+               if c.arg is BinaryOps.CMPLT and c.src[0] is axis.rng and ix.of_sizes(c.src[1])), None)
 
 
 def summed(u: UOp, axis: Axis) -> Dim | None:
@@ -133,8 +131,6 @@ def summed(u: UOp, axis: Axis) -> Dim | None:
       # both factors: past the end of one, the other must not be asked for an infinity
       ends = [found[s] for s in n.src if axis.rng in s.ranges]
       several = {e for e in ends if e is not None}
-      if None in ends or not several: found[n] = None
-      elif len(several) == 1: found[n] = several.pop()
-      else: found[n] = functools.reduce(greater, several)
+      found[n] = functools.reduce(greater, several) if several and None not in ends else None
     else: found[n] = None
   return found[u]
