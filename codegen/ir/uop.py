@@ -388,3 +388,8 @@ def repeated(combiner: Any, x: UOp, n: int | UOp) -> UOp:
 
 
 def prod(xs: Iterable[int]) -> int: return math.prod(xs)
+
+
+def power_of_two(n: int) -> int:
+  """The least power of two that is at least ``n``."""
+  return 1 << (max(n, 1) - 1).bit_length()

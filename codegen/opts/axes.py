@@ -8,7 +8,7 @@ from .. import index as ix
 from ..ir.errors import OptError
 from ..ir.functions import identity
 from ..ir.target import Target
-from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, prod
+from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, power_of_two, prod
 from ..kernel import Axis, AxisKind, Kernel
 from ..kernel.rewrite import fold_node, rewrite, substitute
 from .base import OnAxis, Opt, SizedOpt
@@ -267,7 +267,7 @@ class Cover(OnAxis):
   @classmethod
   def of(cls, axis: Axis) -> Cover:
     """The block for the size that an axis has about."""
-    return cls(axis.id, max(1 << max(axis.count - 1, 0).bit_length(), LEAST_COVER))
+    return cls(axis.id, max(power_of_two(axis.count), LEAST_COVER))
 
 
 @dataclass(frozen=True)

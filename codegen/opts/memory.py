@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from .. import index as ix
 from ..ir.dtype import dtypes
 from ..ir.errors import OptError
-from ..ir.uop import Ops, UOp, toposort
+from ..ir.uop import Ops, UOp, power_of_two, toposort
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel, reads_its_place
 from ..kernel.accesses import gate_or_true
 from ..kernel.rewrite import rewrite
@@ -23,7 +23,7 @@ def most_along(axis: Axis) -> int:
   """How many elements a copy in local memory has room for along an axis of a run-time size: all that there may be, or if these
   are many more than there are about, a power of two."""
   most = ix.vmax(ix.node(axis.size))
-  return most if axis.varies or most <= 2 * axis.count else 1 << (max(axis.count, 1) - 1).bit_length()
+  return most if axis.varies or most <= 2 * axis.count else power_of_two(axis.count)
 
 
 @dataclass(frozen=True)
