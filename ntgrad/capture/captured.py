@@ -76,8 +76,7 @@ def signature(pieces: Pieces) -> tuple[Any, ...]:
   all else is."""
   tensors = tuple([((u := t.lazydata).shape, u.dtype, u.device or Device.DEFAULT, t._names) for t in pieces.tensors])
   others = tuple([constant(o) for o in pieces.others])
-  settings: tuple[Any, ...] = mode.training, mode.grad, Device.assigned, config.dev, dtypes.default_float, dtypes.default_int
-  if overrides.given_overrides or config.override: settings += (overrides.state(),)
+  settings = (mode.training, mode.grad, Device.assigned, config.dev, dtypes.default_float, dtypes.default_int, overrides.state())
   return tuple(pieces.marks), tensors, others, settings
 
 

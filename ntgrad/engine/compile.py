@@ -179,8 +179,7 @@ def programs(
 ) -> list[Program]:
   """A program for each kernel; new ones are handed to the device's compiler in this order. ``refused`` is told of the error that
   the kernel with this number raises."""
-  there_are = bool(overrides.given_overrides or config.override)
-  settings = (*config.key(), overrides.state()) if there_are else config.key()
+  settings = overrides.settings()
   keys = [(device.name, settings, k.params, k.axes, k.body, k.needs) for k in kernels]
   new = {key: k for key, k in zip(keys, kernels) if key not in _programs and not k.sizes}
   making = made_by_workers(new, device)
@@ -194,7 +193,7 @@ def programs(
       except NtgradError as e:
         if refused is not None: refused(i, e)
         raise
-      if there_are and (mine := overrides.standing_for(kernel)) is not None:
+      if (mine := overrides.standing_for(kernel)) is not None:
         program = _programs[key] = overrides.Overridden(kernel, program, overriding(mine, kernel, device), mine.file, device)
     out.append(program)
   return out

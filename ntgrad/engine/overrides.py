@@ -55,8 +55,14 @@ def _found() -> dict[str, Exported]:
   return {**(in_folder(config.override) if config.override else {}), **given_overrides}
 
 
+def settings() -> tuple[Any, ...]:
+  """What all that is compiled depends on: the settings, and the overrides in force."""
+  return (*config.key(), state()) if given_overrides or config.override else config.key()
+
+
 def state() -> Hashable:
-  """What stands for the overrides in force in keys of caches."""
+  """What stands for the overrides in force in keys of caches; None where there are none."""
+  if not given_overrides and not config.override: return None
   return tuple(sorted((key, mine.number) for key, mine in _found().items()))
 
 
@@ -82,7 +88,8 @@ def in_folder(folder: str) -> dict[str, Exported]:
 
 def standing_for(kernel: Kernel) -> Exported | None:
   """A person's own kernel that stands for one of the scheduler's, if there is one."""
-  return _found().get(kernel_key(kernel))
+  found = _found()
+  return found.get(kernel_key(kernel)) if found else None
 
 
 def check_parameters(mine: Exported, kernel: Kernel) -> Kernel:

@@ -27,7 +27,7 @@ from ntgrad.graph.alias import (
 )
 from ntgrad.graph.lock import synchronized
 
-from . import counters, device_asserts, plan_cache, report
+from . import counters, device_asserts, report
 from .buffer import LARGE_BYTES, Buffer, Storage, resolved
 from .counters import phase, take_phase_seconds
 from .device import get_device
@@ -240,7 +240,8 @@ def _compute(wanted: _Wanted, started: float) -> None:
       if together:
         with uninterrupted(): _perform(plan, inputs, sinks, order)
       else: _perform(plan, inputs, sinks, order)
-  finally: plan_cache.forget()
+  finally:
+    if plan.again is not None: plan.again.make = None   # it keeps the graph
   with phase("running"):
     if shown:
       for name in {s.device for s in plan.steps}: get_device(name).synchronize()

@@ -55,7 +55,7 @@ class Made:
 
 def forget() -> None:
   """Nothing has been compiled, and no kernel's name has a number."""
-  for found in (compile._programs, planner._plans, planner._sized, planner._general): found.clear()
+  for found in (compile._programs, planner._plans): found.clear()
   compile._by_spec.clear()
   report.reset_numbering()
   refusals.clear()
