@@ -15,9 +15,10 @@ from ntgrad.codegen.ir.uop import Ops, live_nodes
 from ntgrad.engine import overrides, planner, realize as engine, report
 from ntgrad.engine.buffer import Buffer
 from ntgrad.engine.device import Device
-from ntgrad.engine.recording import Output, Recorder, Shared, Watch, base_of, being_recorded, nothing_known, told_apart
+from ntgrad.engine.realize import base_of
+from ntgrad.engine.recording import Output, Recorder, Shared, Watch, nothing_known, told_apart
 from ntgrad.engine.replay import Replay
-from ntgrad.engine.sized_recording import Outline, SizedRecording
+from ntgrad.engine.sized_recording import Outline, SizedRecording, outline
 from ntgrad.engine.traced_sizes import Trace, VariableValues, tracing
 from ntgrad.graph import origins
 from ntgrad.graph.alias import Alias, live_aliases, through, waiting
@@ -203,8 +204,9 @@ class Capture:
       return ("state", k) if k < recorder.start else None
     kinds = [(g.kind, g.view, g.shape, g.group) for g in self._given]
     more = [tuple(kinds), tuple([constant(v) for v in take(self._result, "", Pieces()).others])]
-    mine = recorder.outline(outputs, rng, label, more)
-    sized = SizedRecording(trace, mine, recorder.launches, recorder.sizes, outputs)
+    recorded = recorder.launches, recorder.sizes, outputs
+    mine = outline(*recorded, rng, label, more)
+    sized = SizedRecording(trace, mine, *recorded)
     names = ", ".join([f"{s.name} = {n}" for s, n in zip(trace.sizes, trace.values)])
     why = trace.lost
     if not why:
@@ -221,7 +223,7 @@ class Capture:
       assert self._first is not None
       same = [(size, n) for size, n, first in zip(trace.sizes, trace.values, self._first.values) if n == first]
       for size, n in same: trace.holds(ix.eq(size.node, n))   # a number that forgot it would not have shown
-      if same: sized = SizedRecording(trace, mine, recorder.launches, recorder.sizes, outputs)
+      if same: sized = SizedRecording(trace, mine, *recorded)
       self._first = None
       report.note_line(f"captured {self.name} for all values of {', '.join([s.name for s in trace.sizes])}")
       return sized
@@ -350,7 +352,6 @@ class Capture:
       if t._alias.memory is not None: recorder.arguments[t._alias.memory.storage.serial] = place, g.kind == "read"
       if g.kind == "read": recorder.arguments[next(copies)] = place, True
     try:
-      being_recorded.append(recorder)
       with recorder, nothing_known(), told_apart(), tracing(trace):
         call: Any = put((args, kwargs), _giver(stand_ins))
         box = [self.fn(*call[0], **call[1])]
@@ -365,9 +366,7 @@ class Capture:
         self._tries = 0   # it may be sizes that are no plain ints: later calls are captured for each shape
         report.note_line(f"{name} is captured for each shape: recording it for all sizes failed ({e})")
       raise
-    finally:
-      if recorder in being_recorded: being_recorded.remove(recorder)
-      recorder.leave()
+    finally: recorder.leave()
     recorder.writes = dict.fromkeys(recorder.writes)   # the values before would keep memory
     lines = self.reads.said(f"jit {name}")
     if lines and self.strict: raise CaptureError(f"jit {name}: it reads what is not compared at later calls: {'; '.join(lines)}")

@@ -25,6 +25,7 @@ from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.errors import ArgumentError, shown
 from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.ir.uop import Ops
+from ntgrad.engine.buffer import being_recorded
 from ntgrad.engine.replay import Replay
 from ntgrad.engine.traced_sizes import VariableValues
 from ntgrad.graph.checks import checked
@@ -34,7 +35,7 @@ from ntgrad.reads import wrappers
 from ntgrad.tensor import Tensor
 
 from .arguments import Pieces
-from .captured import NO_SIZES, RECORDINGS, Capture, Sizes, being_recorded, call_of, pieces_of, signature
+from .captured import NO_SIZES, RECORDINGS, Capture, Sizes, call_of, pieces_of, signature
 
 ROUTES = 1024     # signatures of which it is known what capture they have
 

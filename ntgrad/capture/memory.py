@@ -11,7 +11,7 @@ from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.core import Base
 from ntgrad.engine import realize as engine
 from ntgrad.engine.buffer import Buffer
-from ntgrad.engine.recording import base_of
+from ntgrad.engine.realize import base_of
 from ntgrad.graph.alias import Alias, AliasView, live_aliases, repeats
 
 from .arguments import Pieces

@@ -19,8 +19,9 @@ from .device import LATE, get_device, waited
 
 LARGE_BYTES = 1 << 20   # bytes of an allocation of which it is known where it was made
 _serials = count()
-# told (``wrote``, ``read``) of everything that passes between host and buffers: ntgrad.jit while it records
+# recording.Watch: told (``wrote``, ``read``, ..) of all that passes between host and buffers, while ntgrad.jit runs a function
 transfer_watchers: list[Any] = []
+being_recorded: list[Any] = []             # those of them that are a recording.Recorder
 _LARGEST = 10                              # allocations that are named where memory has run out
 overwritten: WeakSet[Buffer] = WeakSet()   # versions that something still refers to though they are gone
 
@@ -83,14 +84,12 @@ def largest(device: str) -> str:
   held: dict[Storage, str] = {}
   names = BufferNames()
   for a in live_aliases:
-    u = a.node if a.memory is None else a.memory.node
-    u = resolved(u)
+    u = resolved(a.node if a.memory is None else a.memory.node)
     if u.op is not Ops.BUFFER: continue
     what = f"{names.of(u) or 'a tensor'} of shape {u.shape} ({u.dtype})"
     held[u.arg.storage] = what + (f", written by {a.place}" if a.place and a.memory is not None else "")
-  found = [s for s in gc.get_objects() if issubclass(type(s), Storage) and not s.foreign and s._raw is not None
-           and s.device == device]
-  found.sort(key=lambda s: -s.nbytes)
+  found = sorted([s for s in gc.get_objects() if issubclass(type(s), Storage) and not s.foreign and s._raw is not None
+                  and s.device == device], key=lambda s: -s.nbytes)
   lines = [f"  {s.nbytes:14,}  {held.get(s, 'what is computed at the moment, or kept for gradients or a jit')}" +
            (f", made by {s.place}" if s.place else "") for s in found[:_LARGEST]]
   rest = sum(s.nbytes for s in found[_LARGEST:])
@@ -124,23 +123,8 @@ class Buffer:
   reads the new.
   """
 
-  __slots__ = (
-    "device",
-    "shape",
-    "dtype",
-    "signature",
-    "storage",
-    "version",
-    "rng_count",
-    "rng_from",
-    "node_ref",
-    "known",
-    "gone",
-    "offset",
-    "align",
-    "between",
-    "__weakref__",
-  )
+  __slots__ = ("device", "shape", "dtype", "signature", "storage", "version", "rng_count", "rng_from", "node_ref", "known",
+               "gone", "offset", "align", "between", "__weakref__")
 
   def __init__(self, device: str, shape: tuple[int, ...], dtype: DType, storage: Storage | None = None):
     self.device, self.shape, self.dtype = device, shape, dtype
@@ -227,12 +211,10 @@ class Buffer:
       self.storage._owner.copyin(raw, flat)
 
   def take(self, source: Buffer) -> None:
-    """Copy the contents of a buffer of as many bytes on any device, through the host only where devices have no other way."""
+    """Copy the contents of a buffer of as many bytes on any device."""
     if not self.nbytes: return
     to, by = self.raw, source.raw
-    owner = self.storage._owner
-    if not owner.copy_from(to, source.storage._owner, by, self.nbytes):
-      owner.copyin(to, source.storage._owner.copyout(by, self.nbytes))
+    copy_between(self.storage._owner, to, source.storage._owner, by, self.nbytes)
 
   def numpy(self) -> np.ndarray:
     """The contents as a fresh array of the buffer's shape, after everything launched."""
@@ -251,6 +233,11 @@ class Buffer:
     return out
 
   def __repr__(self) -> str: return f"Buffer({self.device}, {self.shape}, {self.dtype})"
+
+
+def copy_between(to: Any, raw: Any, source: Any, of: Any, nbytes: int) -> None:
+  """Copy memory between devices, through the host only where they have no other way."""
+  if not to.copy_from(raw, source, of, nbytes): to.copyin(raw, source.copyout(of, nbytes))
 
 
 def resolved(u: UOp) -> UOp:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import sys
-import threading
 import weakref
 from dataclasses import dataclass
 from typing import Any, Sequence
@@ -23,12 +22,12 @@ import numpy as np
 from ntgrad.backends import memory_pool
 from ntgrad.backends.base import Device as Opened
 from ntgrad.codegen.ir.dtype import DType, dtypes
-from ntgrad.codegen.ir.errors import CaptureError, DTypeError, InterchangeError, NoInterfaceError
+from ntgrad.codegen.ir.errors import DTypeError, InterchangeError, NoInterfaceError
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, prod
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.lock import lock, synchronized
 
-from .buffer import Adopted, Buffer, Storage, transfer_watchers
+from .buffer import Adopted, Buffer, Storage
 from .device import Device, canonical, get_device
 from .dlpack import (
   COPIED_FLAG,
@@ -48,7 +47,7 @@ from .dlpack import (
   rename,
 )
 from .realize import before_writing, rebased
-from .recording import Recorder
+from .recording import refuse_recording
 
 _ALIGN = {CPU: 64, CUDA: 16}                      # what compiled kernels rely on: memory that lies otherwise is copied
 # dtypes that numpy itself has not
@@ -295,13 +294,8 @@ def _over(node: UOp, f: Foreign) -> UOp | None: return node if f.strides is None
 
 def not_while_captured(what: str) -> None:
   """Raises CaptureError where this thread records a jit: a replay would not do it again."""
-  if not transfer_watchers: return
-  for w in transfer_watchers:
-    if isinstance(w, Recorder) and w.thread == threading.get_ident():
-      raise CaptureError(
-        f"jit {w.name}: {what} while the function is captured, which a replay cannot repeat; do it before the call, and pass "
-        "a Tensor as an argument"
-      )
+  refuse_recording(f"{what} while the function is captured",
+                   "which a replay cannot repeat; do it before the call, and pass a Tensor as an argument")
 
 
 # ---- out

@@ -297,7 +297,9 @@ def make_plan(
   clean: dict[UOp, UOp] = dict(stand_ins or {})  # values that exist stand as their BUFFERs
   for u in order:
     if u in clean:
-      if u.op is Ops.UPDATE: clean[u] = at_index(u, *[clean[resolved(s)] for s in u.src], clean[u])
+      if u.op is Ops.UPDATE:
+        base, value = [clean[resolved(s)] for s in u.src]
+        clean[u] = at_index(u, base, value, clean[u])
       continue
     clean[u] = u if not u.src else u.replace(tuple([clean[resolved(s)] for s in u.src]))
     if u.is_unique and u.op is Ops.CONTIGUOUS:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import Any, Collection, Iterable, Sequence
+from typing import Any, Collection, Hashable, Iterable, Sequence
 from weakref import ref
 
 from ntgrad.backends.process import uninterrupted
@@ -27,8 +27,8 @@ from ntgrad.graph.alias import (
 )
 from ntgrad.graph.lock import synchronized
 
-from . import counters, device_asserts, report
-from .buffer import LARGE_BYTES, Buffer, Storage, resolved
+from . import counters, device_asserts, memory_plan, report
+from .buffer import LARGE_BYTES, Buffer, Storage, resolved, transfer_watchers
 from .counters import phase, take_phase_seconds
 from .device import get_device
 from .index_checks import look_through
@@ -38,7 +38,6 @@ from .planner import plan_of
 _NEAR = 256   # nodes that are looked at for it
 
 captures: list[Any] = []     # functions that are told of every step run (ntgrad.jit while it records)
-checks: list[Any] = []       # functions that may refuse a step, asked for all steps of a plan before the first one runs
 # while ntgrad.jit runs a function: values from before the call that are not computed, by the node that each has for itself
 values_before_call: dict[UOp, ref[Alias]] = {}
 
@@ -107,22 +106,21 @@ class _Wanted:
   def add(self, a: Alias) -> None:
     """The newest value of an Alias."""
     if a in self.aliases: return
-    if a.pending:
-      self.aliases[a] = None
-      self.sinks.setdefault((a.node, a.memory.node), []).append(a)
-      return
+    if a.pending: return self._ask(a, a.node, a.memory.node)
     base = base_of(a.node)
     if base.op is Ops.BUFFER and not (a.memory is None and base.arg.storage.foreign and not _mine(a, base.arg)): return settle(a)
     # numbers alone, and what others may write: not the interned node that every use shares
     if base.op is Ops.BUFFER or a.node.device is None:
       a.renew()
+    self._ask(a, _to_compute(a.node))
+
+  def _ask(self, a: Alias, node: UOp, memory: UOp | None = None) -> None:
     self.aliases[a] = None
-    self.sinks.setdefault((_to_compute(a.node), None), []).append(a)
+    self.sinks.setdefault((node, memory), []).append(a)
 
   def all_of(self, a: Alias) -> None:
     """A value that is not computed yet, in memory of its own."""
-    self.aliases[a] = None
-    self.sinks.setdefault((a.node, None), []).append(a)
+    self._ask(a, a.node)
 
   def keep(self, a: Alias) -> None:
     """What an Alias shows of memory that is about to be written: a copy, or what is computed from it."""
@@ -375,8 +373,8 @@ def run_plan(plan: Plan, buffers: Sequence[Buffer], left: list[Step]) -> None:
   place = ""
   for b in buffers[plan.inputs:]:
     if b.storage.nbytes >= LARGE_BYTES: b.storage.place = place = place or caller()
-  for check in checks:
-    for step in plan.steps: check(step, [buffers[s] for s in step.slots])
+  for w in transfer_watchers:
+    for step in plan.steps: w.refuse(step, [buffers[s] for s in step.slots])
   counters.count_launches(plan.steps)
   try:
     for step in plan.steps:
@@ -393,19 +391,9 @@ def run_plan(plan: Plan, buffers: Sequence[Buffer], left: list[Step]) -> None:
 
 def _peak(plan: Plan) -> int:
   """The bytes that a plan makes and holds at most."""
-  living = most = 0
-  seen: set[int] = set()
-  def nbytes(slot: int) -> int:
-    _, shape, dtype = plan.made[slot - plan.inputs]
-    return prod(shape) * dtype.itemsize
-  for step in plan.steps:
-    for s in step.slots:
-      if s >= plan.inputs and s not in seen:
-        seen.add(s)
-        living += nbytes(s)
-    most = max(most, living)
-    for s in step.last_use: living -= nbytes(s)
-  return most
+  sizes: dict[Hashable, int] = {i: prod(shape) * dtype.itemsize for i, (_, shape, dtype) in enumerate(plan.made, plan.inputs)}
+  uses = [memory_plan.MemoryUse(s, ()) for s in (*[step.slots for step in plan.steps], plan.outputs)]   # which stay
+  return memory_plan.peak(uses, sizes)
 
 
 def run_step(step: Step, buffers: Sequence[Buffer], wait: bool = False) -> None:

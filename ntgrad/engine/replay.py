@@ -1,6 +1,7 @@
 """Replays: launches the steps of a recording again, over a memory plan, for other inputs and other sizes."""
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Callable, Hashable, Iterable, Sequence
 from weakref import ref
@@ -17,27 +18,28 @@ from . import counters, device_asserts, launch_graphs, memory_plan, planner, rea
 from .buffer import LARGE_BYTES, Buffer, Storage
 from .device import get_device
 from .launch_graphs import Launched, Slot
-from .recording import Copy, Output, Recorder, apply_moves, storage_of
-from .sized_recording import At, SizedRecording
+from .recording import Copy, Output, Recorder, storage_of
+from .sized_recording import At, SizedRecording, launches_at, outline, plain_ints
 
 AT_ONCE = 16 << 20   # bytes of inner buffers that are allocated for the greatest sizes at once
 FORMS = 16           # sets of programs that a replay for all sizes keeps ready
 
 
+@dataclass(slots=True)
 class _Form:
   """The launches of a Replay with certain programs: a replay for other sizes may need others."""
+  steps: list[Launched]
+  slots: dict[int, Slot]
+  places: dict[tuple[int, int], _Place]
+  calls: list[Callable[[], None]] | None = None   # all steps, from the first replay on
+  resize: dict[int, Callable[[tuple[int, ...]], None]] = field(default_factory=dict)   # those in graphs
 
-  def __init__(self, steps: list[Launched], slots: dict[int, Slot], places: dict[tuple[int, int], _Place]):
-    self.steps, self.slots, self.places = steps, slots, places
-    self.calls: list[Callable[[], None]] | None = None           # all steps, from the first replay on
-    self.resize: dict[int, Callable[[tuple[int, ...]], None]] = {}   # those in graphs
 
-
+@dataclass(slots=True)
 class _Place:
   """Where an argument begins in its memory, for sizes at which that is not always the same byte."""
-  __slots__ = ("at", "offset")
-
-  def __init__(self, at: Callable[[Any, int], Any], offset: int): self.at, self.offset = at, offset
+  at: Callable[[Any, int], Any]
+  offset: int
   def __call__(self, raw: Any) -> Any: return self.at(raw, self.offset)
 
 
@@ -52,13 +54,13 @@ class Replay:
     self.name, self.start, self.outputs, self.rng = recorder.name, recorder.start, list(outputs), list(rng)
     self.launches, self.sizes = recorder.launches, recorder.sizes
     self.sized, self.values = sized, sized.values if sized is not None else ()
-    self._at: At = recorder.at(outputs, rng) if sized is None else sized.first
+    recorded = recorder.launches, recorder.sizes, outputs
+    self._at: At = launches_at(*recorded, plain_ints(outline(*recorded, rng).numbers)) if sized is None else sized.first
     self._held: dict[int, Buffer] = {}   # numbers that depend on sizes
     made = {o.serial: (b.device, b.shape, b.dtype) for o in outputs if (b := o.buffer) is not None}
     self._inputs, self._made_of = list(inputs), made
-    numbers = sized.numbers if sized is not None else {}
-    places = sized.places if sized is not None else {}
-    moved = {recorder.launches[i].serials[a] for i, a in places}
+    numbers, self._varying = (sized.numbers, sized.places) if sized is not None else ({}, set[tuple[int, int]]())
+    moved = {recorder.launches[i].serials[a] for i, a in self._varying}
     moving = {*inputs, *made}
     alive = {k: s for k, r in recorder.storages.items() if (s := r()) is not None and k not in moving}
     # host data that launches write over: it goes in again at every replay
@@ -98,19 +100,17 @@ class Replay:
 
   def _form(self, at: At) -> _Form:
     """The launches with the programs that some sizes need."""
-    sizes, varying = self.sizes, {} if self.sized is None else self.sized.places
-    raws = {**self._fixed_raws}
-    for k, (arena, start, end) in self._places.items(): raws[k] = get_device(arena.device).part(arena.raw, start, end - start)
+    raws = {**self._fixed_raws, **{k: self._part(k) for k in self._places}}
     slots = {k: Slot() for k in self._moving}
     steps: list[Launched] = []
     found: dict[tuple[int, int], _Place] = {}
     for i, x in enumerate(self.launches):
-      device, source = get_device(sizes[x.serials[0]][0]), get_device(sizes[x.serials[-1]][0])
+      device, source = (get_device(self.sizes[x.serials[i]][0]) for i in (0, -1))
       args = [raws.get(k) for k in x.serials]
       offsets = at.offsets[i]
       for j, k in enumerate(x.serials):
         to: Any = None
-        if (i, j) in varying: to = found[i, j] = _Place(device.at, offsets[j])
+        if (i, j) in self._varying: to = found[i, j] = _Place(device.at, offsets[j])
         elif offsets and offsets[j]: to = partial(device.at, offset=offsets[j])
         if k in slots: slots[k].args.append((args, j, to))
         elif to is not None: args[j] = to(args[j])
@@ -137,14 +137,13 @@ class Replay:
       if place.offset == at.offsets[i][j]: continue
       place.offset = at.offsets[i][j]
       form.slots[self.launches[i].serials[j]].raw = None   # its arguments are found again
-    for k, make in self.sized.numbers.items(): self._hold(form.slots[k], k, make(self.values))
+    for k, make in self.sized.numbers.items():
+      number = make(self.values)
+      form.slots[k].fill(number.raw)
+      self._held[k] = number
     for k in self._moving:
       if k in self._fixed_raws and k not in self.sized.numbers: form.slots[k].fill(self._fixed_raws[k])
       elif k in self._places: form.slots[k].fill(self._part(k))
-
-  def _hold(self, slot: Slot, k: int, number: Buffer) -> None:
-    slot.fill(number.raw)
-    self._held[k] = number
 
   def _part(self, k: int) -> Any:
     arena, start, end = self._places[k]
@@ -195,30 +194,22 @@ class Replay:
 
   def _find_lifetimes(self, known: set[int]) -> None:
     """Find when the inner buffers are needed."""
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    read_first: set[int] = set()
+    self._life: dict[int, tuple[int, int]] = {}
     for i, x in enumerate(self.launches):
       for k in x.serials:
         if k in known: continue
-        if k not in first:
-          first[k] = i
-          if k not in x.writes or k < self.start: read_first.add(k)
-        last[k] = i
-    for k in read_first:
-      if k < self.start:
-        raise CaptureError(
-          f"jit {self.name}: the function reads a tensor of shape {self.sizes[k][2]} that was made before the call and "
-          "replaces "
-          "it, so a replay would read an old value; change it in place with assign(), or pass it as an argument"
-        )
-    self._life = {k: (first[k], last[k]) for k in first}
+        if k < self.start:
+          raise CaptureError(
+            f"jit {self.name}: the function reads a tensor of shape {self.sizes[k][2]} that was made before the call and "
+            "replaces it, so a replay would read an old value; change it in place with assign(), or pass it as an argument"
+          )
+        self._life[k] = self._life.get(k, (i,))[0], i
 
   def _arrange(self, at: At) -> None:
     """Give the inner buffers their places: the arena, the first byte in it and the one past the last (both multiples of
     ``memory.PIECE_ALIGN_BYTES``). Of sizes that vary there is room for the greatest that Variables have, where that
     is little; else for the greatest so far and, from the second time on, for half as much again."""
-    sizes, again = self.sizes, bool(self._room)
+    again = bool(self._room)
     greatest = {} if again or self.sized is None else self.sized.greatest()
     if sum([greatest[k] for k in self._life if k in greatest]) > AT_ONCE: greatest = {}
     for k in self._life:
@@ -227,8 +218,8 @@ class Replay:
     self._places: dict[int, tuple[Storage, int, int]] = {}
     self.arenas: list[Storage] = []
     self.planned_bytes = self.unplanned_bytes = 0
-    for device in dict.fromkeys(sizes[k][0] for k in self._life):
-      mine = [k for k in self._life if sizes[k][0] == device]
+    for device in dict.fromkeys([self.sizes[k][0] for k in self._life]):
+      mine = [k for k in self._life if self.sizes[k][0] == device]
       offsets, total = memory_plan.arrange([memory_plan.Lifetime(*self._life[k], self._room[k]) for k in mine])
       arena = Storage(device, total)
       arena.place = f"jit {self.name}, for inner buffers"
@@ -244,7 +235,6 @@ class Replay:
 
     def touched(serials: Iterable[int]) -> tuple[Hashable, ...]:
       return tuple(dict.fromkeys([p for k in serials for p in shared.get(k, (k,))]))
-
     self._accesses = [memory_plan.MemoryUse(touched(x.serials), touched(x.writes)) for x in self.launches]
 
   # ---- at every run
@@ -299,7 +289,7 @@ class Replay:
     else: self._launch(draw)
     for r, grad in self.grads:
       if (t := r()) is not None: t.grad = grad
-    return [o.kind._from_node(apply_moves(made[o.serial].node, m)) for o, m in zip(self.outputs, self._at.movements)]
+    return [o.kind._from_node(engine.apply_moves(made[o.serial].node, m)) for o, m in zip(self.outputs, self._at.movements)]
 
   def _launch(self, draw: Callable[[int, Any], np.ndarray]) -> None:
     counters.count_launches(self.steps)
