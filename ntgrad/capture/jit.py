@@ -156,12 +156,13 @@ class TinyJit(Generic[P, R]):
       args, kwargs = tuple([_given(a) for a in args]), {k: _given(a) for k, a in kwargs.items()}
     if being_recorded: return self.fn(*args, **kwargs)
     kwargs = dict(sorted(kwargs.items()))
-    pieces = pieces_of(args, kwargs)
-    key, found = signature(pieces), self._last
+    call = pieces_of(args, kwargs)
+    key, found = signature(call), self._last
     if found is None or self._last_key != key:
-      found, self._values = self._find(key, pieces)
+      found, self._values = self._find(key, call)
       self._last, self._last_key = found, key
-    return found.call(args, kwargs, pieces, self._values)
+    call.values = self._values
+    return found.call(call)
 
   def _find(self, key: tuple[Any, ...], pieces: Pieces) -> tuple[Capture, VariableValues]:
     """The capture for calls of a signature, and the values of its sizes in them."""
@@ -173,7 +174,7 @@ class TinyJit(Generic[P, R]):
       if route[1].sizes: self._routes[key] = route
     key, sizes = route
     found = self._captures[key]
-    if found is None: found = self._captures[key] = Capture(self.fn, self.name, key, sizes, strict=self.strict)
+    if found is None: found = self._captures[key] = Capture(self.fn, self.name, sizes, strict=self.strict)
     return found, sizes.values
 
   def _sized(self, key: tuple[Any, ...], pieces: Pieces) -> tuple[tuple[Any, ...], Sizes]:

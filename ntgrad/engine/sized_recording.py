@@ -130,7 +130,7 @@ class SizedRecording:
   """The numbers of a recording for all values of the variables of ``trace``."""
 
   def __init__(self, trace: Trace, outlined: Outline, launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[Any]):
-    self.values, self._recorded = trace.values, (launches, sizes, outputs)
+    self.values, self.outlined, self._recorded = trace.values, outlined, (launches, sizes, outputs)
     self.exprs = [trace.expr(n) for n in outlined.numbers]
     self.exprs_of_memory = self.exprs[(n := sum([len(x.offsets) + len(x.asked) for x in launches])):n + len(sizes)]
     self._different = tuple(dict.fromkeys([e for e in self.exprs if isinstance(e, UOp)]))
@@ -175,11 +175,11 @@ class SizedRecording:
       found = self._last = self._found[values] = found._replace(**same)
     return found
 
-  def refuses(self, first: Outline, values: VariableValues, mine: Outline) -> str:
+  def refuses(self, first: SizedRecording) -> str:
     """Why another recording, at other values, is not the same with other numbers; "" where it is."""
-    if why := first.differs(mine): return why
-    if not self.holds(values):
-      return f"it must hold that {next(dim_text(g) for g, ok in zip(self.guards, self._holds(values)) if not ok)}"
-    for got, want, e in zip(self.numbers_at(values), first.numbers, self.exprs):
+    if why := first.outlined.differs(self.outlined): return why
+    if not self.holds(first.values):
+      return f"it must hold that {next(dim_text(g) for g, ok in zip(self.guards, self._holds(first.values)) if not ok)}"
+    for got, want, e in zip(self.numbers_at(first.values), first.outlined.numbers, self.exprs):
       if got != want: return f"a number that is {want} and then {dim_text(e)} does not say what it is made of"
     return ""
