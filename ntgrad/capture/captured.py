@@ -160,7 +160,7 @@ class Capture:
     """The capture for values that are not this one's: those at which a comparison comes out otherwise, and all where the
     recordings did not agree."""
     if self._tries:
-      if self.replay is not None and self.replay.sized is not None:
+      if self.replay is not None and self.replay.values:
         if self.replay.move(values): return None
       elif self._first is None or values == self._first.values or self._first.holds(values): return None
       if self.depth:
@@ -383,7 +383,9 @@ class Capture:
     host = [b for b, _ in recorder.host if not b.rng_count]
     self._result, self._late = result, 0
     sized = None if trace is None else self._sized(trace, recorder, inputs, outputs, rng)
-    done = self.replay = Replay(recorder, inputs, outputs, rng, host, sized)
+    recorded = recorder.launches, recorder.sizes, outputs
+    here = SizedRecording(Trace((), ()), outline(*recorded, rng), *recorded) if sized is None else sized
+    done = self.replay = Replay(recorder, inputs, outputs, rng, host, here)
     if before is not None and sized is None and self.sizes.sizes: self._each[before_values] = before
     if trace is not None and not self._tries:
       self._each[values] = one = self._alone()

@@ -45,9 +45,7 @@ def exact(tensors: list[Any]) -> list[Buffer]:
   """For computed Tensors, Buffers that hold exactly their elements: their own, or copies."""
   out: list[Any] = []
   for t in tensors:
-    u = t.lazydata
-    while u.op is not Ops.BUFFER and ((r := engine.resolved(u)) is not u or u.op is Ops.RESHAPE or u.op is Ops.DETACH):
-      u = r if r is not u else u.src[0]
+    u = engine.without_reshapes(t.lazydata)
     out.append(u.arg if u.op is Ops.BUFFER else type(t)._from_node(UOp.unique(Ops.CONTIGUOUS, t.dtype, (t.detach().lazydata,))))
   if all([type(b) is Buffer for b in out]): return out
   if copies := [t._alias for t in out if isinstance(t, Base)]: engine.compute(copies)

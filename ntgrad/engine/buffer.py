@@ -37,11 +37,9 @@ class Storage:
   address = 0         # where other libraries' memory lies
 
   def __init__(self, device: str, nbytes: int):
-    self.device, self.nbytes, self.serial = device, max(int(nbytes), 1), next(_serials)
-    self.version = 0
+    self.device, self.nbytes, self.serial, self.version = device, max(int(nbytes), 1), next(_serials), 0
     self.writer: ref[Any] | None = None
-    self.foreign = False
-    self.place = ""   # where a large one was made, in the user's code
+    self.foreign, self.place = False, ""   # where a large one was made, in the user's code
     self._raw: Any = None
     self._owner: Any = None
 
@@ -92,8 +90,7 @@ def largest(device: str) -> str:
                   and s.device == device], key=lambda s: -s.nbytes)
   lines = [f"  {s.nbytes:14,}  {held.get(s, 'what is computed at the moment, or kept for gradients or a jit')}" +
            (f", made by {s.place}" if s.place else "") for s in found[:_LARGEST]]
-  rest = sum(s.nbytes for s in found[_LARGEST:])
-  if rest: lines.append(f"  {rest:14,}  in {len(found) - _LARGEST} more")
+  if rest := sum([s.nbytes for s in found[_LARGEST:]]): lines.append(f"  {rest:14,}  in {len(found) - _LARGEST} more")
   return "\n".join(lines)
 
 
@@ -111,9 +108,8 @@ class Adopted(Storage):
 
   def release(self) -> None:
     """Let go of the owner, once the device has done what was launched on its memory."""
-    if self._raw is not None:
-      self._raw, owner, self.owner = None, self.owner, None
-      if owner is not None: self._owner.let_go(owner)
+    self._raw, owner, self.owner = None, self.owner, None
+    if owner is not None: self._owner.let_go(owner)
 
 
 class Buffer:
@@ -134,10 +130,9 @@ class Buffer:
     if self.storage.read_only: self.signature += ("read-only",)   # other kernels take it
     self.rng_count = 0                  # for a random generator's state: how many numbers it stands for
     self.rng_from: Any = None           # and whose; None: the default generator's
-    self.version = self.storage.version
+    self.version, self.gone = self.storage.version, ""   # what wrote over it
     self.node_ref: ref[UOp] | None = None
     self.known: list[int] = []          # the graph nodes whose value it is, by id: their entries in ``values``
-    self.gone = ""                      # what wrote over it
     # of ints that came from the host: the version that these are, the least and the greatest
     self.between: tuple[int, int, int] | None = None
 
@@ -182,8 +177,7 @@ class Buffer:
   @property
   def node(self) -> UOp:
     """The BUFFER node of this buffer."""
-    found = self.node_ref() if self.node_ref is not None else None
-    if found is None:
+    if self.node_ref is None or (found := self.node_ref()) is None:
       found = UOp(Ops.BUFFER, self.dtype, (), self)
       self.node_ref = ref(found)
     return found

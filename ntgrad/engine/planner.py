@@ -223,10 +223,10 @@ def _made_of(t: size_templates.Template, s: size_templates.Skeleton) -> dict[UOp
 def _declared(order: Sequence[UOp]) -> bool:
   """Whether sizes, places or numbers in a graph are made of Variables."""
   for u in order:
-    if any([type(n) is BoundInt for n in u.shape]): return True
-    if u.op is Ops.SHRINK and any([type(b) is BoundInt or type(e) is BoundInt for b, e in u.arg]): return True
-    if u.op is Ops.UPDATE and any([type(b) is BoundInt for op, arg in u.arg if op is Ops.SHRINK for b, _ in arg]): return True
-    if u.op is Ops.CONST and type(u.arg) is Derived: return True
+    if any([type(n) is BoundInt for n in u.shape]) or type(u.arg) is Derived: return True
+    if u.op is Ops.SHRINK or u.op is Ops.UPDATE:
+      parts = [arg for op, arg in (u.arg if u.op is Ops.UPDATE else ((u.op, u.arg),)) if op is Ops.SHRINK]
+      if any([type(n) is BoundInt for part in parts for ends in part for n in ends]): return True
   return False
 
 

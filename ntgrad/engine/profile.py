@@ -129,12 +129,9 @@ class Profile:
     lines = [f"{head}{'count':>7}{'time':>10}{'bound':>10}{'lost':>10}{'of lost':>9}{'of bound':>10}  by"]
     for r in shown:
       what = _fit(r.name, _NAME) + _fit(r.sizes, _SIZES) + (_fit(r.device, _DEVICE + 1) if several else "")
-      lines.append(f"{what}{_numbers(r.count, r.seconds, r.bound, r.lost, lost)}  {r.unit.value}")
-    def line(what: str, of: Sequence[Row]) -> str:
-      seconds, least = sum([r.seconds for r in of]), sum([r.bound for r in of])
-      return f"{what:{len(head)}}{_numbers(sum([r.count for r in of]), seconds, least, sum([r.lost for r in of]), lost)}"
-    if others: lines.append(line(f"{len(others)} other{'s' if len(others) > 1 else ''}", others))
-    return "\n".join([*lines, line("all", rows)])
+      lines.append(f"{what}{_numbers([r], lost)}  {r.unit.value}")
+    if others: lines.append(f"{f'{len(others)} other' + 's' * (len(others) > 1):{len(head)}}{_numbers(others, lost)}")
+    return "\n".join([*lines, f"{'all':{len(head)}}{_numbers(rows, lost)}"])
 
   def __str__(self) -> str: return self.table()
   def __repr__(self) -> str: return f"<profile of {len(self._rows)} kernels>"
@@ -145,7 +142,8 @@ def _fit(text: str, width: int) -> str:
   return f"{text if len(text) < width else text[:width - 2] + '…':{width}}"
 
 
-def _numbers(count: int, seconds: float, least: float, lost: float, all_lost: float) -> str:
+def _numbers(rows: Sequence[Row], all_lost: float) -> str:
+  count, seconds, least, lost = (sum(each) for each in zip(*[(r.count, r.seconds, r.bound, r.lost) for r in rows]))
   times = "".join([f"{unit_text(t, 's'):>10}" for t in (seconds, least, lost)])
   share, reached = lost / all_lost if all_lost else 0.0, least / seconds if seconds else 0.0
   return f"{count:7d}{times}{share:9.1%}{reached:10.1%}"

@@ -106,21 +106,19 @@ class _Wanted:
   def add(self, a: Alias) -> None:
     """The newest value of an Alias."""
     if a in self.aliases: return
-    if a.pending: return self._ask(a, a.node, a.memory.node)
+    if a.pending: return self.ask(a, a.node, a.memory.node)
     base = base_of(a.node)
-    if base.op is Ops.BUFFER and not (a.memory is None and base.arg.storage.foreign and not _mine(a, base.arg)): return settle(a)
+    if base.op is Ops.BUFFER and not (a.memory is None and base.arg.storage.foreign and base.arg.storage.writer != ref(a)):
+      return settle(a)
     # numbers alone, and what others may write: not the interned node that every use shares
     if base.op is Ops.BUFFER or a.node.device is None:
       a.renew()
-    self._ask(a, _to_compute(a.node))
+    self.ask(a, without_reshapes(a.node))
 
-  def _ask(self, a: Alias, node: UOp, memory: UOp | None = None) -> None:
+  def ask(self, a: Alias, node: UOp, memory: UOp | None = None) -> None:
+    """A node as an Alias's value, into its ``memory`` if it has some."""
     self.aliases[a] = None
     self.sinks.setdefault((node, memory), []).append(a)
-
-  def all_of(self, a: Alias) -> None:
-    """A value that is not computed yet, in memory of its own."""
-    self._ask(a, a.node)
 
   def keep(self, a: Alias) -> None:
     """What an Alias shows of memory that is about to be written: a copy, or what is computed from it."""
@@ -132,7 +130,7 @@ class _Wanted:
     a: Alias = t._alias
     if not view_covers(t._view) and not a.pending and not is_view(a.node):
       if len(a.tensors) > 1 or a.beneath or ref(a) in followers:
-        part = _to_compute(t.lazydata)
+        part = without_reshapes(t.lazydata)
         if part.device is None: self.add(a)
         elif not is_view(part): self.sinks.setdefault((part, None), [])
         return
@@ -146,11 +144,6 @@ def settle(a: Alias) -> None:
   node = rebased(a.node)
   if node is not a.node: a.settle(node, None)
   if node.op is Ops.BUFFER and a.memory is None: a.claim()
-
-
-def _mine(a: Alias, buffer: Buffer) -> bool:
-  owner = buffer.storage.writer
-  return owner is not None and owner() is a
 
 
 @synchronized
@@ -178,9 +171,8 @@ def compute(aliases: Iterable[Alias]) -> None:
 def before_writing(storages: Collection[Storage], but: Iterable[Alias] = ()) -> None:
   """Give every Alias (``but`` those) that shows memory which is about to be written a copy, and compute what is made of it."""
   buffers = {b.node for a in live_aliases if (b := a.memory) is not None and b.storage in storages}
-  buffers |= {
-    u for a in live_aliases if (u := base_of(a.node)).op is Ops.BUFFER and u.arg.storage in storages and not u.arg.stale
-  }
+  bases = [u for a in live_aliases if (u := base_of(a.node)).op is Ops.BUFFER]
+  buffers |= {u for u in bases if u.arg.storage in storages and not u.arg.stale}
   wanted = _Wanted()
   for a in _readers(buffers, set(), set(but)):
     if not follows(a, storages): wanted.keep(a)
@@ -213,8 +205,7 @@ def _compute(wanted: _Wanted, started: float) -> None:
     if values_before_call:
       for u in order:
         found = values_before_call[u]() if u in values_before_call else None
-        if found is not None and found.node is u and found not in wanted.aliases:
-          wanted.all_of(found)
+        if found is not None and found.node is u and found not in wanted.aliases: wanted.ask(found, u)
     written = {t for _, t in sinks if t is not None and not device_asserts.checks_in((t.arg.storage,))}   # nobody reads notes
     if written:
       for a in _readers(written, {s for s, _ in sinks if _known_by_node(s)}, wanted.aliases): wanted.keep(a)
@@ -240,10 +231,10 @@ def _compute(wanted: _Wanted, started: float) -> None:
       else: _perform(plan, inputs, sinks, order)
   finally:
     if plan.again is not None: plan.again.make = None   # it keeps the graph
-  with phase("running"):
-    if shown:
+  if shown:
+    with phase("running"):
       for name in {s.device for s in plan.steps}: get_device(name).synchronize()
-  if shown: report.first_run(time.perf_counter() - started, take_phase_seconds())
+    report.first_run(time.perf_counter() - started, take_phase_seconds())
   for c in checked.values(): device_asserts.watch(c)
 
 
@@ -297,8 +288,7 @@ def _settle(a: Alias, sink: UOp, memory: Buffer | None) -> None:
 def _is_moved(a: Alias) -> bool:
   """Whether more than a reshape stands between an Alias's value and what it is of. Others are settled before: they may take the
   memory in their shape, and nobody may know it in an older one then."""
-  found = moves_from_base(a.node)
-  return len(found) > 1 or any([op is not Ops.RESHAPE for op, _, _ in found])
+  return [op for op, _, _ in moves_from_base(a.node)] not in ([], [Ops.RESHAPE])
 
 
 def base_of(u: UOp) -> UOp:
@@ -308,7 +298,7 @@ def base_of(u: UOp) -> UOp:
   return u
 
 
-def _to_compute(u: UOp) -> UOp:
+def without_reshapes(u: UOp) -> UOp:
   """A node without reshapes on top: what is computed has its elements in the same order."""
   u = resolved(u)
   while u.op is Ops.RESHAPE or u.op is Ops.DETACH: u = resolved(u.src[0])
@@ -412,5 +402,3 @@ def run_step(step: Step, buffers: Sequence[Buffer], wait: bool = False) -> None:
   seconds = step.program(raws, wait, step.sizes) if step.sizes else step.program(raws, wait)
   if seconds is not None: report.ran(step.program.spec, seconds, step.sizes, get_device(step.device))  # type: ignore[attr-defined]
 
-
-__all__ = ["realize", "Plan", "Step", "prod"]

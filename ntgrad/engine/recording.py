@@ -19,6 +19,7 @@ from ntgrad.graph.variable import BoundInt
 
 from . import realize as engine
 from .buffer import Buffer, Storage, being_recorded, copy_between, transfer_watchers
+from .plan import Step
 from .realize import apply_moves, base_of, moves_from_base
 from .sized_recording import plain_ints
 
@@ -93,7 +94,7 @@ class Watch:
     """A buffer's value went to the host."""
   def seeded(self, name: str) -> None:
     """A function (``name``) is about to set where a sequence of random numbers is."""
-  def refuse(self, step: engine.Step, buffers: Sequence[Buffer]) -> None:
+  def refuse(self, step: Step, buffers: Sequence[Buffer]) -> None:
     """A step of a plan is about to run, of which none has begun."""
 
   @property
@@ -122,7 +123,7 @@ class Recorder(Watch):
     self.arrays: dict[int, np.ndarray] = {}   # what came from the host, by storage
     self.tells += [(engine.captures, self.note), (being_recorded, self)]
 
-  def note(self, step: engine.Step, buffers: Sequence[Buffer]) -> None:
+  def note(self, step: Step, buffers: Sequence[Buffer]) -> None:
     """A launch."""
     if threading.get_ident() != self.thread: return
     for b in buffers:
@@ -137,7 +138,7 @@ class Recorder(Watch):
     self.launches.append(Launch(step.program, serials, tuple([serials[i] for i in step.writes]), offsets, step.sizes, step.of,
                                 step.asked))
 
-  def refuse(self, step: engine.Step, buffers: Sequence[Buffer]) -> None:
+  def refuse(self, step: Step, buffers: Sequence[Buffer]) -> None:
     """Raises Shared for a launch that reaches an argument's memory otherwise than through the argument."""
     if threading.get_ident() != self.thread: return
     for i, b in enumerate(buffers): self.reach(b, i in step.writes)

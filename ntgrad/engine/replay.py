@@ -19,7 +19,7 @@ from .buffer import LARGE_BYTES, Buffer, Storage
 from .device import get_device
 from .launch_graphs import Launched, Slot
 from .recording import Copy, Output, Recorder, storage_of
-from .sized_recording import At, SizedRecording, launches_at, outline, plain_ints
+from .sized_recording import At, SizedRecording
 
 AT_ONCE = 16 << 20   # bytes of inner buffers that are allocated for the greatest sizes at once
 FORMS = 16           # sets of programs that a replay for all sizes keeps ready
@@ -45,31 +45,26 @@ class _Place:
 
 class Replay:
   """The recorded launches with a memory plan. ``inputs`` and ``outputs`` have other memory at every run, all the rest keeps its
-  own. With ``sized`` the launches are for all values of variables, each run for some."""
+  own. The launches are for all values of the variables of ``sized``, each run for some."""
 
   def __init__(
     self, recorder: Recorder, inputs: Sequence[int], outputs: Sequence[Output], rng: Sequence[Buffer], host: Sequence[Buffer],
-    sized: SizedRecording | None = None
+    sized: SizedRecording
   ):
     self.name, self.start, self.outputs, self.rng = recorder.name, recorder.start, list(outputs), list(rng)
     self.launches, self.sizes = recorder.launches, recorder.sizes
-    self.sized, self.values = sized, sized.values if sized is not None else ()
-    recorded = recorder.launches, recorder.sizes, outputs
-    self._at: At = launches_at(*recorded, plain_ints(outline(*recorded, rng).numbers)) if sized is None else sized.first
+    self.sized, self.values, self._at = sized, sized.values, sized.first
     self._held: dict[int, Buffer] = {}   # numbers that depend on sizes
     made = {o.serial: (b.device, b.shape, b.dtype) for o in outputs if (b := o.buffer) is not None}
     self._inputs, self._made_of = list(inputs), made
-    numbers, self._varying = (sized.numbers, sized.places) if sized is not None else ({}, set[tuple[int, int]]())
-    moved = {recorder.launches[i].serials[a] for i, a in self._varying}
+    moved = {recorder.launches[i].serials[a] for i, a in sized.places}
     moving = {*inputs, *made}
     alive = {k: s for k, r in recorder.storages.items() if (s := r()) is not None and k not in moving}
     # host data that launches write over: it goes in again at every replay
-    writes = {k for x in recorder.launches for k in x.writes}
-    self.refill = [
-      (b, recorder.arrays[b.storage.serial]) for b in host if b.storage.serial in writes and b.storage.serial not in moving
-    ]
+    writes = {k for x in recorder.launches for k in x.writes} - moving
+    self.refill = [(b, recorder.arrays[b.storage.serial]) for b in host if b.storage.serial in writes]
     self.fixed: list[Storage] = [*alive.values(), *(b.storage for b in (*host, *rng))]  # keeps them
-    self.written = {alive[k] for x in recorder.launches for k in x.writes if k in alive}
+    self.written = {alive[k] for k in writes if k in alive}
     self.touched = set(alive.values())
     self.checks = device_asserts.checks_in(self.written)
     # gradients that the function leaves, and whose they are: set at every replay, other calls may leave others
@@ -78,7 +73,7 @@ class Replay:
     self.written -= {c.storage for c in self.checks}   # nobody else reads what is noted there
     self._fixed_raws: dict[int, Any] = {s.serial: s.raw for s in self.fixed}
     # what slots are for: inputs, outputs, numbers that depend on sizes, and memory in which a launch's place does
-    self._moving = dict.fromkeys((*inputs, *made, *numbers, *moved))
+    self._moving = dict.fromkeys((*inputs, *made, *sized.numbers, *moved))
     self._alive = alive
     self.foreign = any([type(s) is not Storage for s in self.written])
     self._room: dict[int, int] = {}
@@ -105,12 +100,12 @@ class Replay:
     steps: list[Launched] = []
     found: dict[tuple[int, int], _Place] = {}
     for i, x in enumerate(self.launches):
-      device, source = (get_device(self.sizes[x.serials[i]][0]) for i in (0, -1))
+      device, source = (get_device(self.sizes[k][0]) for k in (x.serials[0], x.serials[-1]))
       args = [raws.get(k) for k in x.serials]
       offsets = at.offsets[i]
       for j, k in enumerate(x.serials):
         to: Any = None
-        if (i, j) in self._varying: to = found[i, j] = _Place(device.at, offsets[j])
+        if (i, j) in self.sized.places: to = found[i, j] = _Place(device.at, offsets[j])
         elif offsets and offsets[j]: to = partial(device.at, offset=offsets[j])
         if k in slots: slots[k].args.append((args, j, to))
         elif to is not None: args[j] = to(args[j])
@@ -126,7 +121,6 @@ class Replay:
     self.inputs = [form.slots[k] for k in self._inputs]
     self.made = [(k, form.slots[k], (device, shape, dtype))
                  for (k, (device, _, dtype)), shape in zip(self._made_of.items(), at.made)]
-    if self.sized is None: return
     for i, (step, sizes) in enumerate(zip(form.steps, at.sizes)):
       if step.sizes == sizes: continue
       step.sizes = sizes
@@ -152,9 +146,7 @@ class Replay:
   def move(self, values: tuple[int, ...]) -> bool:
     """Be for these values of the variables from now on. False where they need another recording."""
     if values == self.values: return True
-    assert self.sized is not None
-    at = self.sized.at(values)
-    if at is None: return False
+    if (at := self.sized.at(values)) is None: return False
     if any([at.nbytes[k] > room for k, room in self._room.items()]):
       self._arrange(at)
       self._forms.clear()
@@ -174,10 +166,9 @@ class Replay:
       owner = s.writer() if s.writer is not None else None
       if isinstance(owner, Alias): self.owners.append((ref(owner), s))
       elif s.serial < self.start and s not in planner.constants: self.readers[s] = []
-    if self.readers:
-      for a in live_aliases:
-        for s in {u.arg.storage for u in engine.walk_nodes((a.node,)) if u.op is Ops.BUFFER}:
-          if s in self.readers: self.readers[s].append(ref(a))
+    for a in live_aliases if self.readers else ():
+      for s in {u.arg.storage for u in engine.walk_nodes((a.node,)) if u.op is Ops.BUFFER} & self.readers.keys():
+        self.readers[s].append(ref(a))
     for s, r in self.readers.items():
       if not r: raise self._gone(s, "is no tensor's any more when the call ends")
 
@@ -210,7 +201,7 @@ class Replay:
     ``memory.PIECE_ALIGN_BYTES``). Of sizes that vary there is room for the greatest that Variables have, where that
     is little; else for the greatest so far and, from the second time on, for half as much again."""
     again = bool(self._room)
-    greatest = {} if again or self.sized is None else self.sized.greatest()
+    greatest = {} if again else self.sized.greatest()
     if sum([greatest[k] for k in self._life if k in greatest]) > AT_ONCE: greatest = {}
     for k in self._life:
       n, room = max(at.nbytes[k], greatest.get(k, 0)), self._room.get(k, 0)
@@ -242,18 +233,19 @@ class Replay:
     """See that the memory which the function held when captured is still its tensors', with their newest values in it. False
     where tensors shared that memory, and no longer do (it is not known which of them the function means), and where what the
     function made and kept is gone or was replaced."""
-    waiting = []
-    sharers = [(a, s) for r, s in self.sharers if (a := r()) is not None]
-    if any([storage_of(a) is not s for a, s in sharers]): return False
+    waiting: list[Alias] = []
+    sharers = [(b, s) for r, s in self.sharers if (b := r()) is not None]
+    if any([storage_of(b) is not s for b, s in sharers]): return False
     shared = {s for _, s in sharers}
     for r, s in self.owners:
-      a = r()
+      a: Any = r()
+      there = a is not None and a.memory is not None and a.memory.storage is s
       if s.serial >= self.start:   # made by the capture, and kept: whoever keeps another one now does not see what is launched
-        if a is None or a.memory is None or a.memory.storage is not s: return False
+        if not there: return False
         continue
-      if s in shared and (a is None or a.pending or a.memory is None or a.memory.storage is not s): return False
+      if s in shared and (not there or a.pending): return False
       if a is None: raise self._gone(s, "is gone or was replaced")
-      if a.memory is None or a.memory.storage is not s: raise self._gone(s, f"(shape {a.node.shape}) has been given other memory")
+      if not there: raise self._gone(s, f"(shape {a.node.shape}) has been given other memory")
       if a.pending: waiting.append(a)
     if waiting: engine.compute(waiting)
     for s, refs in self.readers.items():

@@ -1,10 +1,7 @@
 """Plans for sizes that are not known: the graph of a second batch size becomes one of a size N, and a third costs no compile.
 
-A graph is taken apart into its *skeleton*, which has no sizes and leaves out some numbers, and the list of what was left out.
-When a skeleton comes again with other sizes, those that differ become run-time sizes (SIZEs) or expressions of them: (32, 320)
-and (48, 480) are N and 10*N. That is a guess, so each use is checked. Where the expressions do not give exactly the numbers of
-the graph at hand, they are made again from all graphs seen so far. Sizes of 0 and 1 belong to the skeleton, since they lead to
-other graphs.
+When a *skeleton* comes again with other sizes, those that differ become run-time sizes (SIZEs) or expressions of them: (32, 320)
+and (48, 480) are N and 10*N. That is a guess, so each use is checked (docs/architecture.md, the engine).
 """
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Programs of kernels with run-time sizes: a few variants of one kernel, each made when sizes come that need it.
 
-Variants differ in what they are compiled for: indices of 32 or 64 bits; sizes that are multiples of something or not (strides of
-16 bytes, the blocks of a product, whose loop has no masks then); what their Opts need of the sizes (a row that is one block of
-1024); about how much work (a variant that is good for a product of 32 x 32 is a quarter as fast for one of 1024). The sizes of a
-launch say which variant runs.
+Variants differ in indices of 32 or 64 bits, in what sizes are multiples of (strides of 16 bytes, the blocks of a product, whose
+loop has no masks then), in what their Opts need of the sizes (a row that is one block of 1024), and in about how much work they
+do. The sizes of a launch say which variant runs.
 """
 from __future__ import annotations
 
@@ -120,8 +119,7 @@ class Variants(Program):
 
   def variant(self, sizes: _Sizes) -> tuple[Program, _Sizes]:
     """The program for sizes, and what it is launched with."""
-    found = self.found[sizes]
-    if found is None:
+    if (found := self.found[sizes]) is None:
       v = self.chosen(sizes, *self.wanted(sizes), max(*self.work(sizes), 1))
       found = self.found[sizes] = v.program, v.given(sizes)
     return found
@@ -170,10 +168,9 @@ class SizedProgram(Variants):
       fit = [v.units for v in mine if all(n % unit == 0 for n, unit in zip(sizes, v.units))]
       units = max(fit, key=math.prod, default=(1,) * len(sizes))
     mine = [v for v in mine if v.units == units]
-    v = _nearest([v for v in mine if all(v.fits(sizes))], work)
     each = [v.work for v in mine if not v.free]
     more = work > max(max(each, default=0) * _MORE ** len(each), _LITTLE)
-    if v is not None and not more: return v
+    if not more and (v := _nearest([v for v in mine if all(v.fits(sizes))], work)) is not None: return v
     blocks = self.blocks(sizes, units, wide)
     whole = in_blocks(sizes, units, blocks)
     # where blocks span sizes, each power of two has its variant
@@ -202,8 +199,7 @@ class SizedProgram(Variants):
     """What a launch gives: for each size how many units it has."""
     out = []
     for s, n, unit in zip(self.sizes, sizes, units):
-      least = -(-(s.lower or 0) // unit)   # 0 is a multiple of everything
-      lower, upper = (s.lower if unit == 1 else least), s.upper
+      lower, upper = s.lower if unit == 1 else -(-(s.lower or 0) // unit), s.upper   # 0 is a multiple of everything
       if not wide: upper = WIDE if upper is None else min(upper, WIDE)   # shows that sums do not overflow
       if upper is not None: upper //= unit
       out.append(s._replace(unit=unit, lower=lower, upper=upper, hint=n // unit, wide=wide))

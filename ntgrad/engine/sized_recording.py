@@ -1,9 +1,8 @@
 """Captures for all values of some sizes: which numbers of a recording are expressions of variables, and what they are for others.
 
-A function is recorded twice, at different values. A recording has numbers in it: sizes of launches, of memory and of results,
-places. Numbers that are Bounds are expressions of the variables, all others are constants. The second recording's expressions
-must give the first one's numbers, and everything else must be the same in both. A number that got into a kernel, a loop or a
-table by another way shows as a difference. The function is then captured for each shape.
+A function is recorded twice, at different values. Numbers in a recording that are Bounds are expressions of the variables, all
+others constants. The second recording's expressions must give the first one's numbers, and all else must be the same: a number
+that got into a kernel, a loop or a table by another way shows as a difference. The function is then captured for each shape.
 """
 from __future__ import annotations
 
