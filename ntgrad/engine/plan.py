@@ -62,13 +62,14 @@ class SizedPlan:
   """A Plan in which shapes are expressions of run-time sizes, and programs are SizedPrograms."""
   plan: Plan
   numbers: Callable[[Sequence[int]], tuple[int, ...]]   # of all that is not known before: shapes, then what each program takes
-  exprs: tuple[ix.Dim, ...]                             # what they are
+  exprs: Sequence[ix.Dim]                               # what they are
 
   @staticmethod
   def of(plan: Plan, sizes: tuple[ix.Size, ...]) -> SizedPlan:
     """A plan that :func:`make_plan` made of a graph with ``sizes``."""
-    exprs: tuple[ix.Dim, ...] = (*[n for _, shape, _ in plan.made for n in shape], *[s.node for step in plan.steps for s in step.takes])
-    return SizedPlan(plan, evaluator(exprs, sizes), exprs)
+    exprs: list[ix.Dim] = [n for _, shape, _ in plan.made for n in shape]
+    exprs += [s.node for step in plan.steps for s in step.takes]
+    return SizedPlan(plan, evaluator(tuple(exprs), sizes), exprs)
 
   def at(self, values: tuple[int, ...], table: dict[UOp, UOp] | None = None) -> Plan:
     """With numbers for the sizes; what they need is compiled. With a ``table`` of what the sizes are made of, the numbers
