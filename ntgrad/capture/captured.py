@@ -185,8 +185,8 @@ class Capture:
     labels.update({k: ("number", str(dtype), n.text) for k, (_, dtype, n) in trace.numbers.items()})
     for b, digest in recorder.host: labels.setdefault(b.storage.serial, ("data", "" if b.rng_count else digest))
     def label(k: int) -> Any: return labels[k] if k in labels else ("state", k) if k < recorder.start else None
-    kinds = tuple([(g.kind, g.view, g.shape, g.group) for g in self._given])
-    more = [kinds, tuple([constant(v) for v in take(self._result, "", Pieces()).others])]
+    kinds = tuple((g.kind, g.view, g.shape, g.group) for g in self._given)
+    more = [kinds, tuple(constant(v) for v in take(self._result, "", Pieces()).others)]
     recorded = recorder.launches, recorder.sizes, outputs
     outlined = outline(*recorded, rng, label, more)
     sized, first = SizedRecording(trace, outlined, *recorded), self._first
@@ -194,20 +194,20 @@ class Capture:
     if not why:
       varying = {k for k, e in zip(recorder.sizes, sized.exprs_of_memory) if not isinstance(e, int)}
       if varying & there.keys() - made - labels.keys(): why = "it keeps a tensor of such a size"
-      elif any([self._given[t].kind != "read" for t, _ in self.sizes.dims]): why = "an argument of such a size is written"
+      elif any(self._given[t].kind != "read" for t, _ in self.sizes.dims): why = "an argument of such a size is written"
       elif first is None: self._first = sized
       else: why = sized.refuses(first)
     if why:
       self._tries = 0 if trace.lost else self._tries - 1
       self._first = sized
-      names = ", ".join([f"{s.name} = {n}" for s, n in zip(trace.sizes, trace.values)])
+      names = ", ".join(f"{s.name} = {n}" for s, n in zip(trace.sizes, trace.values))
       if not self._tries: report.note_line(f"{self.name} is captured for each shape ({names}): {why}")
     if why or first is None: return None
     same = [(size, n) for size, n, before in zip(trace.sizes, trace.values, first.values) if n == before]
     for size, n in same: trace.holds(ix.eq(size.node, n))   # a number that forgot it would not have shown
     if same: sized = SizedRecording(trace, outlined, *recorded)
     self._first = None
-    report.note_line(f"captured {self.name} for all values of {', '.join([s.name for s in trace.sizes])}")
+    report.note_line(f"captured {self.name} for all values of {', '.join(s.name for s in trace.sizes)}")
     return sized
 
   def _plainly(self, call: Call) -> Any:
@@ -285,8 +285,8 @@ class Capture:
       else:
         self._given.append(Given("read"))
         given = next(reads)
-        shape = tuple([int(n) if (size := open_.get((number, d))) is None else BoundInt.of(n, size.node)
-                       for d, n in enumerate(t.shape)])
+        shape = tuple(int(n) if (size := open_.get((number, d))) is None else BoundInt.of(n, size.node)
+                       for d, n in enumerate(t.shape))
         b = Buffer(given.device, shape, given.dtype)   # what is computed from a copy is new
         b.take(given)
         copies.append((b, None))
@@ -337,7 +337,7 @@ class Capture:
     finally: recorder.leave()
     recorder.writes = dict.fromkeys(recorder.writes)   # the values before would keep memory
     rng = [b for b, _ in recorder.host if b.rng_count]
-    drawn = sum([b.rng_count for b in rng if b.rng_from is None])
+    drawn = sum(b.rng_count for b in rng if b.rng_from is None)
     other_data = len(recorder.data) == len(self._host) and recorder.data != self._host
     each = other_data and self.sizes.sizes and values != self._host_values   # it may be the same at each call of these sizes
     self._refuse(recorder, outputs, random.place() == (seed, (count + drawn) % 2 ** 64), other_data and not each)
@@ -373,7 +373,7 @@ class Capture:
         f"jit {name}: a tensor of shape {late[0].node.shape} that was made before each call is computed in it; realize() it "
         "before, or make it inside"
       )
-    if any([r() is not None for r, _ in gone]): live_nodes()   # lets go of what an interrupt kept from going
+    if any(r() is not None for r, _ in gone): live_nodes()   # lets go of what an interrupt kept from going
     for r, place in gone:
       if (storage := r()) is not None:
         raise CaptureError(

@@ -174,7 +174,7 @@ class TinyJit(Generic[P, R]):
     asked = {(i, d) for i, place in enumerate(pieces.places) for d in self.dynamic.get(_argument(place), ())}
     sizes = sizes_in(pieces, asked)
     if sizes.dims or sizes.others: return _without(key, sizes), sizes
-    general = (marks, tuple([(tuple([n if n < 2 else -1 for n in shape]), *more) for shape, *more in tensors]), others, *rest)
+    general = (marks, tuple((tuple(n if n < 2 else -1 for n in shape), *more) for shape, *more in tensors), others, *rest)
     shapes = [shape for shape, *_ in tensors]
     earlier, static = self._earlier[general], self._captures[key]
     if earlier is None: self._earlier[general] = earlier = shapes, frozenset()
@@ -197,10 +197,10 @@ def sizes_in(pieces: Pieces, dims: Collection[tuple[int, int]]) -> Sizes:
   once = {size: next(iter(values.items())) for size, values in found.items() if len(values) == 1}
   named = {s.name for s in once}
   free = iter([name for k in range(len(dims) + len(named)) if (name := f"s{k}") not in named])
-  at = sorted([(i, d) for i, d in dims if d < len(shape := pieces.tensors[i].lazydata.shape) and shape[d] >= 2])
+  at = sorted((i, d) for i, d in dims if d < len(shape := pieces.tensors[i].lazydata.shape) and shape[d] >= 2)
   new = [ix.Size(next(free), 2) for _ in at]
   values = [int(pieces.tensors[i].lazydata.shape[d]) for i, d in at]
-  return Sizes((*new, *once), (*values, *[n for n, _ in once.values()]), tuple(at), tuple([i for _, i in once.values()]))
+  return Sizes((*new, *once), (*values, *[n for n, _ in once.values()]), tuple(at), tuple(i for _, i in once.values()))
 
 
 def _without(key: tuple[Any, ...], sizes: Sizes) -> tuple[Any, ...]:
@@ -210,7 +210,7 @@ def _without(key: tuple[Any, ...], sizes: Sizes) -> tuple[Any, ...]:
   for i, d in sizes.dims: shapes[i][d] = None
   names = {sizes.sizes[len(sizes.dims) + k]: i for k, i in enumerate(sizes.others)}
   left = [(BoundInt, o[1].node) if o[0] is BoundInt and o[1].node.arg in names else o for o in others]
-  return marks, tuple([(tuple(shape), *more) for shape, (_, *more) in zip(shapes, tensors)]), tuple(left), *rest
+  return marks, tuple((tuple(shape), *more) for shape, (_, *more) in zip(shapes, tensors)), tuple(left), *rest
 
 
 def _argument(place: str) -> int | str:
@@ -228,7 +228,7 @@ def _axes(fn: Callable[..., Any], dynamic: Mapping[Any, Any]) -> dict[int | str,
   out: dict[int | str, tuple[int, ...]] = {}
   for parameter, axes in dynamic.items():
     given = (axes,) if isinstance(axes, int) else axes
-    if not isinstance(given, (tuple, list)) or not all([type(a) is int and a >= 0 for a in given]):
+    if not isinstance(given, (tuple, list)) or not all(type(a) is int and a >= 0 for a in given):
       raise ArgumentError(f"jit: dynamic has dimensions of {parameter!r} as ints from 0 on, got {shown(axes)}")
     if isinstance(parameter, str) and names and parameter not in names:
       raise ArgumentError(f"jit: dynamic names {parameter!r}; the function's parameters are {', '.join(names)}")

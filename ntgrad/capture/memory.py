@@ -74,7 +74,7 @@ def keeper(storage: Any) -> str:
     if not tensors: continue
     base = base_of(a.node)
     nodes = [base] if base.op is Ops.BUFFER else engine.walk_nodes((a.node,))
-    if not any([u.op is Ops.BUFFER and u.arg.storage is storage for u in nodes]): continue
+    if not any(u.op is Ops.BUFFER and u.arg.storage is storage for u in nodes): continue
     how = "as" if base.op is Ops.BUFFER else "by a value that was not realised,"
     return f"{how} a tensor of shape {tensors[0].shape}{_held_by(tensors)}"
   return "by a tensor that is not realised, or the gradients of one"

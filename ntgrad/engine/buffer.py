@@ -90,7 +90,7 @@ def largest(device: str) -> str:
                   and s.device == device], key=lambda s: -s.nbytes)
   lines = [f"  {s.nbytes:14,}  {held.get(s, 'what is computed at the moment, or kept for gradients or a jit')}" +
            (f", made by {s.place}" if s.place else "") for s in found[:_LARGEST]]
-  if rest := sum([s.nbytes for s in found[_LARGEST:]]): lines.append(f"  {rest:14,}  in {len(found) - _LARGEST} more")
+  if rest := sum(s.nbytes for s in found[_LARGEST:]): lines.append(f"  {rest:14,}  in {len(found) - _LARGEST} more")
   return "\n".join(lines)
 
 

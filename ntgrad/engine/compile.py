@@ -286,7 +286,7 @@ def _alike(made_anew: Sequence[Callable[[], ProgramSpec | None]]) -> Callable[[]
   """Makes what was one kernel on the disk anew for each that is to have it; None where that gives several."""
   def again() -> ProgramSpec | None:
     first, *rest = [make() for make in made_anew]
-    return first if all([s is not None and first is not None and s.source == first.source for s in rest]) else None
+    return first if all(s is not None and first is not None and s.source == first.source for s in rest) else None
   return again
 
 

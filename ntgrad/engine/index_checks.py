@@ -202,7 +202,7 @@ def _bounds(u: UOp, of: Callable[[UOp], Interval]) -> Interval | None:
 
 def _hull(*each: Interval) -> Interval:
   """What covers all of them."""
-  return min([lo for lo, _ in each]), max([hi for _, hi in each])
+  return min(lo for lo, _ in each), max(hi for _, hi in each)
 
 
 def _holds_somewhere(c: UOp, axes: Any) -> bool:

@@ -78,7 +78,7 @@ class Foreign:
   def size(self) -> int:
     """Elements from its first to its last place in memory."""
     if self.strides is None or 0 in self.shape: return prod(self.shape)
-    return 1 + sum([(n - 1) * abs(s) for n, s in zip(self.shape, self.strides)])
+    return 1 + sum((n - 1) * abs(s) for n, s in zip(self.shape, self.strides))
   @property
   def aligned(self) -> bool:
     """Whether kernels can take its memory as it is."""
@@ -88,7 +88,7 @@ class Foreign:
     """An array over memory of the host, of the same strides. It keeps the owner."""
     if 0 in self.shape: return np.empty(self.shape, self.dtype.np)
     size = self.dtype.itemsize
-    strides = None if self.strides is None else tuple([s * size for s in self.strides])
+    strides = None if self.strides is None else tuple(s * size for s in self.strides)
     data = self.address, self.read_only
     about = {"shape": self.shape, "typestr": f"|V{size}", "data": data, "strides": strides, "version": 3}
     return np.asarray(SimpleNamespace(__array_interface__=about, owner=self.owner)).view(self.dtype.np)
@@ -179,9 +179,9 @@ def _take_interface(x: Any) -> Foreign:
   except TypeError as e: raise DTypeError(f"{_name(x)}: {e}") from None
   steps, strides = about.get("strides"), None
   if steps is not None:
-    if any([s % dtype.itemsize for s in steps]):
+    if any(s % dtype.itemsize for s in steps):
       raise InterchangeError(f"{_name(x)}: strides of {steps} bytes are not whole elements of {dtype.name}")
-    strides = tuple([int(s) // dtype.itemsize for s in steps])
+    strides = tuple(int(s) // dtype.itemsize for s in steps)
   kind, number = dlpack_device(x) if address else (CUDA, 0)
   f = Foreign(address or 0, shape, _plain(shape, strides), dtype, kind, number, bool(read_only), x)
   stream = about.get("stream")
@@ -210,13 +210,13 @@ def interchange_error(x: Any, e: Exception) -> InterchangeError:
 
 
 def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
-  return tuple([prod(shape[i + 1:]) for i in range(len(shape))])
+  return tuple(prod(shape[i + 1:]) for i in range(len(shape)))
 
 
 def _plain(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> tuple[int, ...] | None:
   """Strides, or None where they are those of a contiguous tensor (a dimension of 1 may have any)."""
   if strides is None or 0 in shape: return None
-  return None if all([n == 1 or s == c for n, s, c in zip(shape, strides, _contiguous(shape))]) else strides
+  return None if all(n == 1 or s == c for n, s, c in zip(shape, strides, _contiguous(shape))) else strides
 
 
 def strided(flat: UOp, shape: tuple[int, ...], strides: Sequence[int]) -> UOp | None:
@@ -234,8 +234,8 @@ def strided(flat: UOp, shape: tuple[int, ...], strides: Sequence[int]) -> UOp | 
     if s != inner: u = graph.tile(u, (*[(1, 1, 1)] * len(outer), (inner, s, 1)))
     u = graph.reshape(u, (*outer, n, inner))
   u = graph.shrink(u, [(0, m) for m in (*u.shape[:-1], 1)])
-  u = graph.permute(graph.reshape(u, u.shape[:-1]), tuple([dims.index(i) for i in sorted(dims)]))
-  return graph.expand(graph.reshape(u, tuple([n if i in dims else 1 for i, n in enumerate(shape)])), shape)
+  u = graph.permute(graph.reshape(u, u.shape[:-1]), tuple(dims.index(i) for i in sorted(dims)))
+  return graph.expand(graph.reshape(u, tuple(n if i in dims else 1 for i, n in enumerate(shape))), shape)
 
 
 def adopt(f: Foreign, device: str | None = None, copy: bool | None = None) -> UOp:
@@ -263,7 +263,7 @@ def adopt(f: Foreign, device: str | None = None, copy: bool | None = None) -> UO
     )
   if f.kind == CPU: return Buffer.from_numpy(name, f.array()).node
   not_while_captured(f"a tensor of shape {f.shape} is taken from another library")
-  behind = -sum([(n - 1) * s for n, s in zip(f.shape, steps) if s < 0])   # elements before the first
+  behind = -sum((n - 1) * s for n, s in zip(f.shape, steps) if s < 0)   # elements before the first
   to = Buffer(name, flat, f.dtype)
   opened.copy_from(to.raw, opened, f.address - behind * f.dtype.itemsize, to.nbytes)
   opened.let_go(f.owner)
@@ -397,9 +397,9 @@ def _layout(u: UOp) -> tuple[int, tuple[int, ...]] | None:
   if u.op is not Ops.BUFFER: return None
   start, strides = 0, _contiguous(u.shape)
   for n in chain[::-1]:
-    if n.op is Ops.PERMUTE: strides = tuple([strides[i] for i in n.arg])
-    elif n.op is Ops.TILE: strides = tuple([s * step for s, (_, step, _) in zip(strides, n.arg)]) + strides
-    elif n.op is Ops.SHRINK: start += sum([b * s for (b, _), s in zip(n.arg, strides)])
+    if n.op is Ops.PERMUTE: strides = tuple(strides[i] for i in n.arg)
+    elif n.op is Ops.TILE: strides = tuple(s * step for s, (_, step, _) in zip(strides, n.arg)) + strides
+    elif n.op is Ops.SHRINK: start += sum(b * s for (b, _), s in zip(n.arg, strides))
     elif n.op is Ops.RESHAPE:
       if (found := _reshaped(n.src[0].shape, strides, n.shape)) is None: return None
       strides = found
@@ -475,7 +475,7 @@ def cuda_array(t: Any) -> dict[str, Any]:
   if key not in _showing:   # consumers hold the tensor, whose value may come to lie in other memory
     _showing.add(key)
     weakref.finalize(t, _hidden, key, v.device, v.keep).atexit = False
-  if (strides := _plain(t.shape, v.strides)) is not None: strides = tuple([s * t.dtype.itemsize for s in strides])
+  if (strides := _plain(t.shape, v.strides)) is not None: strides = tuple(s * t.dtype.itemsize for s in strides)
   return {"shape": t.shape, "typestr": t.dtype.np.str, "data": (v.address, False), "version": 3, "strides": strides,
           "stream": v.device.stream_handle()}
 

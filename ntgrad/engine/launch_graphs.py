@@ -109,5 +109,5 @@ def pieces(places: Mapping[Any, tuple[Hashable, int, int]]) -> dict[Any, tuple[H
   order = {home: sorted(c) for home, c in cuts.items()}
   index = {home: {at: i for i, at in enumerate(c)} for home, c in order.items()}
   def within(home: Hashable, start: int, end: int) -> tuple[Hashable, ...]:
-    return tuple([(home, at) for at in order[home][index[home][start]:index[home][end]]])
+    return tuple((home, at) for at in order[home][index[home][start]:index[home][end]])
   return {k: within(*place) for k, place in places.items()}

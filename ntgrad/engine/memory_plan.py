@@ -115,7 +115,7 @@ def order(steps: Sequence[MemoryUse], sizes: Mapping[Hashable, int]) -> list[int
       if b in sizes: users[b].append(i)
   left = {b: len(u) for b, u in users.items()}
   # bytes that a step would allocate for good, were it the next: what nobody has touched yet, less what nobody touches after it
-  growth = [sum([sizes[b] for b in buffers if b in sizes and left[b] > 1]) for buffers in touched]
+  growth = [sum(sizes[b] for b in buffers if b in sizes and left[b] > 1) for buffers in touched]
   # with its growth then; entries of steps that have run since are passed over
   ready = [(growth[i], i) for i, n in enumerate(waiting) if not n]
   heapify(ready)
@@ -166,7 +166,7 @@ def peak(steps: Sequence[MemoryUse], sizes: Mapping[Hashable, int]) -> int:
   first = {b: i for i, s in reversed(list(enumerate(steps))) for b in s.buffers}
   now = most = 0
   for i, s in enumerate(steps):
-    now += sum([sizes[b] for b in set(s.buffers) if b in sizes and first[b] == i])
+    now += sum(sizes[b] for b in set(s.buffers) if b in sizes and first[b] == i)
     most = max(most, now)
-    now -= sum([sizes[b] for b in set(s.buffers) if b in sizes and last[b] == i])
+    now -= sum(sizes[b] for b in set(s.buffers) if b in sizes and last[b] == i)
   return most

@@ -53,7 +53,7 @@ class Plan:
     made = [f"b{i} {dtype_name(dtype)}{shape_text(shape)}" for i, (_, shape, dtype) in enumerate(self.made, self.inputs)]
     reads = "b0" if self.inputs == 1 else f"b0 to b{self.inputs - 1}" if self.inputs else "nothing"
     head = (f"plan of {len(self.steps)} step{'s' if len(self.steps) != 1 else ''}: reads {reads}, "
-            f"makes {', '.join(made) or 'nothing'}, gives {', '.join([f'b{n}' for n in self.outputs])}")
+            f"makes {', '.join(made) or 'nothing'}, gives {', '.join(f'b{n}' for n in self.outputs)}")
     return screen("\n".join([head, *report.table(self.steps, [""] * len(self.steps))]))
 
 

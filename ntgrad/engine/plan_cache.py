@@ -40,7 +40,7 @@ def plan_key(structure: Hashable, devices: Iterable[str]) -> str | None:
   if overrides.state() is not None or overrides.kernel_listeners: return None
   if not config.cache or config.debug >= 3 or config.verify: return None
   targets = [(d, get_device(d).identity, get_device(d).renderer.target) for d in sorted(set(devices))]
-  if any([t.name == "numpy" for *_, t in targets]): return None
+  if any(t.name == "numpy" for *_, t in targets): return None
   text = repr((structure, targets, cache.sources()))
   return None if cache.sources() is None or " at 0x" in text else hashlib.sha256(text.encode()).hexdigest()
 
@@ -55,10 +55,10 @@ def load_plan(key: str) -> Plan | None:
     inputs, made, outputs, steps = kept
     again = Again(key)
     programs = _ready([(spec and replace(spec, again=partial(again, i)), *rest) for i, (spec, *rest) in enumerate(steps)])
-    return Plan(inputs, made, tuple([
+    return Plan(inputs, made, tuple(
       Step(program, slots, writes, last_use, device, offsets, nodes=nodes)
       for program, (_, slots, writes, last_use, device, offsets, nodes) in zip(programs, steps)
-    ]), outputs, again)
+    ), outputs, again)
   except Exception:   # whatever is in there, it is no plan
     cache.remove(PLAN_TABLE, key)
     return None
@@ -72,9 +72,9 @@ def found(key: str, make: Callable[[], Plan], nodes: int, devices: Collection[st
   if plan is None: return None
   have = [*inputs, *[(device, prod(shape), dtype) for device, shape, dtype in plan.made]]
   nbytes = [count * dtype.itemsize for _, count, dtype in have]
-  if plan.inputs == len(inputs) and not any([at > nbytes[slot] for s in plan.steps for slot, at in zip(s.slots, s.offsets)]) and (
+  if plan.inputs == len(inputs) and not any(at > nbytes[slot] for s in plan.steps for slot, at in zip(s.slots, s.offsets)) and (
       {*[device for device, *_ in plan.made], *[s.device for s in plan.steps]} <= {*devices}
-      and all([n < nodes for s in plan.steps for n in s.nodes]) and [have[slot] for slot in plan.outputs] == outputs):
+      and all(n < nodes for s in plan.steps for n in s.nodes) and [have[slot] for slot in plan.outputs] == outputs):
     if plan.again is not None: plan.again.make = make
     return plan
   cache.remove(PLAN_TABLE, key)
@@ -94,14 +94,14 @@ def _check(inputs: int, made: Collection[_Made], outputs: Collection[int], steps
   """Raises RecordError, or what its kernels raise, for a plan that makes no sense."""
   nothing = {slot for slot, (_, shape, _) in enumerate(made, inputs) if not prod(shape)}
   there, slots = {*range(inputs), *nothing}, inputs + len(made)
-  if any([prod(shape) * dtype.itemsize > MOST_SLOT_BYTES for _, shape, dtype in made]):
+  if any(prod(shape) * dtype.itemsize > MOST_SLOT_BYTES for _, shape, dtype in made):
     raise RecordError("more memory than there is")
   for spec, taken, writes, last_use, _, offsets, _ in steps:
     if max(taken, default=0) >= slots or max(writes, default=0) >= len(taken) or offsets and len(offsets) != len(taken):
       raise RecordError("a step on what is not there")
     if not {s for i, s in enumerate(taken) if i not in writes} <= there: raise RecordError("a step reads what nothing has made")
     there.update([taken[i] for i in writes])
-    if any([s < inputs or s in outputs or s not in taken for s in last_use]): raise RecordError("a step releases what is needed")
+    if any(s < inputs or s in outputs or s not in taken for s in last_use): raise RecordError("a step releases what is needed")
     there -= {*last_use} - nothing
     if len(taken) != (2 if spec is None else spec.nparams): raise RecordError("a step has other buffers than its kernel takes")
     if spec is not None: check_spec(spec)

@@ -301,7 +301,7 @@ def make_plan(
         base, value = [clean[resolved(s)] for s in u.src]
         clean[u] = at_index(u, base, value, clean[u])
       continue
-    clean[u] = u if not u.src else u.replace(tuple([clean[resolved(s)] for s in u.src]))
+    clean[u] = u if not u.src else u.replace(tuple(clean[resolved(s)] for s in u.src))
     if u.is_unique and u.op is Ops.CONTIGUOUS:
       clean[u] = UOp(u.op, u.dtype, clean[u].src, ("own", "given", len(clean)))  # equal ones stay two
   device = _device_of(order)
@@ -339,19 +339,19 @@ def make_plan(
       origins.blame(e, items[numbers[i]].given, list(clean.values()))
     programs_of.update(zip(numbers, programs([kernel for kernel, _ in named], get_device(name), refused)))
     takes.update(zip(numbers, [sizes for _, sizes in named]))
-  steps = tuple([
-    Step(programs_of.get(i), ss, item.written, tuple([s for s in dict.fromkeys(ss) if last[s] == i and s not in keep]), where[i],
+  steps = tuple(
+    Step(programs_of.get(i), ss, item.written, tuple(s for s in dict.fromkeys(ss) if last[s] == i and s not in keep), where[i],
          item.offsets, () if item.call is None else item.call.step.sizes, takes=takes.get(i, ()),
-         nodes=tuple([place[u] for u in item.given if u in place]))
+         nodes=tuple(place[u] for u in item.given if u in place))
     for i, (ss, item) in enumerate(zip(placed, items))
-  ])
+  )
   return Plan(len(inputs), tuple(made), steps, tuple(outputs))
 
 
 def frugal(items: list[ScheduleItem], kept: set[UOp]) -> list[ScheduleItem]:
   """The items in an order that needs little memory; what is in ``kept`` stays allocated whatever the order."""
   if len(items) == 1: return items
-  steps = [memory.MemoryUse(item.nodes, tuple([item.nodes[i] for i in item.written])) for item in items]
+  steps = [memory.MemoryUse(item.nodes, tuple(item.nodes[i] for i in item.written)) for item in items]
   sizes: dict[Any, int] = {
     n: memory.rounded(ix.elements(n.shape) * n.dtype.itemsize) for item in items for n in item.nodes if n not in kept
   }

@@ -60,12 +60,12 @@ class Row:
   @property
   def sizes(self) -> str:
     """The axes as text: ``1024x64``, and ``1024x16..64`` where launches differ."""
-    return "x".join([f"{low}" if low == high else f"{low}..{high}" for low, high in self.axes]) or "1"
+    return "x".join(f"{low}" if low == high else f"{low}..{high}" for low, high in self.axes) or "1"
 
   def add(self, axes: Sequence[int], seconds: float, least: Bound) -> None:
     """Count one launch more."""
-    old = self.axes if len(self.axes) == len(axes) else tuple([(n, n) for n in axes])
-    self.axes = tuple([(min(low, n), max(high, n)) for (low, high), n in zip(old, axes)])
+    old = self.axes if len(self.axes) == len(axes) else tuple((n, n) for n in axes)
+    self.axes = tuple((min(low, n), max(high, n)) for (low, high), n in zip(old, axes))
     self.count += 1
     self.seconds += seconds
     self.bounds[least.unit] = self.bounds.get(least.unit, 0.0) + least.seconds
@@ -112,12 +112,12 @@ class Profile:
   @property
   def total(self) -> float:
     """Seconds that all launches took."""
-    return sum([r.seconds for r in self.rows])
+    return sum(r.seconds for r in self.rows)
 
   @property
   def lost(self) -> float:
     """Seconds that they took beyond their bounds."""
-    return sum([r.lost for r in self.rows])
+    return sum(r.lost for r in self.rows)
 
   def table(self, most: int = ROWS) -> str:
     """The rows as text, ``most`` of them and a line for all others, in 120 columns."""
@@ -144,7 +144,7 @@ def _fit(text: str, width: int) -> str:
 
 def _numbers(rows: Sequence[Row], all_lost: float) -> str:
   count, seconds, least, lost = (sum(each) for each in zip(*[(r.count, r.seconds, r.bound, r.lost) for r in rows]))
-  times = "".join([f"{unit_text(t, 's'):>10}" for t in (seconds, least, lost)])
+  times = "".join(f"{unit_text(t, 's'):>10}" for t in (seconds, least, lost))
   share, reached = lost / all_lost if all_lost else 0.0, least / seconds if seconds else 0.0
   return f"{count:7d}{times}{share:9.1%}{reached:10.1%}"
 

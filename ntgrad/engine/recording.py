@@ -78,7 +78,7 @@ class Watch:
     """Take back writes that have not been performed."""
     for r, node in self.writes.items():
       if node is None or (a := r()) is None or not (a.pending or a.memory is None): continue
-      if any([u.op is Ops.BUFFER and u.arg.stale for u in engine.walk_nodes((node,))]): continue   # a part of it was performed
+      if any(u.op is Ops.BUFFER and u.arg.stale for u in engine.walk_nodes((node,))): continue   # a part of it was performed
       a.write(node, "a call that was refused")
 
   @property
@@ -133,9 +133,9 @@ class Recorder(Watch):
         known = type(nbytes := b.nbytes) is BoundInt and nbytes == s.nbytes
         self.sizes[s.serial] = s.device, nbytes if known else s.nbytes, f"{b.shape} {b.dtype}"
     self.refuse(step, buffers)
-    serials = tuple([b.storage.serial for b in buffers])
-    offsets = tuple([b.offset + n for b, n in zip(buffers, step.offsets)])
-    self.launches.append(Launch(step.program, serials, tuple([serials[i] for i in step.writes]), offsets, step.sizes, step.of,
+    serials = tuple(b.storage.serial for b in buffers)
+    offsets = tuple(b.offset + n for b, n in zip(buffers, step.offsets))
+    self.launches.append(Launch(step.program, serials, tuple(serials[i] for i in step.writes), offsets, step.sizes, step.of,
                                 step.asked))
 
   def refuse(self, step: Step, buffers: Sequence[Buffer]) -> None:
@@ -209,7 +209,7 @@ def nothing_known() -> Iterator[None]:
       if t._state == 1 and t._node is not None: t._node = seen_through(own, t._view)
   known = [n for n in values.nodes() if not n.is_unique]
   stale: dict[UOp, bool] = {}
-  for n in toposort(known): stale[n] = n.arg.stale if n.op is Ops.BUFFER else any([stale[s] for s in n.src])
+  for n in toposort(known): stale[n] = n.arg.stale if n.op is Ops.BUFFER else any(stale[s] for s in n.src)
   forgotten = [(n, values.pop(n)) for n in known if not stale[n]]
   try: yield
   finally:
@@ -255,5 +255,5 @@ class Output:
     """The tensor that the recording itself gives; the memory is its own from now on."""
     assert self.buffer is not None
     b, self.buffer = self.buffer, None
-    if any([type(n) is BoundInt for n in b.shape]): b = Buffer(b.device, plain_ints(b.shape), b.dtype, b.storage)
+    if any(type(n) is BoundInt for n in b.shape): b = Buffer(b.device, plain_ints(b.shape), b.dtype, b.storage)
     return self.kind._from_node(apply_moves(b.node, plain_ints(self.movement)))

@@ -202,7 +202,7 @@ class Replay:
     is little; else for the greatest so far and, from the second time on, for half as much again."""
     again = bool(self._room)
     greatest = {} if again else self.sized.greatest()
-    if sum([greatest[k] for k in self._life if k in greatest]) > AT_ONCE: greatest = {}
+    if sum(greatest[k] for k in self._life if k in greatest) > AT_ONCE: greatest = {}
     for k in self._life:
       n, room = max(at.nbytes[k], greatest.get(k, 0)), self._room.get(k, 0)
       if n > room: self._room[k] = n + n // 2 if again else n

@@ -81,12 +81,12 @@ def launched_spec(spec: ProgramSpec, sizes: Sequence[int] = ()) -> ProgramSpec:
 
 def _sizes_text(spec: ProgramSpec, sizes: Sequence[int]) -> str:
   """The run-time sizes of a launch, after two blanks: ``  N=48, M=3``."""
-  return "  " + ", ".join([f"{s.name}={n * s.unit}" for s, n in zip(spec.sizes, sizes)]) if sizes else ""
+  return "  " + ", ".join(f"{s.name}={n * s.unit}" for s, n in zip(spec.sizes, sizes)) if sizes else ""
 
 
 def conditions_text(conditions: Iterable[UOp]) -> str:
   """Conditions on run-time sizes: ``8 <= N and M < N``."""
-  return " and ".join([condition_text(c) if c.arg in COMPARISONS else f"({dim_text(c)})" for c in conditions])
+  return " and ".join(condition_text(c) if c.arg in COMPARISONS else f"({dim_text(c)})" for c in conditions)
 
 
 def grid_text(spec: ProgramSpec) -> str:
@@ -98,7 +98,7 @@ def grid_text(spec: ProgramSpec) -> str:
 def sized(kernel: str, sizes: str, family: Any, form: Any) -> None:
   """With DEBUG=1: that sizes of a kernel are known at the launch from here on."""
   if config.debug < 1: return
-  met = ", ".join([f"{n} met as {' and '.join(map(str, sorted(v)[:2]))}" for n, v in family.seen.items() if len(v) > 1])
+  met = ", ".join(f"{n} met as {' and '.join(map(str, sorted(v)[:2]))}" for n, v in family.seen.items() if len(v) > 1)
   told = [c for c in conjuncts(form.condition) if not any(s.op is Ops.CONST and s.arg >= _INT_MOST for s in c.src[1:])]
   where = f", where {conditions_text(told)}" if told else ""
   print_now(f"tile {kernel}: {sizes} unknown until the launch ({met or 'declared'}){where}")
@@ -138,7 +138,7 @@ def scheduled(
   and a section for each that is new."""
   if config.debug < 1: return
   _count[0] += 1
-  kernels = sum([s.program is not None for s in steps])
+  kernels = sum(s.program is not None for s in steps)
   copies = f", {len(steps) - kernels} copies" if len(steps) > kernels else ""
   found = "found again" if found_again else "new"
   head = f"schedule {_count[0]}: {kernels} kernel{'s' * (kernels != 1)}{copies}, {found}, {unit_text(seconds, 's').strip()}"
@@ -157,7 +157,7 @@ def scheduled(
 def first_run(seconds: float, phases: Mapping[str, float]) -> None:
   """Level 1: where the time of a schedule went for which kernels were made."""
   if config.debug < 1 or not phases["choosing"]: return
-  parts = ", ".join([f"{name} {unit_text(spent, 's').strip()}" for name, spent in phases.items()])
+  parts = ", ".join(f"{name} {unit_text(spent, 's').strip()}" for name, spent in phases.items())
   print_now(_color(f"first run in {unit_text(seconds, 's').strip()}: {parts}", "cyan"))
 
 

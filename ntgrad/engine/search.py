@@ -58,7 +58,7 @@ def best(parts: Parts, device: Device, name: str, render: Render, label: str = "
     try: return parts.after([[read_opt(o) for o in opts] for opts in kept])
     except Exception: cache.remove("beam", key)   # whatever they are, they are not this kernel's
   found = search_opts(parts, start, device, name, render, label)
-  cache.put("beam", key, LISTS, tuple([tuple([o.json() for o in opts]) for opts in found.opts]))
+  cache.put("beam", key, LISTS, tuple(tuple(o.json() for o in opts) for opts in found.opts))
   return found
 
 

@@ -74,7 +74,7 @@ def _argument(op: Ops, arg: Any, size: Callable[[int], Any]) -> Any:
 def _sorted_entries(u: UOp) -> list[int]:
   """How many entries the index of a write has, where it is sorted."""
   sizes, device = u.src[1 if u.op is Ops.SCATTER else 2].shape, u.device
-  if device is None or not all([type(n) is int for n in sizes]): return []
+  if device is None or not all(type(n) is int for n in sizes): return []
   return [n] if worth_sorting(n := math.prod(sizes), get_device(device).renderer.target) else []
 
 
@@ -149,7 +149,7 @@ def guess(samples: Sequence[tuple[int, ...]], dims: Sequence[bool],
 def _is_value(n: BoundInt, known: Mapping[str, int]) -> bool:
   """Whether a number is the value of its expression now: one that stayed from before is not."""
   used = sizes_of((n.node,))
-  return all([s.name in known for s in used]) and evaluator((n.node,), used)([known[s.name] for s in used])[0] == int(n)
+  return all(s.name in known for s in used) and evaluator((n.node,), used)([known[s.name] for s in used])[0] == int(n)
 
 
 def _related(values: tuple[int, ...], known: Mapping[tuple[int, ...], UOp]) -> UOp | None:
@@ -164,7 +164,7 @@ def _related(values: tuple[int, ...], known: Mapping[tuple[int, ...], UOp]) -> U
     if k := times(other): return ix.mul(e, k)
     if k := times(values, other): return ix.fdiv(e, k)
   for (a, e), (b, f) in itertools.combinations_with_replacement(known.items(), 2):
-    if k := times(tuple([x * y for x, y in zip(a, b)])): return ix.mul(ix.mul(e, f), k)
+    if k := times(tuple(x * y for x, y in zip(a, b))): return ix.mul(ix.mul(e, f), k)
   return next((found for other, e in known.items() if (found := _on_a_line(values, other, e)) is not None), None)
 
 
@@ -218,15 +218,15 @@ def template(order: Sequence[UOp], source: Callable[[UOp], UOp], numbers: Mappin
     if isinstance(value, Buffer): new[u] = _memory(value, _shape(value.shape, size))
     elif value is not None: new[u] = u
     else:
-      src, arg = tuple([new[source(s)] for s in u.src]), _argument(u.op, u.arg, size)
+      src, arg = tuple(new[source(s)] for s in u.src), _argument(u.op, u.arg, size)
       # not ``replace`` where sizes are: ints that remember what they are made of equal those that do not
       new[u] = u.replace(src) if u.is_unique else UOp(u.op, u.dtype, src, arg)
-  sizes = tuple([size for size, _ in made])
+  sizes = tuple(size for size, _ in made)
   varies = [len({repr(m[1][k]) for m in samples}) > 1 for k in range(len(samples[0][1]))]
-  fixed = tuple([None if v or isinstance(n, Derived) else n for v, n in zip(varies, samples[-1][1])])
+  fixed = tuple(None if v or isinstance(n, Derived) else n for v, n in zip(varies, samples[-1][1]))
   shapes = dict.fromkeys(n for u in new.values() for n in u.shape if isinstance(n, UOp))
-  open_ = tuple([c for n in shapes if (c := ix.ge(n, 1)) is not ix.TRUE])
-  return Template(tuple([new[u] for u in order]), new, sizes, tuple([p for _, p in made]), evaluator(exprs, sizes),
+  open_ = tuple(c for n in shapes if (c := ix.ge(n, 1)) is not ix.TRUE)
+  return Template(tuple(new[u] for u in order), new, sizes, tuple(p for _, p in made), evaluator(exprs, sizes),
                   evaluator(open_, sizes), fixed, exprs, open_)
 
 

@@ -64,14 +64,14 @@ def in_units(sizes: Sequence[ix.Size], units: _Sizes, taken: Sequence[ix.Size]) 
   """A function from numbers for ``sizes`` to how many ``units`` those have that are ``taken``, by their names: what a program is
   launched with. Of sizes whose multiples are known, it need not take all."""
   counted = {s.name: ix.fdiv(s.node, unit) for s, unit in zip(sizes, units)}
-  return evaluator(tuple([counted[s.name] for s in taken]), tuple(sizes))
+  return evaluator(tuple(counted[s.name] for s in taken), tuple(sizes))
 
 
 def with_sizes(kernel: Kernel, new: Sequence[UOp]) -> Kernel:
   """The kernel with other expressions for its sizes."""
   table = dict(zip([s.node for s in kernel.sizes], new))
   def known(n: ix.Dim) -> ix.Dim: return n if isinstance(n, int) else ix.number(substitute((n,), table)[0])
-  params = tuple([replace(p, shape=tuple(map(known, p.shape))) for p in kernel.params])
+  params = tuple(replace(p, shape=tuple(map(known, p.shape))) for p in kernel.params)
   return kernel.with_(
     params=params, axes=seen_by(kernel.axes, table), body=substitute(kernel.body, table), needs=substitute(kernel.needs, table)
   )
@@ -86,7 +86,7 @@ def with_common_names(kernel: Kernel) -> tuple[Kernel, tuple[ix.Size, ...]]:
   to = {s: s._replace(name=s.name if s.name in named else next(free), hint=None) for s in own}
   back = {new: s for s, new in to.items()}
   kernel = with_sizes(kernel, [to[s].node for s in kernel.sizes])
-  return kernel, tuple([back[s] for s in kernel.sizes])
+  return kernel, tuple(back[s] for s in kernel.sizes)
 
 
 class Variants(Program):
@@ -184,7 +184,7 @@ class SizedProgram(Variants):
 
   def new(self, sizes: _Sizes, units: _Sizes, wide: bool, blocks: _Blocks = NO_BLOCKS, free: bool = False) -> Variant:
     """Compile a variant, its Opts chosen for these sizes; a ``free`` one may be launched with any."""
-    likely = tuple([max(n, LIKELY) for n in sizes]) if free else sizes
+    likely = tuple(max(n, LIKELY) for n in sizes) if free else sizes
     program, needs = self.make(self.kernel_for(likely, units, wide).with_(free=free))
     final, spec = self.final(likely, units, wide), program.spec  # type: ignore[attr-defined]
     counts, holds = in_units(self.sizes, units, final), evaluator(needs, tuple(final))
@@ -225,7 +225,7 @@ class SizedProgram(Variants):
         size = terms[0][0].arg
         of[size.name] = math.lcm(of[size.name], size.unit * n)
         if axis.kind is AxisKind.LOOP: loops.add(size.name)
-    return _Blocks(tuple(of.values()), tuple([i for i, name in enumerate(of) if name in loops]))
+    return _Blocks(tuple(of.values()), tuple(i for i, name in enumerate(of) if name in loops))
 
 
 def _nearest(among: Sequence[Variant], work: int) -> Variant | None:
@@ -237,4 +237,4 @@ def in_blocks(sizes: _Sizes, units: _Sizes, blocks: _Blocks) -> _Sizes:
   """What sizes are multiples of, those of whole blocks where no block of a loop is partial; else ``units``."""
   if not blocks.whole(sizes): return units
   each = [math.lcm(unit, b) for unit, b in zip(units, blocks.of)]
-  return tuple([b if n % b == 0 else unit for n, unit, b in zip(sizes, units, each)])
+  return tuple(b if n % b == 0 else unit for n, unit, b in zip(sizes, units, each))

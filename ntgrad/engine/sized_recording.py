@@ -43,7 +43,7 @@ class Outline(NamedTuple):
     """In words, the first difference but for numbers; "" where there is none."""
     a, b = self.structure, other.structure
     if len(a) != len(b):
-      n, m = (sum([x[0] == "launch" for x in s]) for s in (a, b))
+      n, m = (sum(x[0] == "launch" for x in s) for s in (a, b))
       return f"{n} kernels are launched at one and {m} at the other"
     for i, (x, y) in enumerate(zip(a, b)):
       if x != y: return f"{x[0]} {i} is another one" + (
@@ -84,7 +84,7 @@ def outline(launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[An
 
 def _flat(value: Any, numbers: list[int]) -> Any:
   """Nested tuples without the ints in them, which ``numbers`` gets."""
-  if isinstance(value, tuple): return tuple([_flat(v, numbers) for v in value])
+  if isinstance(value, tuple): return tuple(_flat(v, numbers) for v in value)
   if isinstance(value, int) and not isinstance(value, bool):
     numbers.append(value)
     return int
@@ -93,13 +93,13 @@ def _flat(value: Any, numbers: list[int]) -> Any:
 
 def plain_ints(value: Any) -> Any:
   """Nested tuples with ints that remember nothing."""
-  if isinstance(value, tuple): return tuple([plain_ints(v) for v in value])
+  if isinstance(value, tuple): return tuple(plain_ints(v) for v in value)
   return int(value) if type(value) is BoundInt else value
 
 
 def _filled(value: Any, numbers: Iterator[int]) -> Any:
   """The other way round."""
-  if isinstance(value, tuple): return tuple([_filled(v, numbers) for v in value])
+  if isinstance(value, tuple): return tuple(_filled(v, numbers) for v in value)
   return next(numbers) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -121,7 +121,7 @@ def launches_at(launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequenc
   for o in outputs:
     movements.append(_filled(o.movement, todo))
     made.setdefault(o.serial, take(len(o.shape)))
-  copies = tuple([nbytes[x.serials[0]] if x.program is None else 0 for x in launches])
+  copies = tuple(nbytes[x.serials[0]] if x.program is None else 0 for x in launches)
   return At(tuple(programs), tuple(given), tuple(offsets), copies, nbytes, tuple(made.values()), tuple(movements), tuple(todo))
 
 
@@ -159,7 +159,7 @@ class SizedRecording:
 
   def greatest(self) -> dict[int, int]:
     """The bytes of memory, by serial, for the greatest values that the variables have; empty where there are none."""
-    most = tuple([s.upper for s in self._sizes if s.upper is not None])
+    most = tuple(s.upper for s in self._sizes if s.upper is not None)
     if len(most) < len(self._sizes): return {}
     return launches_at(*self._recorded, self.numbers_at(most)).nbytes
 
