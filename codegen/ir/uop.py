@@ -9,7 +9,7 @@ import os
 import threading
 from enum import Enum
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Any, Callable, Generic, Iterable, TypeVar
+from typing import Any, Callable, Generic, Iterable, TypeVar
 from weakref import ref
 
 from .dtype import DType, Number, dtypes, held
@@ -227,11 +227,6 @@ class UOp:
     arg, dtype = changed.get("arg", self.arg), changed.get("dtype", self.dtype)
     if src == self.src and dtype is self.dtype and arg == self.arg: return self
     return (UOp.unique if self.is_unique else UOp)(self.op, dtype, src, arg)
-
-  # ---- sizes: index/algebra.py has how they are computed with; what comes to be a number is an int
-  if TYPE_CHECKING:
-    __add__: Any = None
-    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __rfloordiv__ = __add__
 
   # ---- the tensor graph's shape and device
   @cached_property
