@@ -9,7 +9,7 @@ import os
 import threading
 from enum import Enum
 from functools import cached_property, wraps
-from typing import Any, Callable, Generic, Iterable, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Generic, Iterable, TypeVar
 from weakref import ref
 
 from .dtype import DType, Number, dtypes, held
