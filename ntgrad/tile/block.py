@@ -186,8 +186,7 @@ def unify(name: str, *blocks: BlockValue) -> tuple[list[UOp], Axes]:
       if axes[d] is None and a is not None:
         old = tracer().root(a)
         axes[d] = (
-          old if old not in axes and old.arg == (old.arg[0], a.arg[1]) else a if a not in axes else tracer().axis(a.arg[1])
-        )
+          old if old not in axes and old.arg == (old.arg[0], a.arg[1]) else a if a not in axes else tracer().axis(a.arg[1]))
   return [align(b, b_axes, axes) for b, b_axes in zip(blocks, full)], tuple(axes)
 
 

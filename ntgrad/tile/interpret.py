@@ -314,9 +314,8 @@ class Interpreter(Expressions):
         raise ApplicationError(f"{type(n).__name__.lower()} at line {n.lineno}: a loop of a kernel runs to its end; "
                                "put the rest under an if")
 
-  def carry(
-    self, s: ast.For | ast.While, scope: Scope, begin: Callable[[Scope], None], around: list[int], counters: Sequence[str]
-  ) -> tuple[dict[str, LocalArray], list[UOp], dict[str, UOp], dict[UOp, UOp], set[UOp]]:
+  def carry(self, s: ast.For | ast.While, scope: Scope, begin: Callable[[Scope], None], around: list[int],
+            counters: Sequence[str]) -> tuple[dict[str, LocalArray], list[UOp], dict[str, UOp], dict[UOp, UOp], set[UOp]]:
     """Read a loop's body, which begins with ``begin``, with what it changes from round to round in variables.
 
     Gives the variables by name, the body's statements, each variable's next value, what the body keeps in variables, and what it

@@ -129,10 +129,8 @@ class BuiltKernel(Signature):
       arranged, assessed = tensors, []
     super().__init__(found["kernel"], tensors, arranged, assessed, found["checks"])
     writes = tuple(found["writes"])
-    parameters = tuple(
-      Parameter(t.name, i, Arrangement.of(()), d, written=i in writes)
-      for i, (t, (_, d)) in enumerate(zip(self.takes, self.arguments, strict=True))
-    )
+    parameters = tuple(Parameter(t.name, i, Arrangement.of(()), d, written=i in writes)
+                       for i, (t, (_, d)) in enumerate(zip(self.takes, self.arguments, strict=True)))
     self.built = Built(self.name, parameters, writes, tuple(map(ix.Size, found.get("sizes", ()))), self.load)
     if "takes" in found:
       self.form = form_for(self.built, ix.both(*map(manifest.comparison, found["condition"])), found["values_made_for"])
