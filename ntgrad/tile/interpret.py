@@ -95,8 +95,7 @@ class Interpreter(Expressions):
         held = of(s.test)
         if computed(held):
           raise ApplicationError("assert: the condition is known only when the kernel runs; assert takes what is known before")
-        if not held:
-          raise ApplicationError(f"assertion failed{': ' + str(of(s.msg)) if s.msg is not None else ''}")
+        if not held: raise ApplicationError(f"assertion failed{': ' + str(of(s.msg)) if s.msg is not None else ''}")
       case ast.Pass(): pass
       case ast.Import() | ast.ImportFrom():
         for a in s.names:
@@ -353,8 +352,7 @@ class Interpreter(Expressions):
         continue
       new = dict(kinds)
       for n in changing:
-        if not can_be_variable(names[n]):
-          raise ApplicationError(f"{n!r} is a block before the loop and {names[n]!r} in it")
+        if not can_be_variable(names[n]): raise ApplicationError(f"{n!r} is a block before the loop and {names[n]!r} in it")
         d, shape = common_dtype_shape(names[n])
         old_d, old_shape = kinds[n]
         if not is_value(scope.names[n]):

@@ -201,8 +201,7 @@ class Library:
     except (OSError, ValueError) as e:
       raise StateError(f"load: {shown_path(folder)} is no folder of built kernels ({reason(e)})") from None
     have = found.get("format") if isinstance(found, dict) else None
-    if have != FORMAT:
-      raise StateError(f"load: {self.folder} has format {have!r}; this version reads {FORMAT}: build it again")
+    if have != FORMAT: raise StateError(f"load: {self.folder} has format {have!r}; this version reads {FORMAT}: build it again")
     self.device = default_device() if device is None else there(canonical(device))
     self._chosen: Recent[Any, BuiltKernel] = Recent(4096)
     with self.understood():

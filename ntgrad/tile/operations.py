@@ -323,8 +323,7 @@ def dot(input: Any, other: Any, acc: Any = None, input_precision: str | None = N
   """
   if input_precision not in (None, "ieee", "tf32", "tf32x3"):
     raise ArgumentError(f"dot: input_precision is 'ieee', 'tf32' or 'tf32x3', got {input_precision!r}")
-  if input_precision == "tf32" or allow_tf32:
-    tracer().tf32 = True
+  if input_precision == "tf32" or allow_tf32: tracer().tf32 = True
   return tracer().dot(input, other, acc, None if out_dtype is None else dtype_of(out_dtype))
 
 
