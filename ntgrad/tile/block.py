@@ -177,8 +177,7 @@ def broadcast_shapes(name: str, *shapes: BlockShape) -> BlockShape:
 
 def unify(name: str, *blocks: BlockValue) -> tuple[list[UOp], Axes]:
   """The values of blocks as functions of the same axes: those of the first block that has the dimension, or older ones."""
-  shape = broadcast_shapes(name, *(b.shape for b in blocks))
-  n = len(shape)
+  n = len(broadcast_shapes(name, *(b.shape for b in blocks)))
   full = [(None,) * (n - b.ndim) + b.axes for b in blocks]
   axes: list[_Axis] = [None] * n
   for b_axes in full:
