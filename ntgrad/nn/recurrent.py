@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
-from ntgrad.graph.checks import checked, one_width
+from ntgrad.graph.checks import one_width
 from ntgrad.tensor import Tensor
 
 from .common import count, last, leaf, probability, size
@@ -81,7 +81,6 @@ class _Cell(Module):
     return _STEPS[self._kind](before, given, self.weight_hh.transpose(0, 1), self.bias_hh)
 
 
-@checked
 @placed
 class RNNCell(_Cell):
   """``h' = tanh(x W_ihᵀ + b_ih + h W_hhᵀ + b_hh)``, or relu: (n, input_size), (n, hidden_size) or None -> (n, hidden_size)."""
@@ -92,7 +91,6 @@ class RNNCell(_Cell):
     super().__init__(input_size, hidden_size, bias)
 
 
-@checked
 @placed
 class GRUCell(_Cell):
   """A step of a gated recurrent unit (https://arxiv.org/abs/1406.1078), gates in the order reset, update, new:
@@ -100,7 +98,6 @@ class GRUCell(_Cell):
   _kind = "GRU"
 
 
-@checked
 @placed
 class LSTMCell(_Cell):
   """A step of a long short-term memory (https://doi.org/10.1162/neco.1997.9.8.1735), gates in the order input, forget, cell,
@@ -207,7 +204,6 @@ class _Recurrent(Module):
     return outputs[0].stack(*outputs[1:], dim=0), state
 
 
-@checked
 @placed
 class RNN(_Recurrent):
   """``h_t = tanh(x_t W_ihᵀ + b_ih + h_{t-1} W_hhᵀ + b_hh)`` (or relu) over a sequence, in num_layers layers.
@@ -225,7 +221,6 @@ class RNN(_Recurrent):
     self._make(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
 
 
-@checked
 @placed
 class GRU(_Recurrent):
   """Gated recurrent units (https://arxiv.org/abs/1406.1078) over a sequence, in num_layers layers; gates in the order reset,
@@ -237,7 +232,6 @@ class GRU(_Recurrent):
     self._make(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
 
 
-@checked
 @placed
 class LSTM(_Recurrent):
   """Long short-term memory (https://doi.org/10.1162/neco.1997.9.8.1735) over a sequence, in num_layers layers; gates in the order
