@@ -194,5 +194,4 @@ def _name(u: UOp) -> str:
   """A node's own operation, where the source does not say what the user called."""
   while u.op in _QUIET and u.src: u = u.src[0]
   if u.op is Ops.ALU: return str(u.arg.name).lower()
-  if u.op is Ops.REDUCE_AXIS: return _SUMS.get(u.arg[0], u.arg[0].name.lower())
-  return u.op.name.lower()
+  return _SUMS.get(u.arg[0], u.arg[0].name.lower()) if u.op is Ops.REDUCE_AXIS else u.op.name.lower()

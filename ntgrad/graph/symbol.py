@@ -299,8 +299,7 @@ def _symbol(node: UOp) -> Symbol:
 
 def _node(e: Any) -> UOp:
   """An int, a Symbol or an expression of sympy as an index."""
-  if isinstance(e, Symbol): return e.node
-  return from_sympy(e) if is_sympy(e) else ix.const(operator.index(e))
+  return e.node if isinstance(e, Symbol) else from_sympy(e) if is_sympy(e) else ix.const(operator.index(e))
 
 
 # ---- functions of ints and Symbols

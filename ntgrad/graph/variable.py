@@ -151,8 +151,7 @@ class Derived(float):
     return f"{float.hex(self)} {self.text}"
   def __hash__(self) -> int: return hash(self.hex()) if _internal() else float.__hash__(self)
   def __eq__(self, other: Any) -> bool:
-    if type(other) is Derived and _internal(): return self.hex() == other.hex()
-    return float(self) == other
+    return self.hex() == other.hex() if type(other) is Derived and _internal() else float(self) == other
   def __ne__(self, other: Any) -> bool: return not self == other
   def __neg__(self) -> Any: return self * -1.0
   def __float__(self) -> float: return float.__add__(self, 0.0)

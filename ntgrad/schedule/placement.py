@@ -101,8 +101,7 @@ def at_index(u: UOp, base: UOp, value: UOp, index: UOp) -> UOp:
   """A write at numbers as one at an index in memory, so that one kernel serves all numbers: ``x[3] = v`` -> ``x[index] = v``."""
   box, shape = u.arg[0][1], base.shape
   at = _single(box, shape)
-  rest = [d for d in range(len(shape)) if d not in at]
-  sizes = [e - b for b, e in box]
+  rest, sizes = [d for d in range(len(shape)) if d not in at], [e - b for b, e in box]
   part = written(movement(Ops.SHRINK, base, box), u.arg[1:], value)   # the value as the box has it
   part = reshaped(movement(Ops.PERMUTE, part, (*at, *rest)), (1, *(sizes[d] for d in rest)))
   view = ((Ops.SHRINK, tuple((0, shape[d]) if d in at else b for d, b in enumerate(box))), (Ops.PERMUTE, (*at, *rest)),

@@ -68,8 +68,7 @@ def merge_movement(u: UOp) -> UOp | None:
   """reshape(reshape(x)) is one reshape."""
   if u.op is not Ops.RESHAPE: return None
   s = u.src[0].src[0] if u.src[0].op is Ops.RESHAPE else u.src[0]
-  if s.shape == u.arg: return s
-  return reshaped(s, u.arg) if s is not u.src[0] else None
+  return s if s.shape == u.arg else reshaped(s, u.arg) if s is not u.src[0] else None
 
 
 def split_reduce(u: UOp, target: Target) -> UOp | None:
@@ -79,8 +78,7 @@ def split_reduce(u: UOp, target: Target) -> UOp | None:
   if count <= _SPLIT_FROM // 2: return None
   if outputs >= 4 * cores: return split_for_cache(u, count, outputs, target)
   if count <= _SPLIT_FROM: return None
-  want = min(max(16 * cores // max(outputs, 1), cores), 4096)
-  axis = _longest(shape, axes)
+  want, axis = min(max(16 * cores // max(outputs, 1), cores), 4096), _longest(shape, axes)
   n = shape[axis]
   if not isinstance(n, int): return in_padded_parts(u, axis, min(want, ix.count(n)))
   # whole parts of the first axis that has enough of them, which lie one after the other in memory
@@ -115,8 +113,7 @@ def _longest(shape: Sequence[ix.Dim], axes: Sequence[int]) -> int: return max(ax
 def split_for_cache(u: UOp, count: int, outputs: int, target: Target) -> UOp | None:
   """A long sum that reads everything once for each of many outputs (a convolution's weight gradient) -> a sum of partial sums
   whose inputs stay in a core's own cache."""
-  size = sum([node_bytes(n) for n, _ in leaves(u.src[0])])
-  axis = min(u.arg[1])
+  size, axis = sum([node_bytes(n) for n, _ in leaves(u.src[0])]), min(u.arg[1])
   n = u.src[0].shape[axis]
   if not isinstance(n, int): return None
   fits = target.core_cache * 3 // 4   # the rest is for what else the program reads and writes

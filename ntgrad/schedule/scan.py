@@ -89,8 +89,7 @@ def _in_parts(u: UOp, step: int) -> UOp:
   sums = movement(Ops.SCAN_AXIS, reshaped(sums, along(summed)), (fn, axis, False))
   # what comes before each part
   if not known: sums = take_first(sums, axis, ix.minus(parts, 1))
-  begin = with_zeros(sums, axis, 1, 0)
-  nothing = identity(fn, dtype)
+  begin, nothing = with_zeros(sums, axis, 1, 0), identity(fn, dtype)
   if nothing != 0 and isinstance(parts, int): begin = graph.where(is_first(axis, begin.shape), nothing, begin)
   begin = movement(Ops.EXPAND, reshaped(begin, along(parts, 1)), along(parts, step))
   begin = reshaped(begin, along(ix.times(parts, step)))

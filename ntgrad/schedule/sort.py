@@ -94,8 +94,7 @@ def merged_parts(x: UOp, axis: int, low: int, high: int) -> UOp:
   before, (parts, _), after = x.shape[:axis], x.shape[axis:axis + 2], x.shape[axis + 2:]
   def seen(*size: ix.Dim) -> UOp: return reshaped(x, (*before, *size, *after))
   def sort(y: UOp, *how: object) -> UOp: return in_memory(movement(Ops.SORT_AXIS, y, (axis + 1, *how)))
-  x = sort(x, low, high, 0)
-  run = 1
+  x, run = sort(x, low, high, 0), 1
   while run < parts:
     x = halves(seen(parts // (2 * run), 2, run * BLOCK), axis + 1, (axis + 1, axis + 2))
     step, stages = run // 2, 1
