@@ -6,7 +6,6 @@ int is a size in tensor code, kernels are made for all its values from the first
 from __future__ import annotations
 
 import operator
-import os
 import sys
 from types import FrameType
 from typing import Any, Callable, NamedTuple, cast
@@ -15,6 +14,8 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir.dtype import DType, held
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
 from ntgrad.codegen.ir.uop import Ops, UOp
+
+from .origins import HERE
 
 _LONGEST = 400   # characters of how a float is made, that it remembers
 
@@ -29,10 +30,9 @@ class Looked(NamedTuple):
 
 # while ntgrad.jit records: the comparisons that BoundInts took part in
 looks: list[dict[Looked, None]] = []
-_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
-def _internal(frame: Callable[[int], FrameType] = sys._getframe, here: str = _HERE) -> bool:
+def _internal(frame: Callable[[int], FrameType] = sys._getframe, here: str = HERE) -> bool:
   """Whether whoever asks a number for its hash, say, is ntgrad's code. (Modules may be gone when the interpreter ends.)"""
   return frame(2).f_code.co_filename.startswith(here)
 

@@ -20,7 +20,7 @@ from ntgrad.codegen.ir.elementwise import make
 from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp, toposort
 from ntgrad.graph.alias import apply_view, written
 
-from .nodes import Idx, Nodes, elements_of, indexed, movement, pulled, reshaped, viewed
+from .nodes import Body, Idx, Nodes, elements_of, indexed, movement, pulled, reshaped, viewed
 
 Sink = tuple[UOp, UOp | None]   # a value that is asked for, and the BUFFER that it is to be written to
 GRAPH_EFFECTS = (Ops.ASSIGN, Ops.SCATTER, Ops.LAUNCH)
@@ -57,6 +57,11 @@ def param_stand_in(u: UOp) -> UOp:
 def load_element(u: UOp, idx: Idx, valid: UOp) -> UOp:
   """LOAD of an element of a root or BUFFER."""
   return UOp(Ops.LOAD, u.dtype, (param_stand_in(u), indexed(storage_index(u, idx)), *([valid] if valid is not ix.TRUE else ())))
+
+
+def stores(root: UOp, idx: Idx, value: UOp) -> Body:
+  """The statement that stores a value of a root."""
+  return (UOp(Ops.STORE, value.dtype, (param_stand_in(root), indexed(idx), value)),)
 
 
 def number_of(effect: UOp) -> int:

@@ -14,7 +14,7 @@ from ntgrad.codegen.kernel.accesses import flat_index, steps_of
 from ntgrad.codegen.kernel.rewrite import rewrite
 from ntgrad.graph import nodes as graph
 
-from .nodes import Idx, Nodes, elements_of, is_fixed, movement, node_bytes, pulled, reshaped, viewed
+from .nodes import Idx, Nodes, elements_of, is_fixed, movement, node_bytes, pulled, reshaped, viewed, with_axis
 from .online_statistics import find_shifted, in_one_pass, in_parts_along, stored_along
 from .placement import own
 from .scan import split_scan
@@ -179,7 +179,7 @@ def one_axis(u: UOp) -> UOp:
     elif v.op is Ops.RESHAPE: left.append(v.src[0])
     elif v.op in MOVEMENT and elements_of(_source(v)) > 1: return u
     if len(seen) > _LEAVES: return u
-  flat = reshaped(x, (*x.shape[:first], ix.product(x.shape[a] for a in axes), *x.shape[last + 1:]))
+  flat = with_axis(x, first, ix.product(x.shape[a] for a in axes), after=len(axes))
   return movement(Ops.REDUCE_AXIS, flat, (fn, (first,)))
 
 
@@ -246,7 +246,6 @@ def in_padded_parts(u: UOp, axis: int, parts: int, apart: bool = False, step: in
 def _in_parts(u: UOp, x: UOp, axis: int, parts: int, apart: bool = False) -> UOp:
   """The reduction ``u`` of ``x`` in ``parts``: the partial results get a buffer, then they are reduced. ``apart``: those of one
   part lie side by side, as a program of a block stores them."""
-  (fn, axes), shape = u.arg, x.shape
-  x = reshaped(x, (*shape[:axis], parts, ix.over(shape[axis], parts), *shape[axis + 1:]))
+  (fn, axes), x = u.arg, with_axis(x, axis, parts, ix.over(x.shape[axis], parts))
   partial = stored_along(movement(Ops.REDUCE_AXIS, x, (fn, in_parts_along(axes, axis))), axis if apart else 0)
   return graph.reshape(movement(Ops.REDUCE_AXIS, partial, (fn, (axis,))), u.shape)
