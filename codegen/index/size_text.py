@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Callable, Hashable, Mapping, NamedTuple, Sequence, TypeVar
 
 from ..ir.uop import BinaryOps, Ops, UOp, memoized
 from . import algebra as ix
 
-_T = TypeVar("_T", bound=Hashable)
+_T, _R = TypeVar("_T", bound=Hashable), TypeVar("_R")
 
 
 @memoized
@@ -18,19 +19,18 @@ def without_options(u: UOp) -> UOp:
   return u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
 
 
-def sources_first(e: _T, operands: Callable[[_T], Sequence[_T]]) -> dict[_T, Sequence[_T]]:
-  """Every part of an expression with its operands, operands first: expressions are deeper than Python's stack."""
-  found: dict[_T, Sequence[_T]] = {}
-  out: dict[_T, Sequence[_T]] = {}
+def computed(e: _T, operands: Callable[[_T], Sequence[_T]], make: Callable[[_T, Mapping[_T, _R]], _R]) -> _R:
+  """What is made of an expression from what is made of its operands: expressions are deeper than Python's stack."""
+  found: set[_T] = set()
+  made: dict[_T, _R] = {}
   stack = [e]
   while stack:
     n = stack[-1]
     if n not in found:
-      found[n] = operands(n)
-      stack.extend([o for o in reversed(found[n]) if o not in found])
-    else:
-      out.setdefault(stack.pop(), found[n])
-  return out
+      found.add(n)
+      stack.extend([o for o in reversed(operands(n)) if o not in found])
+    elif stack.pop() not in made: made[n] = make(n, made)
+  return made[e]
 
 
 @memoized
@@ -45,26 +45,22 @@ _Text = tuple[str, int]   # how it is written, and how strongly it binds: 1 a su
 
 
 class Term(NamedTuple):
-  """A term of a sum as it is written: ``k`` times the product of ``atoms``, or times ``cdiv(up, by)``."""
+  """A term of a sum as it is written: ``k`` times the product of ``factors``, or, ``rounded``, times ``cdiv`` of these two."""
   k: int
-  atoms: tuple[UOp, ...]
-  up: UOp | None = None
+  factors: tuple[UOp, ...]
+  rounded: bool
 
 
 def _terms(u: UOp) -> tuple[list[Term], int]:
   """A sum's terms in the order in which they are written, and its constant: most factors first, then by name."""
   terms, c = ix.linear(u)
   out: list[Term] = []
-  found = [(_written_order(t), k) for t, k in terms]
-  for atoms, k in sorted(found, key=lambda fk: (-len(fk[0]), [_first_name(f) for f in fk[0]])):
-    up = _rounds_up(atoms[0], c, k) if len(atoms) == 1 else None
-    if up is not None and atoms[0].src[1].op is not Ops.CONST: c -= k
-    out.append(Term(k, atoms, up))
+  found = [(tuple(sorted(ix.factors(t), key=lambda f: (f.op is not Ops.SIZE, _first_name(f)))), k) for t, k in terms]
+  for factors, k in sorted(found, key=lambda fk: (-len(fk[0]), [_first_name(f) for f in fk[0]])):
+    up = _rounds_up(factors[0], c, k) if len(factors) == 1 else None
+    if up is not None and factors[0].src[1].op is not Ops.CONST: c -= k
+    out.append(Term(k, factors, False) if up is None else Term(k, (up, factors[0].src[1]), True))
   return out, c
-
-
-def _written_order(t: UOp) -> tuple[UOp, ...]:
-  return tuple(sorted(ix.factors(t), key=lambda f: (f.op is not Ops.SIZE, _first_name(f))))
 
 
 def _first_name(u: UOp) -> tuple[str, str]:
@@ -87,15 +83,12 @@ def _written_parts(u: UOp) -> list[UOp]:
   """What must be written before an expression can be."""
   if u.op is Ops.RANGE: return []
   if u.arg in _PRINTED: return list(u.src) if (up := _rounds_up(u, 0, 1)) is None else [up, u.src[1]]
-  return [x for t in _terms(u)[0] for x in (t.atoms if t.up is None else (t.up, t.atoms[0].src[1]))]
+  return [x for t in _terms(u)[0] for x in t.factors]
 
 
 def text_of(u: UOp | int) -> str:
   """An expression as people write it: ``cdiv(M, BLOCK) * 2 - 1``."""
-  if isinstance(u, int): return str(u)
-  texts: dict[UOp, _Text] = {}
-  for n in sources_first(u, _written_parts): texts[n] = _written(n, texts)
-  return texts[u][0]
+  return str(u) if isinstance(u, int) else computed(u, _written_parts, _written)[0]
 
 
 COMPARISONS = {BinaryOps.CMPLT: "<", BinaryOps.CMPLE: "<=", BinaryOps.CMPEQ: "==", BinaryOps.CMPNE: "!="}
@@ -104,11 +97,10 @@ COMPARISONS = {BinaryOps.CMPLT: "<", BinaryOps.CMPLE: "<=", BinaryOps.CMPEQ: "==
 def condition_text(c: UOp) -> str:
   """A comparison of sizes as people write it, nothing negative on either side: ``M < N + 8``."""
   terms, k = ix.linear(ix.sub(*c.src))
-  sides: list[UOp] = []
-  for sign in (1, -1):
+  def side(sign: int) -> str:
     each = [ix.mul(t, n * sign) for t, n in terms if n * sign > 0]
-    sides.append(ix.node(ix.total(map(ix.number, (*each, ix.const(max(k * sign, 0)))))))
-  return f"{text_of(sides[0])} {COMPARISONS[c.arg]} {text_of(sides[1])}"
+    return text_of(ix.total(map(ix.number, (*each, ix.const(max(k * sign, 0))))))
+  return f"{side(1)} {COMPARISONS[c.arg]} {side(-1)}"
 
 
 def shape_text(shape: Sequence[UOp | int]) -> str: return f"({', '.join(map(text_of, shape))}{',' * (len(shape) == 1)})"
@@ -119,18 +111,18 @@ def _written(u: UOp, texts: Mapping[UOp, _Text]) -> _Text:
   if u.op is Ops.SIZE: return (u.arg.name, 5) if u.arg.unit == 1 else (f"{u.arg.name} // {u.arg.unit}", 2)
   if u.op is Ops.RANGE: return f"a{u.arg[0]}", 5
   if u.arg in _PRINTED:
-    up = _rounds_up(u, 0, 1)
-    (a, sa), (b, sb) = texts[u.src[0] if up is None else up], texts[u.src[1]]
-    if up is not None: return f"cdiv({a}, {b})", 5
+    divided = _written_parts(u)
+    (a, sa), (b, sb) = map(texts.__getitem__, divided)
+    if divided[0] is not u.src[0]: return f"cdiv({a}, {b})", 5
     if u.arg in (BinaryOps.MAX, BinaryOps.MIN): return f"{u.arg.name.lower()}({a}, {b})", 5
     if u.arg is BinaryOps.POW: return f"{a if sa == 5 else f'({a})'}**{b if sb == 5 else f'({b})'}", 4
     left = f"({a})" if sa < 2 or a.startswith("-") else a
     return f"{left} {'//' if u.arg is BinaryOps.IDIV else '%'} {b if sb > 2 else f'({b})'}", 2
   parts: list[tuple[bool, _Text]] = []   # whether it is taken away, and what
   terms, c = _terms(u)
-  for k, atoms, up in terms:
-    k, factors = _units(k, atoms, texts) if up is None else (k, [])
-    each = _powers(factors) if up is None else [(f"cdiv({texts[up][0]}, {texts[atoms[0].src[1]][0]})", 5)]
+  for k, factors, rounded in terms:
+    if rounded: each = [(f"cdiv({', '.join([texts[f][0] for f in factors])})", 5)]
+    else: k, each = _units(k, factors, texts)
     if abs(k) > 1: each = [(str(abs(k)), 5), *each]
     parts.append((k < 0, each[0] if len(each) == 1 else (" * ".join(t if s > 2 else f"({t})" for t, s in each), 3)))
   if c: parts.append((c < 0, (str(abs(c)), 5)))
@@ -140,19 +132,14 @@ def _written(u: UOp, texts: Mapping[UOp, _Text]) -> _Text:
   return text + "".join(f" {'-' if minus else '+'} {t}" for minus, (t, _) in rest), 1 if rest else strength
 
 
-def _units(k: int, atoms: Sequence[UOp], texts: Mapping[UOp, _Text]) -> tuple[int, list[_Text]]:
+def _units(k: int, factors: Sequence[UOp], texts: Mapping[UOp, _Text]) -> tuple[int, list[_Text]]:
   """The factors of a term as they are written: 16 * (N // 16) is N where 16 divides N, and 32 * (N // 16) is 2 * N."""
   out: list[_Text] = []
-  for f in atoms:
+  for f in factors:
     text = texts[f]
     if f.op is Ops.SIZE and (g := math.gcd(k, f.arg.unit)) > 1:
       k //= g
       text = (f.arg.name, 5) if g == f.arg.unit else (f"{f.arg.name} // {f.arg.unit // g}", 2)
     out.append(text)
-  return k, out
-
-
-def _powers(texts: list[_Text]) -> list[_Text]:
-  """x, x, y -> x**2, y"""
-  each = {t: texts.count(t) for t in texts}
-  return [t if n == 1 else (f"{t[0] if t[1] == 5 else f'({t[0]})'}**{n}", 4) for t, n in each.items()]
+  # x, x, y -> x**2, y
+  return k, [t if n == 1 else (f"{t[0] if t[1] == 5 else f'({t[0]})'}**{n}", 4) for t, n in Counter(out).items()]
