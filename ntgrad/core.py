@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 import sys
 from types import CodeType
-from typing import Any, Callable, ClassVar, Self, Sequence
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Self, Sequence
 from weakref import ref
 
 import numpy as np
@@ -89,6 +89,9 @@ class Base(Valued):
   _names: Names | None   # a name or None for each dimension; None: none has one
   _class: ClassVar[type[Base]]   # Tensor, which is made of parts that stand above this
   _plain: ClassVar[type[Base]]   # what results are: the class itself, but for what ``data`` gives
+
+  if TYPE_CHECKING:   # as Tensor has it
+    def __init__(self, data: Any = None, device: str | None = None, dtype: Any = None, requires_grad: bool | None = None): ...
 
   def __init_subclass__(cls, **kwargs: Any) -> None:
     super().__init_subclass__(**kwargs)

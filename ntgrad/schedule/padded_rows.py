@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.choose.roles import VECTOR_BYTES, is_masked
+from ntgrad.codegen.choose.roles import VECTOR_BYTES
 from ntgrad.codegen.index.view import Shape, strides_of
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.codegen.kernel import Kernel
-from ntgrad.codegen.kernel.accesses import gate_or_true
+from ntgrad.codegen.kernel.accesses import gate_or_true, is_masked
 from ntgrad.codegen.kernel.rewrite import rewrite
 from ntgrad.codegen.opts.axes import or_identity, with_longer_axis
 
