@@ -21,17 +21,24 @@ def without_options(u: UOp) -> UOp:
   return u if src == u.src else UOp(u.op, u.dtype, src, u.arg)
 
 
-def computed(e: _T, operands: Callable[[_T], Sequence[_T]], make: Callable[[_T, Mapping[_T, _R]], _R]) -> _R:
-  """What is made of an expression from what is made of its operands: expressions are deeper than Python's stack."""
-  found: set[_T] = set()
-  made: dict[_T, _R] = {}
+def sources_first(e: _T, operands: Callable[[_T], Sequence[_T]]) -> dict[_T, Sequence[_T]]:
+  """Every part of an expression with its operands, operands first: expressions are deeper than Python's stack."""
+  found: dict[_T, Sequence[_T]] = {}
+  out: dict[_T, Sequence[_T]] = {}
   stack = [e]
   while stack:
     n = stack[-1]
     if n not in found:
-      found.add(n)
-      stack.extend([o for o in reversed(operands(n)) if o not in found])
-    elif stack.pop() not in made: made[n] = make(n, made)
+      found[n] = operands(n)
+      stack.extend([o for o in reversed(found[n]) if o not in found])
+    else: out.setdefault(stack.pop(), found[n])
+  return out
+
+
+def computed(e: _T, operands: Callable[[_T], Sequence[_T]], make: Callable[[_T, Mapping[_T, _R]], _R]) -> _R:
+  """What is made of an expression from what is made of its operands."""
+  made: dict[_T, _R] = {}
+  for n in sources_first(e, operands): made[n] = make(n, made)
   return made[e]
 
 
