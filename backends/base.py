@@ -73,6 +73,9 @@ class ProgramSpec:
     return text if self.label == self.name else re.sub(rf"\b{re.escape(self.name)}\b", self.label, text)
 
 
+Specs: TypeAlias = Sequence[ProgramSpec]
+
+
 def remade(spec: ProgramSpec, error: CompileError) -> ProgramSpec:
   """What to compile in place of a kernel from the disk that does not compile. Raises the error where it is the same made anew."""
   new = spec.again() if spec.again is not None else None
@@ -201,15 +204,15 @@ class Device:
     """Device to host after all earlier launches: a fresh flat uint8 array. ``raw`` may be what ``at`` gives."""
     raise NotImplementedError
 
-  def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
+  def compile(self, specs: Specs) -> list[Program]:
     """Compile many kernels at once; from the disk cache where it has them."""
     raise NotImplementedError
 
-  def pack(self, specs: Sequence[ProgramSpec]) -> bytes:
+  def pack(self, specs: Specs) -> bytes:
     """Kernels compiled ahead of time, as bytes. Raises DeviceError where the device has none."""
     raise DeviceError(f"{self.name} has no binaries that could be kept")
 
-  def unpack(self, data: bytes, specs: Sequence[ProgramSpec]) -> None:
+  def unpack(self, data: bytes, specs: Specs) -> None:
     """Take in kernels that :meth:`pack` made, for ``compile`` to find. Raises StateError for what this device does not take."""
     raise DeviceError(f"{self.name} has no binaries that could be kept")
 

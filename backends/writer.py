@@ -73,6 +73,17 @@ class Writer:
     self.phis.clear()
 
 
+def touched(uops: Sequence[UOp], *ops: Ops) -> set[UOp]:
+  """The buffers of a program that nodes of these ops access."""
+  return {u.src[0] for u in uops if u.op in ops}
+
+
+def parameters(uops: Sequence[UOp]) -> dict[str, UOp | None]:
+  """The buffers of a program by name, in slot order; None for a slot that it has no use for."""
+  at = {u.arg[0]: u for u in uops if u.op is Ops.DEFINE_GLOBAL}
+  return {at[i].arg[1] if i in at else f"unused{i}": at.get(i) for i in range(max(at, default=-1) + 1)}
+
+
 def float_text(value: float, dtype: DType) -> Text:
   """A finite number, as float64 or else as float32 has it."""
   text = number_text(value, dtype if dtype is dtypes.float64 else dtypes.float32)

@@ -17,7 +17,7 @@ from ntgrad.codegen.ir.spelling import ATOM, PRODUCT, SUM, UNARY, Text, inside, 
 from ntgrad.codegen.kernel.linear import NARROW
 
 from ..base import KernelSource, size_names
-from ..writer import Writer
+from ..writer import Writer, parameters, touched
 from .analysis import after, analyse, factor
 from .functions import FUNCTIONS as BUILTIN, SIGNED, SIZES, Type
 from .language import AND, COND, EQUAL, KEYWORDS, LAND, LESS, LOR, C, Language
@@ -416,18 +416,15 @@ class CKernel(Writer):
     reserved = self.language.reserved
     if reserved is not None and self.name in reserved.union(self.helpers):
       raise CompileError(f"no kernel can be called {self.name}: {self.language.name} has something of this name; give it another")
-    loaded = {u.src[0] for u in self.uops if u.op is Ops.LOAD}
-    stored = {u.src[0] for u in self.uops if u.op in (Ops.STORE, Ops.ATOMIC)}
+    loaded, stored = touched(self.uops, Ops.LOAD), touched(self.uops, Ops.STORE, Ops.ATOMIC)
     args: dict[str, str] = {}
-    params = sorted((u for u in self.uops if u.op is Ops.DEFINE_GLOBAL), key=lambda u: u.arg[0])
-    for u in params:
-      slot, name, written = u.arg[:3]
-      for i in range(len(args), slot):
-        args[f"unused{i}"] = self.language.param(self.stored_type(dtypes.uint8), f"unused{i}", False, False)
-      args[name] = self.language.param(self.stored_type(u.dtype), name, written or u in stored, u not in loaded & stored)
+    params = parameters(self.uops)
+    for name, p in params.items():
+      if p is None: args[name] = self.language.param(self.stored_type(dtypes.uint8), name, False, False)
+      else: args[name] = self.language.param(self.stored_type(p.dtype), name, p.arg[2] or p in stored, p not in loaded & stored)
     for size, dtype in self.sizes.items():
       args[self.called[size]] = self.language.size_param(self.value_type(dtype), self.called[size])
-    begun = tuple((u.arg[0], u.arg[3]) for u in params if u.arg[3:])
+    begun = tuple((p.arg[0], p.arg[3]) for p in params.values() if p is not None and p.arg[3:])
     if self.language.offsets: args.update({f"at{slot}": f"{self.stored_type(dtypes.uint64)} at{slot}" for slot, _ in begun})
     local = {u.arg[1]: u.arg[2] for u in self.uops if u.op is Ops.SPECIAL and u.arg[0] == "l"}
     place = "\0" * len(self.name)   # of the name, which is another one where several kernels are in one program

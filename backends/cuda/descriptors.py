@@ -25,6 +25,8 @@ from ntgrad.codegen.index.sizes import Dim, as_sizes, dim_text, size_terms
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
 from ntgrad.codegen.kernel.linear import gate_or_none, loads_zero
 
+from ..writer import touched
+
 MARK = "tma"          # the arg of a LOAD or STORE that may go by descriptor
 CAPABILITY = 90       # the first chips that have them
 MOST_DIMENSIONS = 5   # dimensions of a tensor that has a descriptor
@@ -221,7 +223,7 @@ def find_boxes(uops: Sequence[UOp], dims: Mapping[UOp, frozenset[int]],
   """The boxes of the marked accesses; and of those that have none, the names of their params, and why."""
   boxes = {}
   pointers: dict[str, str] = {}
-  loaded = {u.src[0] for u in uops if u.op is Ops.LOAD}
+  loaded = touched(uops, Ops.LOAD)
   stored = Counter(u.src[0] for u in uops if u.op in (Ops.STORE, Ops.ATOMIC))
   loops = []   # the LOOPs and WHILEs that are open
   for u in uops:

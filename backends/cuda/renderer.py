@@ -24,7 +24,7 @@ from ntgrad.codegen.kernel.linear import FP8, UOpList, accesses_variable, accumu
 
 from ..base import Grid, KernelSource, ProgramSpec, Renderer, grid_of
 from ..rates import of_nvidia
-from ..writer import head_text
+from ..writer import head_text, parameters, touched
 from . import helpers
 from .descriptors import CAPABILITY, Box, Layout
 from .expressions import Expressions, constant, permuted, sizes, zero
@@ -66,11 +66,8 @@ class TritonRenderer(Renderer):
 
 def signature(uops: Sequence[UOp]) -> dict[str, str]:
   """Triton's type of each parameter of a program, in slot order, as the compiler takes it: ``{"data0": "*fp32"}``."""
-  out: dict[str, str] = {}
-  for u in sorted((u for u in uops if u.op is Ops.DEFINE_GLOBAL), key=lambda u: int(u.arg[0])):
-    while len(out) < u.arg[0]: out[f"unused{len(out)}"] = "*u8"
-    out[u.arg[1]] = "*" + _POINTER.get(u.dtype.name, f"{'fp' if u.dtype.kind == 'f' else u.dtype.kind}{8 * u.dtype.itemsize}")
-  return out
+  def pointer(d: DType) -> str: return "*" + _POINTER.get(d.name, f"{'fp' if d.kind == 'f' else d.kind}{8 * d.itemsize}")
+  return {name: "*u8" if u is None else pointer(u.dtype) for name, u in parameters(uops).items()}
 
 
 def settings(elements: int, product: int, flattened: bool) -> tuple[int, int]:
@@ -119,8 +116,8 @@ class _TritonKernel(Expressions):
     # for params that are read and written: the indices of LOADs since the last barrier, None for a STORE or ATOMIC
     self.accessed: defaultdict[UOp, set[UOp | None]] = defaultdict(set)
     self.before_if: list[dict[UOp, set[UOp | None]]] = []   # of each open IF, the same when it began
-    loads, stores = ({u.src[0] for u in self.uops if u.op in ops} for ops in ((Ops.LOAD,), (Ops.STORE, Ops.ATOMIC)))
-    self.ordered = {p for p in loads & stores if p.op is Ops.DEFINE_GLOBAL}
+    accessed = touched(self.uops, Ops.LOAD) & touched(self.uops, Ops.STORE, Ops.ATOMIC)
+    self.ordered = {p for p in accessed if p.op is Ops.DEFINE_GLOBAL}
     self.flattened = False
 
   # ---- the module

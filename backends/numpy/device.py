@@ -14,7 +14,7 @@ from ntgrad.codegen.ir import Ops, OutOfMemoryError, Target, UOp, VerifyError
 from ntgrad.codegen.kernel.linear import UOpList
 from ntgrad.codegen.verify.linear import verify_linear
 
-from ..base import Device, KernelSource, Program, ProgramSpec, Renderer, Sizes, grid_of
+from ..base import Device, KernelSource, Program, ProgramSpec, Renderer, Sizes, Specs, grid_of
 from ..memory_pool import from_system, host_room
 from .evaluate import Evaluator
 from .memory import Array
@@ -112,7 +112,7 @@ class NumpyDevice(Device):
     """A copy of the first ``nbytes`` bytes."""
     return np.array(raw[:nbytes])
 
-  def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
+  def compile(self, specs: Specs) -> list[Program]:
     """Each program's own UOps; nothing is kept on disk."""
     return [NumpyProgram(s) for s in specs]
 

@@ -27,17 +27,16 @@ from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.recent import Recent
 
 from .. import rates, workers as pool
-from ..base import Graph, Node, Program, ProgramSpec, grid_of
+from ..base import Graph, Node, Program, ProgramSpec, Specs, grid_of
 from ..memory_pool import Pooled
 from ..process import Driver, forked
 from . import binaries
 from .compiler import Compiler, is_pocl
 from .cpuname import give_name
-from .direct import CPUGraph, threads_of
 from .program import SMALL_GRID, OpenCLProgram, Part
 from .renderer import OpenCLRenderer, pretended
 from .selftest import Functions
-from .threads import Threads, allocated, works_like_this
+from .threads import CPUGraph, Threads, allocated, threads_of, works_like_this
 
 _KEEP = 0.25                  # of the device's memory may lie unused in the pool
 _MOST_LOCAL = 512 << 10       # bytes of a CPU's local memory that are used
@@ -287,7 +286,7 @@ class OpenCLDevice(Pooled):
     return out
 
   # ---- programs
-  def compile(self, specs: Sequence[ProgramSpec]) -> list[Program]:
+  def compile(self, specs: Specs) -> list[Program]:
     """Programs that are built when they are needed. Raises CompileError for a group that is too large."""
     most = int(self.device.max_work_group_size)
     for s in specs:
@@ -307,11 +306,11 @@ class OpenCLDevice(Pooled):
     except self.cl.Error as e: raise DeviceError(f"{self.name}: kernel {name}: {e}") from None
     return out
 
-  def pack(self, specs: Sequence[ProgramSpec]) -> bytes:
+  def pack(self, specs: Specs) -> bytes:
     """See :meth:`Device.pack`; each kernel runs once, on memory of no meaning, in a process of its own."""
     return pool.once((build, (self.name, list(specs))))
 
-  def unpack(self, data: bytes, specs: Sequence[ProgramSpec]) -> None: self.compiler.take_packed(data, specs)
+  def unpack(self, data: bytes, specs: Specs) -> None: self.compiler.take_packed(data, specs)
 
   def disassemble(self, spec: ProgramSpec) -> str:
     """The machine code of a kernel as text, or a sentence that says why there is none."""
@@ -366,7 +365,7 @@ def _number(size: Size) -> int:
   return max(1, size.lower or 1)
 
 
-def build(name: str, specs: Sequence[ProgramSpec]) -> bytes:
+def build(name: str, specs: Specs) -> bytes:
   """The packed program of ``specs`` for a device, machine code included: each kernel runs once on memory of no meaning. A crash
   there costs the worker only. Raises CompileError."""
   device = _worker_device(name)
