@@ -62,9 +62,7 @@ class ProgramSpec:
   def __getstate__(self) -> dict[str, Any]: return {**self.__dict__, "again": None}   # for this process alone
 
   @property
-  def label(self) -> str:
-    """The name that messages have."""
-    return self.given or self.name
+  def label(self) -> str: return self.given or self.name   # the name that messages have
 
   @property
   def text(self) -> str:
@@ -188,9 +186,7 @@ class Device:
     """An argument of a launch: what lies in an allocation from byte ``offset`` on, for a param that has an ``align``."""
     raise NotImplementedError
 
-  def reset_peak(self) -> None:
-    """Start measuring ``peak`` anew."""
-    self.peak = self.allocated
+  def reset_peak(self) -> None: self.peak = self.allocated
 
   def copy_from(self, raw: Raw, source: Device, source_raw: Raw, nbytes: int) -> bool:
     """Copy an allocation of another device, in order with what both have launched; False where it has to go through the host."""

@@ -28,9 +28,7 @@ class Pooled(Device):
     self._pool: dict[int, list[Raw]] = {}
     self._lock = threading.RLock()   # of the pool and what is counted; memory may be freed by any thread, at any time
 
-  def forked(self) -> None:
-    """The lock's holder may be no thread of the fork. See :meth:`Device.forked`."""
-    self._lock = threading.RLock()
+  def forked(self) -> None: self._lock = threading.RLock()   # its holder may be no thread of the fork
 
   def alloc(self, nbytes: int) -> Raw:
     """An allocation of at least ``nbytes``, from the pool where it has one. Raises OutOfMemoryError."""

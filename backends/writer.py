@@ -42,9 +42,7 @@ class Writer:
     self.names = Counter[str]()            # how many names begin with a word
     self.phis: list[UOp] = []              # assignments that have not been written yet
 
-  def emit(self, line: str) -> None:
-    """Add a line."""
-    self.lines.append("  " * self.depth + line)
+  def emit(self, line: str) -> None: self.lines.append("  " * self.depth + line)
 
   def fresh(self, prefix: str) -> str:
     """A name that no variable has yet: ``val0``, ``val1``, .."""
@@ -73,9 +71,7 @@ class Writer:
     self.phis.clear()
 
 
-def touched(uops: Sequence[UOp], *ops: Ops) -> set[UOp]:
-  """The buffers of a program that nodes of these ops access."""
-  return {u.src[0] for u in uops if u.op in ops}
+def touched(uops: Sequence[UOp], *ops: Ops) -> set[UOp]: return {u.src[0] for u in uops if u.op in ops}
 
 
 def parameters(uops: Sequence[UOp]) -> dict[str, UOp | None]:

@@ -82,12 +82,8 @@ class CKernel(Writer):
     text, helpers = self.language.library.resolve(text, t)
     self.helpers.update(helpers)
     return text
-  def call(self, name: str, t: Type, *args: str) -> Text:
-    """A call of a function of the language, or of a helper."""
-    return f"{self.resolve(f'@{name}', t)}({', '.join(args)})", ATOM
-  def inside(self, text: Text, prec: int) -> str:
-    """A text, in parentheses unless it binds at least as tightly as ``prec``."""
-    return inside(text, min(prec, UNARY) if self.language.parenthesised else prec)
+  def call(self, name: str, t: Type, *args: str) -> Text: return f"{self.resolve(f'@{name}', t)}({', '.join(args)})", ATOM
+  def inside(self, text: Text, prec: int) -> str: return inside(text, min(prec, UNARY) if self.language.parenthesised else prec)
   def c(self, u: UOp, prec: int = COND) -> str: return self.inside(self.text[u], prec)
   def element(self, u: UOp, i: int) -> str:
     """Element ``i`` of a vector; a scalar is every element."""
@@ -101,12 +97,8 @@ class CKernel(Writer):
     if u.dtype.kind == "b": return f"(int{n})({'-' + self.c(u, UNARY) if u.op is not Ops.CONST else str(-int(u.arg))})"
     t = self.value_type(u.dtype.vec(n))
     return self.c(u, prec) if bare and t.size >= 4 else f"({t})({self.c(u)})"
-  def sign(self, infix: str) -> str:
-    """An operator between blanks, as the language writes it."""
-    return infix.strip() if self.language.parenthesised else infix
-  def choice(self, cond: str, yes: str, no: str) -> Text:
-    """``cond ? yes : no``."""
-    return f"{cond}{self.sign(' ? ')}{yes}{self.sign(' : ')}{no}", COND
+  def sign(self, infix: str) -> str: return infix.strip() if self.language.parenthesised else infix
+  def choice(self, cond: str, yes: str, no: str) -> Text: return f"{cond}{self.sign(' ? ')}{yes}{self.sign(' : ')}{no}", COND
   def mask(self, t: Type, text: str, prec: int) -> Text:
     """A comparison of vectors of type ``t`` as intN."""
     return (text, prec) if t.n == 1 or t.size == 4 else (t.to("int", text), ATOM)

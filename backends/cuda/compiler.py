@@ -68,9 +68,8 @@ class Binary:
 
 
 _COUNTS = "num_warps", "num_ctas", "shared", "global_scratch_size", "global_scratch_align"
-BINARY = records.Object(
-  Binary, name=records.STR, target=records.STR, cubin=records.BYTES, ptx=records.TEXT,
-  **dict.fromkeys(_COUNTS, records.COUNT))
+BINARY = records.Object(Binary, name=records.STR, target=records.STR, cubin=records.BYTES, ptx=records.TEXT,
+                        **dict.fromkeys(_COUNTS, records.COUNT))
 
 
 @once
@@ -155,9 +154,7 @@ def build(r: Request) -> Binary:
   return found
 
 
-def cached(r: Request) -> Binary | None:
-  """What :func:`build` would find in the disk cache."""
-  return cache.get(_TABLE, r.key, BINARY)
+def cached(r: Request) -> Binary | None: return cache.get(_TABLE, r.key, BINARY)
 
 
 def shared_memory(capability: int) -> int:

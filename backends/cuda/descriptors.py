@@ -60,14 +60,10 @@ class Box:
   dims: tuple[Dimension, ...]
 
   @property
-  def axes(self) -> list[int]:
-    """The TILE axes of the block, outermost in memory first."""
-    return [dim.axis for dim in self.dims if dim.axis is not None]
+  def axes(self) -> list[int]: return [dim.axis for dim in self.dims if dim.axis is not None]
 
   @property
-  def atoms(self) -> list[UOp]:
-    """The values that say where the block begins."""
-    return [x for dim in self.dims for x in dim.terms]
+  def atoms(self) -> list[UOp]: return [x for dim in self.dims for x in dim.terms]
 
   @property
   def layout(self) -> Layout:
@@ -95,9 +91,7 @@ def _constant(u: UOp) -> int:
   return int(u.arg)
 
 
-def _at_most(a: UOp, b: UOp | int) -> bool:
-  """Whether a <= b whatever the sizes are."""
-  return ix.vmax(ix.sub(a, b)) <= 0
+def _at_most(a: UOp, b: UOp | int) -> bool: return ix.vmax(ix.sub(a, b)) <= 0
 
 
 def _divides(n: int, u: UOp) -> bool: return ix.mod(u, n) is ix.ZERO

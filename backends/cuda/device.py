@@ -253,13 +253,9 @@ class CUDADevice(Pooled):
       f"{self.name}: out of memory allocating {nbytes:,} bytes ({self.allocated:,} in use of {self.memory:,}; {said})"
     )
 
-  def part(self, raw: int, offset: int, nbytes: int) -> int:
-    """An address in it."""
-    return raw + offset
+  def part(self, raw: int, offset: int, nbytes: int) -> int: return raw + offset
 
-  def at(self, raw: int, offset: int) -> int:
-    """An address in it."""
-    return raw + offset
+  def at(self, raw: int, offset: int) -> int: return raw + offset
 
   def trim(self) -> None:
     """Give the pool's unused memory back to the system."""
@@ -306,17 +302,11 @@ class CUDADevice(Pooled):
     return call(self.driver.cuDevicePrimaryCtxRetain(self.number), f"{self.name}: asking for its context failed")
 
   # ---- memory shared with other libraries
-  def adopt(self, address: int, nbytes: int) -> int:
-    """The address itself. See :meth:`Device.adopt`."""
-    return address
+  def adopt(self, address: int, nbytes: int) -> int: return address
 
-  def address(self, raw: int, nbytes: int) -> int:
-    """An allocation is its address. See :meth:`Device.address`."""
-    return raw
+  def address(self, raw: int, nbytes: int) -> int: return raw
 
-  def stream_handle(self) -> int:
-    """The stream's address. See :meth:`Device.stream_handle`."""
-    return int(self.stream.handle)
+  def stream_handle(self) -> int: return int(self.stream.handle)
 
   def follow(self, stream: int) -> None:
     """See :meth:`Device.follow`; 1 is the legacy default stream, 2 the thread's."""

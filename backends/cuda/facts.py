@@ -60,9 +60,7 @@ def triton_type(dtype: DType) -> str:
   return f"tl.{_TYPE.get(dtype.name, dtype.name)}"
 
 
-def power_of_two(n: int) -> int:
-  """The least power of two that is at least ``n``."""
-  return 1 << (n - 1).bit_length()
+def power_of_two(n: int) -> int: return 1 << (n - 1).bit_length()
 
 
 class Facts(Writer):
@@ -103,13 +101,9 @@ class Facts(Writer):
     return CompileError(f"kernel {self.name}: Triton cannot express {u!r}{why and f': {why}'}")
 
   def axes(self, dims: frozenset[int]) -> list[int]: return [i for i in self.order if i in dims]
-  def ragged(self, axis: int) -> bool:
-    """Whether lanes have been added to an axis."""
-    return self.padded[axis] != self.sizes[axis]
+  def ragged(self, axis: int) -> bool: return self.padded[axis] != self.sizes[axis]
 
-  def body(self, loop: UOp) -> list[UOp]:
-    """What stands in a LOOP or WHILE."""
-    return self.uops[self.at[loop] + 1:self.ends[loop]]
+  def body(self, loop: UOp) -> list[UOp]: return self.uops[self.at[loop] + 1:self.ends[loop]]   # what stands in a LOOP or WHILE
 
   def sources(self, u: UOp) -> Sequence[UOp]:
     """What the text of a node names."""

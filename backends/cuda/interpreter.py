@@ -222,6 +222,4 @@ class InterpreterDevice(NumpyDevice):
 
   def __init__(self) -> None: self.renderer = TritonRenderer(replace(TARGET, cores=2))   # programs run one by one: few large ones
 
-  def compile(self, specs: Specs) -> list[Program]:
-    """Each program's source, loaded."""
-    return [InterpretedProgram(s) for s in specs]
+  def compile(self, specs: Specs) -> list[Program]: return [InterpretedProgram(s) for s in specs]

@@ -83,9 +83,7 @@ def sort_key(dtype: DType) -> DType:
   return dtypes.int64 if dtype.itemsize > 4 else dtypes.int32
 
 
-def to_int32(text: str) -> str:
-  """An int or bool as int32."""
-  return f"{text if text.isidentifier() else f'({text})'}.to(tl.int32)"
+def to_int32(text: str) -> str: return f"{text if text.isidentifier() else f'({text})'}.to(tl.int32)"
 
 
 def in_one_dimension(grid: Sequence[Dim]) -> bool:

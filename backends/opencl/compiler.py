@@ -91,9 +91,7 @@ class Unit(workers.Job):
     return self.in_worker, (self.device, [replace(s, uops=()) for s in self.specs.values()])   # a worker reads source only
 
 
-def is_pocl(device: Any) -> bool:
-  """Whether a pyopencl device is PoCL's."""
-  return "portable computing" in device.platform.name.lower()
+def is_pocl(device: Any) -> bool: return "portable computing" in device.platform.name.lower()
 
 
 class Compiler:

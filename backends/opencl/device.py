@@ -89,9 +89,7 @@ def _cl_devices() -> list[Any]:
     raise DeviceError(f"no OpenCL device: {e}; pip install 'pyopencl[pocl]' brings one for the CPU") from None
 
 
-def _threads() -> set[int]:
-  """The ids of this process's threads; none where the system has no such list."""
-  return {int(t) for t in os.listdir("/proc/self/task")} if sys.platform == "linux" else set()
+def _threads() -> set[int]: return {int(t) for t in os.listdir("/proc/self/task")} if sys.platform == "linux" else set()
 
 
 def give_cores(threads: set[int], devices: Sequence[Any]) -> None:
@@ -215,9 +213,7 @@ class OpenCLDevice(Pooled):
     return CPUGraph(self, threads, nodes) if threads is not None else None
 
   @property
-  def busy(self) -> bool:
-    """Whether the queue may have something to do."""
-    return self.ended != self.enqueued
+  def busy(self) -> bool: return self.ended != self.enqueued   # whether the queue may have something to do
 
   def drain(self) -> None:
     """Wait until the queue is empty."""
@@ -251,9 +247,7 @@ class OpenCLDevice(Pooled):
     if self.on_host: return self._over(raw.host[offset:offset + nbytes], raw.address + offset)
     return raw.get_sub_region(offset, nbytes)
 
-  def at(self, raw: Any, offset: int) -> Any:
-    """The buffer and the offset, two arguments of a kernel."""
-    return Part(raw, offset)
+  def at(self, raw: Any, offset: int) -> Any: return Part(raw, offset)
 
   def trim(self) -> None:
     """Give the pool's unused memory back to the system."""
@@ -312,9 +306,7 @@ class OpenCLDevice(Pooled):
 
   def unpack(self, data: bytes, specs: Specs) -> None: self.compiler.take_packed(data, specs)
 
-  def disassemble(self, spec: ProgramSpec) -> str:
-    """The machine code of a kernel as text, or a sentence that says why there is none."""
-    return self.compiler.disassemble(spec)
+  def disassemble(self, spec: ProgramSpec) -> str: return self.compiler.disassemble(spec)
 
   def synchronize(self) -> None:
     """Wait for everything launched."""
@@ -360,9 +352,7 @@ class _Lost(OpenCLDevice):
 def _worker_device(name: str) -> OpenCLDevice: return OpenCLDevice(name)
 
 
-def _number(size: Size) -> int:
-  """What a size is where it does not matter: small."""
-  return max(1, size.lower or 1)
+def _number(size: Size) -> int: return max(1, size.lower or 1)   # what a size is where it does not matter: small
 
 
 def build(name: str, specs: Specs) -> bytes:

@@ -217,9 +217,7 @@ class Threads:
   def _pointers(values: Any) -> Any:
     return (ctypes.c_uint64 * len(values))(*[ctypes.addressof(values) + 8*i for i in range(len(values))])
 
-  def keep(self, *owners: object) -> None:
-    """Keep what has the machine code."""
-    self._kept += owners
+  def keep(self, *owners: object) -> None: self._kept += owners   # keep what has the machine code
 
   def scratch(self, thread: int, nbytes: int) -> int:
     """The address of a thread's memory for what is local to a group: one for all launches."""
