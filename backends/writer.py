@@ -1,12 +1,16 @@
 """What renderers share that write text: the lines so far, names, the texts of values, the assignments at a loop's end."""
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from typing import Callable, Container, Iterable, Sequence
 
+from ntgrad.codegen.index import Size
 from ntgrad.codegen.ir import DType, Ops, UOp, dtypes, number_text
 from ntgrad.codegen.ir.spelling import ATOM, UNARY, Text
 from ntgrad.codegen.kernel.linear import accumulator
+
+from .base import size_names
 
 
 class Usage:
@@ -35,7 +39,11 @@ class Writer:
   reads: dict[UOp, frozenset[UOp]]
   end = ""                                 # of a statement
 
-  def __init__(self) -> None:
+  def __init__(self, name: str, uops: Sequence[UOp], sizes: Iterable[Size], taken: re.Pattern[str], words: Iterable[str] = ()):
+    """``taken`` and ``words`` are what a size cannot be called."""
+    self.name = name
+    own = {name, *words, *(u.arg[u.op is Ops.DEFINE_GLOBAL] for u in uops if u.op in (Ops.DEFINE_LOCAL, Ops.DEFINE_GLOBAL))}
+    self.called = size_names(sizes, lambda called: called in own or taken.fullmatch(called) is not None)
     self.lines: list[str] = []
     self.depth = 1
     self.text: dict[UOp, Text] = {}        # of every value

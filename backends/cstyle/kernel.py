@@ -16,7 +16,7 @@ from ntgrad.codegen.ir.functions import FUNCTIONS, refusal
 from ntgrad.codegen.ir.spelling import ATOM, PRODUCT, SUM, UNARY, Text, inside, operands
 from ntgrad.codegen.kernel.linear import NARROW
 
-from ..base import KernelSource, size_names
+from ..base import KernelSource
 from ..writer import Writer, parameters, touched
 from .analysis import after, analyse, factor
 from .functions import FUNCTIONS as BUILTIN, SIGNED, SIZES, Type
@@ -49,8 +49,9 @@ class CKernel(Writer):
   end = ";"
 
   def __init__(self, language: Language, name: str, uops: Sequence[UOp]):
-    super().__init__()
-    self.language, self.name, self.uops = language, name, uops
+    self.sizes = arguments(uops)
+    super().__init__(name, uops, self.sizes, _TAKEN, {*KEYWORDS, *(language.reserved or ()), *BUILTIN})
+    self.language, self.uops = language, uops
     self.value_type, self.stored_type, self.constant = language.value_type, language.stored_type, language.constant
     self.facts = analyse(uops)
     self.reads = self.facts.reads
@@ -58,10 +59,6 @@ class CKernel(Writer):
     self.modular: dict[UOp, Text] = {}   # of ints that wrap: their text as unsigned ints
     self.helpers: dict[str, str] = {}
     self.typedefs = {line: line for line in language.header}
-    self.sizes = arguments(uops)
-    own = {u.arg[u.op is Ops.DEFINE_GLOBAL] for u in uops if u.op in (Ops.DEFINE_LOCAL, Ops.DEFINE_GLOBAL)}
-    taken = {name, *own, *KEYWORDS, *(language.reserved or ()), *BUILTIN}
-    self.called = size_names(self.sizes, lambda name: name in taken or _TAKEN.fullmatch(name) is not None)
 
   def check_arrays(self) -> None:
     """Nobody else may check the size of local memory (PoCL does not), nor of the stack: too much of either ends the process."""
