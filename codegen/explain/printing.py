@@ -7,21 +7,22 @@ from collections import Counter
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 from .. import index as ix
-from ..index.size_text import shape_text, text_of
+from ..index.size_text import shape_text, sources_first, text_of
 from ..ir.dtype import DType, dtypes, number_text
 from ..ir.functions import Fn
 from ..ir.spelling import ATOM, COMPARISON, CONDITIONAL, PRODUCT, PYTHON, SUM, Text, infix, inside
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UnaryOps, UOp, toposort
 from ..kernel import EFFECTS, Kernel, inner, is_variable
-from ..kernel.linear import UOpList, block_shapes
+from ..kernel.linear import UOpList, block_shapes, gate_or_none
 from ..passes.parts import Mark, Parts
 
 _PREFIX: dict[Fn, str] = {UnaryOps.NEG: "-", UnaryOps.NOT: "~"}
 _REDUCE = {BinaryOps.ADD: "sum", BinaryOps.MUL: "prod", BinaryOps.AND: "all", BinaryOps.OR: "any"}
 _FUNCTION: dict[Ops, Callable[[Any], str]] = {  # what stands before the operands in brackets, from the arg
   Ops.ALU: lambda fn: fn.name.lower(),
-  Ops.REDUCE: lambda a: f"{_combiner(a[0])}[{_axes(a[1])}]",
-  Ops.SCAN: lambda a: f"scan[{_combiner(a[0])}, {_axes(a[1:2])}{', reverse' * a[2]}{f', every {a[3]}' if any(a[3:]) else ''}]",
+  Ops.REDUCE: lambda a: f"{combiner_text(a[0])}[{_axes(a[1])}]",
+  Ops.SCAN: lambda a:
+    f"scan[{combiner_text(a[0])}, {_axes(a[1:2])}{', reverse' * a[2]}{f', every {a[3]}' if any(a[3:]) else ''}]",
   Ops.SORT: lambda a: f"sort[{_axes(a[:1])}{', descending' if a[1] else ''}{f', first {a[2]}' if a[2:] else ''}]",
   Ops.SORTED: lambda a: f"sorted[{_axes(a[:1])}, bits {a[1]} to {a[2]}{f', first {a[3]}' if a[3] else ''}]",
   Ops.CACHE_READ: lambda a: f"cache_read[{_axes(a)}]"}
@@ -39,26 +40,17 @@ class Printer:
   longer than _LONGEST is replaced by such a name. ``dims``, where given, are the dimensions of each buffer that are shown.
 
   ``gates``, where given, gets each place that is loaded or stored under a condition, and the condition, as texts. The condition
-  is then left out of the place. A place ends with ``'`` where the same place has another condition elsewhere.
-  """
+  is then left out of the place. A place ends with ``'`` where the same place has another condition elsewhere."""
 
   def __init__(self, named: Callable[[str], str] | None = None, gates: dict[str, UOp | None] | None = None,
                dims: Mapping[UOp, tuple[int, ...]] | None = None):
     self.named, self.gates, self.dims = named, gates, dims or {}
     self.known: dict[UOp, Text] = {}   # of each node so far
 
-  def text(self, u: UOp, most: int = CONDITIONAL) -> str:
-    """``u``, in brackets unless it binds at least as tightly as ``most``."""
-    return inside(self.known_text(u), most)
+  def text(self, u: UOp, most: int = CONDITIONAL) -> str: return inside(self.known_text(u), most)
 
   def known_text(self, u: UOp) -> Text:
-    stack = [u] if u not in self.known else []
-    while stack:   # operands first: expressions are deeper than Python's stack
-      n = stack[-1]
-      missing = [s for s in _operands(n) if s not in self.known] if n not in self.known else []
-      stack.extend(missing[::-1])
-      if missing: continue
-      stack.pop()
+    for n in sources_first(u, lambda n: () if n in self.known else _operands(n)):   # expressions are deeper than Python's stack
       if n in self.known: continue
       self.known[n] = self._text(n)
       if len(self.known[n][0]) > _LONGEST: self.name(n)
@@ -66,7 +58,7 @@ class Printer:
 
   def name(self, u: UOp) -> None:
     """Give ``u`` a name, by which it is printed from here on."""
-    if self.named is not None: self.known[u] = (self.named(self.text(u)), ATOM)
+    if self.named is not None: self.known[u] = self.named(self.text(u)), ATOM
 
   def _text(self, u: UOp) -> Text:
     """The text of a node whose operands are known."""
@@ -94,7 +86,7 @@ class Printer:
 
   def place(self, access: UOp) -> str:
     """``data1[a0, a1 if a1 < 3]``: the element that a LOAD, STORE or ATOMIC is of, and its gate."""
-    buffer, index, gate = access.src[0], access.src[1], _gate(access)
+    buffer, index, gate = access.src[0], access.src[1], gate_or_none(access)
     local = buffer.op is Ops.DEFINE_LOCAL
     if local and not index.src and gate is None: return str(buffer.arg[0])
     at = ", ".join([self.text(index.src[d]) for d in self.dims.get(buffer, range(len(index.src)))])
@@ -117,21 +109,14 @@ class Printer:
       lines += [f"{margin}  where {', '.join(places)}: {self.condition(gate)}" for gate, places in new.items()]
     return lines
 
-  def condition(self, gate: UOp) -> str:
-    """A condition, its parts joined by ``and``."""
-    return " and ".join(self.text(c, COMPARISON) for c in ix.conjuncts(gate)) or "True"
+  def condition(self, gate: UOp) -> str: return " and ".join(self.text(c, COMPARISON) for c in ix.conjuncts(gate)) or "True"
 
 
 def _operands(u: UOp) -> Sequence[UOp]:
   """The nodes that the text of a node is made of."""
   if u.op in (Ops.CONST, Ops.RANGE) or u.dtype is dtypes.index and ix.of_sizes(u): return ()
-  if u.op is Ops.LOAD: return (*u.src[1].src, *ix.conjuncts(_gate(u)))
+  if u.op is Ops.LOAD: return *u.src[1].src, *ix.conjuncts(gate_or_none(u))
   return u.src[:1] if u.op is Ops.CACHE_READ else u.src
-
-
-def _gate(access: UOp) -> UOp | None:
-  """The condition under which a LOAD, STORE or ATOMIC is done; None for always."""
-  return (*access.src[3 if access.op in EFFECTS else 2:], None)[0]
 
 
 def _size_text(u: UOp) -> Text:
@@ -141,10 +126,10 @@ def _size_text(u: UOp) -> Text:
 
 
 def _axes(ids: Iterable[int]) -> str: return ", ".join(f"a{i}" for i in ids)
-def _combiner(fn: BinaryOps) -> str: return _REDUCE.get(fn, fn.name.lower())
+def combiner_text(fn: BinaryOps) -> str: return _REDUCE.get(fn, fn.name.lower())
 
 
-def _negative(u: UOp) -> bool: return u.op is Ops.ALU and u.arg is BinaryOps.MUL and u.src[1].op is Ops.CONST and u.src[1].arg < 0
+def _negative(u: UOp) -> bool: return u.arg is BinaryOps.MUL and u.src[1].op is Ops.CONST and u.src[1].arg < 0
 
 
 def constant_text(u: UOp) -> str:
@@ -164,15 +149,13 @@ def index_form(kernel: Kernel) -> str:
       store data0[a0, a1] = exp(data1[a0, a1] - v0)
 
   Where statements have an order: a line for each variable, ``for a3 in 0..8:``, ``while …:``, ``if …:`` and ``else:`` with their
-  statements indented, ``acc[a1, a2] = …``.
-  """
+  statements indented, ``acc[a1, a2] = …``."""
   lines = ["axes   " + (", ".join(map(str, kernel.axes)) or "none")]
   marked = {u.src[0].arg[0] for u in kernel.nodes if u.arg == "tma" and u.op in (Ops.LOAD, Ops.STORE)}
   lines += [
     f"data{p.slot:<3d}{shape_text([p.shape[d] for d in kernel.seen_dims[p.uop]])} "
     f"{dtype_name(p.dtype)}{', written' if p.written else ''}{', by descriptor' if p.slot in marked else ''}"
-    for p in kernel.params
-  ]
+    for p in kernel.params]
   lines += [f"{v.arg[0]:<7s}{v.arg[1]} {dtype_name(v.dtype)}, variable" for v in kernel.variables]
   return "\n".join(lines + body_lines(kernel))
 

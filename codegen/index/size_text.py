@@ -21,8 +21,7 @@ def without_options(u: UOp) -> UOp:
 
 
 def sources_first(e: _T, operands: Callable[[_T], Sequence[_T]]) -> dict[_T, Sequence[_T]]:
-  """Every part of an expression with its operands, operands before what they are part of: expressions are deeper than Python's
-  stack."""
+  """Every part of an expression with its operands, operands first: expressions are deeper than Python's stack."""
   found: dict[_T, Sequence[_T]] = {}
   out: dict[_T, Sequence[_T]] = {}
   stack = [e]
@@ -73,14 +72,14 @@ def _first_name(u: UOp) -> tuple[str, str]:
 
 def _rounds_up(u: UOp, c: int, k: int) -> UOp | None:
   """What is divided in ``cdiv(.., d)``: (x + d - 1) // d for a number d; (x - 1) // d + 1 for a size d. Else None."""
-  if u.op is not Ops.ALU or u.arg is not BinaryOps.IDIV: return None
+  if u.arg is not BinaryOps.IDIV: return None
   x, d = u.src
   below = ix.linear(x)[1]
   if d.op is Ops.CONST: return ix.sub(x, d.arg - 1) if below % d.arg == d.arg - 1 else None
   return ix.add(x, 1) if (x.op is Ops.CONST or below < 0) and c * k > 0 and abs(c) >= abs(k) else None
 
 
-_PRINTED = (BinaryOps.IDIV, BinaryOps.MOD, BinaryOps.MAX, BinaryOps.MIN, BinaryOps.POW)   # not as a sum or a product
+_PRINTED = BinaryOps.IDIV, BinaryOps.MOD, BinaryOps.MAX, BinaryOps.MIN, BinaryOps.POW   # not as a sum or a product
 
 
 def _written_parts(u: UOp) -> list[UOp]:
@@ -111,9 +110,7 @@ def condition_text(c: UOp) -> str:
   return f"{text_of(sides[0])} {COMPARISONS[c.arg]} {text_of(sides[1])}"
 
 
-def shape_text(shape: Sequence[UOp | int]) -> str:
-  """A shape as a tuple of expressions: ``(M, 32)``."""
-  return f"({', '.join(map(text_of, shape))}{',' * (len(shape) == 1)})"
+def shape_text(shape: Sequence[UOp | int]) -> str: return f"({', '.join(map(text_of, shape))}{',' * (len(shape) == 1)})"
 
 
 def _written(u: UOp, texts: Mapping[UOp, Text]) -> Text:

@@ -11,17 +11,16 @@ from ..ir.uop import COMPARE, BinaryOps, Ops, UOp, toposort
 from . import algebra as ix
 from .algebra import Dim as Dim
 
-_FOLDS: dict[Any, Callable[[UOp, UOp], UOp]] = {
+FOLDS: dict[Any, Callable[[UOp, UOp], UOp]] = {
   BinaryOps.ADD: ix.add, BinaryOps.SUB: ix.sub, BinaryOps.MUL: ix.mul, BinaryOps.IDIV: ix.fdiv, BinaryOps.MOD: ix.mod,
   BinaryOps.MAX: ix.greatest, BinaryOps.MIN: ix.least}
-_SIGNS = {**{fn: SHORT_PYTHON[fn] for fn in (*_FOLDS, *COMPARE) if fn in SHORT_PYTHON},
+_SIGNS = {**{fn: SHORT_PYTHON[fn] for fn in (*FOLDS, *COMPARE) if fn in SHORT_PYTHON},
           BinaryOps.AND: (" and ", CONDITIONAL), BinaryOps.OR: (" or ", CONDITIONAL + 1)}
 
 
 def sizes_of(exprs: Iterable[Dim]) -> tuple[ix.Size, ...]:
   """The sizes that expressions are made of, each once, in order of their names."""
-  nodes = toposort([e for e in exprs if isinstance(e, UOp)])
-  return _in_order(u.arg for u in nodes if u.op is Ops.SIZE)
+  return _in_order(u.arg for u in toposort([e for e in exprs if isinstance(e, UOp)]) if u.op is Ops.SIZE)
 
 
 def numbers(shape: Iterable[Dim]) -> tuple[int, ...]:
@@ -39,8 +38,7 @@ def arguments(uops: Iterable[UOp]) -> dict[ix.Size, DType]:
   """What a launch of a linear program gives numbers for, in the order of its arguments, and their dtypes: the sizes that the
   program reads, and those that the number of its programs is made of (int64 where the program does not read them)."""
   read = {u.arg: u.dtype for u in uops if u.op is Ops.DEFINE_VAR}
-  programs = sizes_of(u.arg[2] for u in uops if u.op is Ops.SPECIAL)
-  return {s: read.get(s, dtypes.int64) for s in _in_order((*read, *programs))}
+  return {s: read.get(s, dtypes.int64) for s in _in_order((*read, *sizes_of(u.arg[2] for u in uops if u.op is Ops.SPECIAL)))}
 
 
 def as_sizes(u: UOp) -> UOp | None:
@@ -50,10 +48,10 @@ def as_sizes(u: UOp) -> UOp | None:
   if u.dtype.kind not in "iu": return None
   if u.op is Ops.CONST: return ix.const(u.arg)
   if u.op is Ops.DEFINE_VAR: return u.arg.node
-  if u.op is not Ops.ALU or u.arg not in _FOLDS: return None
+  if u.op is not Ops.ALU or u.arg not in FOLDS: return None
   a, b = (as_sizes(s) for s in u.src)
   if a is None or b is None or u.arg in (BinaryOps.IDIV, BinaryOps.MOD) and ix.vmin(b) < 1: return None
-  return _FOLDS[u.arg](a, b)
+  return FOLDS[u.arg](a, b)
 
 
 def size_terms(index: UOp) -> tuple[dict[UOp, UOp], UOp]:

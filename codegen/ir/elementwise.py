@@ -1,8 +1,7 @@
 """Constructors of the tensor graph's elementwise nodes: each stores the shape and device, which it knows, on the node, so that
 they are not computed again.
 
-They do not check their arguments: nodes of one shape, and of one dtype where the function takes that.
-"""
+They do not check their arguments: nodes of one shape, and of one dtype where the function takes that."""
 from __future__ import annotations
 
 import math
@@ -115,14 +114,22 @@ def negative(a: UOp) -> UOp:
   """-a, where -(-a) is a."""
   v = const_value(a)
   if v is not None: return const(-v, a.dtype, a.shape)
-  return a.src[0] if a.op is Ops.ALU and a.arg is UnaryOps.NEG else unary(UnaryOps.NEG, a)
+  return a.src[0] if a.arg is UnaryOps.NEG else unary(UnaryOps.NEG, a)
 
 
-def scaled(a: UOp, value: float) -> UOp:
-  """a * value, a number."""
-  return product(a, const(value, a.dtype, a.shape))
+def scaled(a: UOp, value: float) -> UOp: return product(a, const(value, a.dtype, a.shape))   # a * value, a number
 
 
 def select(mask: UOp, a: UOp) -> UOp:
   """a where the mask is true, else 0."""
   return where(mask, a, 0.0)
+
+
+# ---- ``a + b``, ``1.0 - b``, ``a & b``
+def _operator(sign: str, fn: Callable[[Any, Any], UOp]) -> None:
+  setattr(UOp, f"__{sign}__", fn)
+  setattr(UOp, f"__r{sign}__", lambda b, a: fn(a, b))
+
+
+for _sign, _fn in (("add", add), ("sub", sub), ("mul", mul), ("truediv", div), ("floordiv", idiv), ("and", and_), ("or", or_),
+                   ("xor", xor), ("lshift", shl), ("rshift", shr)): _operator(_sign, _fn)

@@ -51,9 +51,7 @@ def prune(uops: Sequence[UOp], sources: Callable[[UOp], Iterable[UOp]] = lambda 
 def is_dot(u: UOp) -> bool: return u.op is Ops.REDUCE and u.arg[0] is DOT
 
 
-def gate_or_none(u: UOp) -> UOp | None:
-  """The condition under which a LOAD, STORE or ATOMIC accesses memory; None where it always does."""
-  return (*u.src, None)[2 if u.op is Ops.LOAD else 3]
+def gate_or_none(u: UOp) -> UOp | None: return (*u.src, None)[2 if u.op is Ops.LOAD else 3]
 
 
 def loads_zero(u: UOp) -> bool:
