@@ -8,8 +8,7 @@ from typing import Callable
 
 import numpy as np
 
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.errors import OutOfMemoryError
+from ntgrad.codegen.ir import OutOfMemoryError, config
 
 from .base import Device, Raw
 

@@ -19,9 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.errors import CompileError
-from ntgrad.codegen.ir.handlers import interrupted
+from ntgrad.codegen.ir import CompileError, config, interrupted
 
 from . import cache
 from .process import uninterrupted

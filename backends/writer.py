@@ -6,8 +6,7 @@ from collections import Counter, defaultdict
 from typing import Callable, Container, Iterable, Sequence
 
 from ntgrad.codegen.index import Size
-from ntgrad.codegen.ir import DType, Ops, UOp, dtypes, number_text
-from ntgrad.codegen.ir.spelling import ATOM, UNARY, Text
+from ntgrad.codegen.ir import ATOM, UNARY, DType, Ops, Text, UOp, dtypes, number_text
 from ntgrad.codegen.kernel.linear import accumulator
 
 from .base import size_names

@@ -5,8 +5,7 @@ import math
 from typing import Sequence
 
 from ntgrad.codegen.index.sizes import Dim
-from ntgrad.codegen.ir import CompileError, DType, UOp, dtypes, held
-from ntgrad.codegen.ir.spelling import ATOM, SHIFT, SUM, UNARY, Text, signs
+from ntgrad.codegen.ir import ATOM, SHIFT, SUM, UNARY, CompileError, DType, Text, UOp, dtypes, held, signs
 from ntgrad.codegen.kernel.linear import NARROW
 
 from ..base import Renderer

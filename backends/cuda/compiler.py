@@ -20,8 +20,7 @@ from types import ModuleType
 from typing import Any, Callable, Sequence, TypeVar
 
 from ntgrad.codegen.index import records
-from ntgrad.codegen.ir.errors import CompileError
-from ntgrad.codegen.ir.recent import Recent
+from ntgrad.codegen.ir import CompileError, Recent
 
 from .. import cache, workers
 from ..base import KernelSource, ProgramSpec

@@ -19,9 +19,7 @@ from typing import Any, Callable, Iterator, Sequence
 
 import numpy as np
 
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.errors import CompileError, DeviceError, OutOfMemoryError, StateError
-from ntgrad.codegen.ir.handlers import not_in_handler
+from ntgrad.codegen.ir import CompileError, DeviceError, OutOfMemoryError, StateError, config, not_in_handler
 
 from .. import rates
 from ..base import Device, Graph, Grid, Node, Program, ProgramSpec, Sizes, Specs, remade

@@ -19,10 +19,7 @@ from typing import Any, Callable, Iterable
 from weakref import WeakValueDictionary
 
 from ntgrad.codegen.index.records import BYTES, STR, OneOf, Table, TupleForm
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.errors import CompileError, StateError
-from ntgrad.codegen.ir.handlers import keep_handlers, not_in_handler
-from ntgrad.codegen.ir.recent import Recent
+from ntgrad.codegen.ir import CompileError, Recent, StateError, config, keep_handlers, not_in_handler
 
 from .. import cache, workers
 from ..base import ProgramSpec, Specs

@@ -22,9 +22,7 @@ from weakref import WeakSet
 import numpy as np
 
 from ntgrad.codegen.index import Size
-from ntgrad.codegen.ir import CompileError, DeviceError, OutOfMemoryError, Target, dtypes
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.recent import Recent
+from ntgrad.codegen.ir import CompileError, DeviceError, OutOfMemoryError, Recent, Target, config, dtypes
 
 from .. import rates, workers as pool
 from ..base import Graph, Node, Program, ProgramSpec, Specs, grid_of

@@ -13,8 +13,7 @@ from typing import Any, Callable
 import numpy as np
 
 from ntgrad.codegen.index.records import COUNTS
-from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.errors import DeviceError
+from ntgrad.codegen.ir import DeviceError, config
 
 from .. import cache
 from .prelude import LIBRARY, Type, either, registers
