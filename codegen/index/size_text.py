@@ -31,8 +31,7 @@ def sources_first(e: _T, operands: Callable[[_T], Sequence[_T]]) -> dict[_T, Seq
     if n not in found:
       found[n] = operands(n)
       stack.extend([o for o in reversed(found[n]) if o not in found])
-    else:
-      out.setdefault(stack.pop(), found[n])
+    else: out.setdefault(stack.pop(), found[n])
   return out
 
 

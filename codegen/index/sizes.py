@@ -30,8 +30,7 @@ def numbers(shape: Iterable[Dim]) -> tuple[int, ...]:
   raise ArgumentError(f"({', '.join(map(dim_text, out))}): sizes are numbers here")
 
 
-def _in_order(sizes: Iterable[ix.Size]) -> tuple[ix.Size, ...]:
-  return tuple(sorted(set(sizes), key=lambda s: (s.name, s.unit)))
+def _in_order(sizes: Iterable[ix.Size]) -> tuple[ix.Size, ...]: return tuple(sorted(set(sizes), key=lambda s: (s.name, s.unit)))
 
 
 def arguments(uops: Iterable[UOp]) -> dict[ix.Size, DType]:

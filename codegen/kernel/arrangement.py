@@ -383,8 +383,7 @@ def onward(view: View, at: Sequence[UOp]) -> list[UOp | None]:
   out: list[UOp | None] = list(at)
   for (op, arg), before, after in zip(view.steps, view.shapes, view.shapes[1:]):
     if op is Ops.PERMUTE: out = [out[d] for d in arg]
-    elif op is Ops.FLIP:
-      out = [ix.sub(ix.node(n - 1), i) if i and d in arg else i for d, (n, i) in enumerate(zip(before, out))]
+    elif op is Ops.FLIP: out = [ix.sub(ix.node(n - 1), i) if i and d in arg else i for d, (n, i) in enumerate(zip(before, out))]
     elif op is Ops.SHRINK: out = [i and ix.sub(i, b) for i, (b, _) in zip(out, arg)]
     elif op is Ops.PAD: out = [i if pair == (0, 0) else None for i, pair in zip(out, arg)]
     elif op is Ops.EXPAND: out = [i if n is m or n == m else None for i, n, m in zip(out, before, after)]

@@ -284,7 +284,7 @@ INDEX = table(KERNEL, REDUCTIONS, access_rules(_index, scatters=True),
 def _misplaced(kernel: Kernel) -> Rule:
   """Statements are read by regions only, SCAN and SORT by a STORE into a variable only; a SCAN of the scheduler, whose kernels
   have no variables, by any value."""
-  anywhere = (Ops.SORT,) if not kernel.variables and all(s.op is Ops.STORE for s in kernel.body) else (Ops.SCAN, Ops.SORT)
+  anywhere = (Ops.SORT,) if kernel.stores_only else (Ops.SCAN, Ops.SORT)
   def rule(u: UOp) -> str | None:
     for s in u.src:
       if s.op in _STATEMENTS and u.op not in REGIONS: return f"reads a {s.op.name}, which is a statement and has no value"
@@ -310,8 +310,7 @@ def _fits(kernel: Kernel) -> Rule:
     if u.op not in (Ops.LOAD, *EFFECTS): return None
     buffer, n = u.src[0], len(u.src[1].src)
     what, name = ("variable", buffer.arg[0]) if is_variable(buffer) else ("param", buffer.arg[1])
-    if buffer.op is Ops.DEFINE_GLOBAL and buffer not in shapes:
-      return f"{u.op.name} of {name!r}, which the kernel does not have"
+    if buffer.op is Ops.DEFINE_GLOBAL and buffer not in shapes: return f"{u.op.name} of {name!r}, which the kernel does not have"
     shape = buffer.arg[1] if is_variable(buffer) else shapes.get(buffer)
     if shape is None or len(shape) == n: return None
     return f"an INDEX of {n} dimensions into {what} {name!r} of shape {shape}"

@@ -101,8 +101,7 @@ def _indices(end: int | None) -> Rule:
   """Ints of one shape from the second source to before ``end``, one for each of the base's first dims."""
   def rule(u: UOp) -> str | None:
     base, index = u.src[0].shape, u.src[1:end]
-    if len(index) > len(base):
-      return f"{u.op.name} by {len(index)} indices needs a base of as many dimensions, got {len(base)}"
+    if len(index) > len(base): return f"{u.op.name} by {len(index)} indices needs a base of as many dimensions, got {len(base)}"
     if any(not _alike(i.shape, index[0].shape) for i in index): return f"the indices of {u.op.name} have one shape"
     return next((wrong for i in index if (wrong := int_dtype(f"the index of {u.op.name}", i))), None)
   return rule
