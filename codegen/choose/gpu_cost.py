@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Collection, Mapping, Sequence
 
 from ..ir.target import Target
-from ..ir.uop import Ops, prod, toposort
+from ..ir.uop import Ops, power_of_two as power_of_two, prod, toposort
 from ..kernel import AxisKind, Kernel
 from .roles import VECTOR_BYTES, Roles, fastest_axis, rounds_of, vector
 
@@ -37,11 +37,6 @@ TOUCH = 4                         # operations of a load or store, for each vect
 SHUFFLE = 6                       # of a step in which the lanes of a warp combine their values
 NO_COPIES: Mapping[int, int] = MappingProxyType({})
 ALONE = 1              # cycles between two operations of a thread that has others to do meanwhile
-
-
-def power_of_two(n: int) -> int:
-  """The least power of two that is at least ``n``."""
-  return 1 << (max(n, 1) - 1).bit_length()
 
 
 def warps_for(elements: int) -> int:

@@ -24,10 +24,10 @@ class _Function:
   cost: int = 1                                      # vector operations, roughly, as a CPU computes it
   recompute: int = 1                                 # ALU operations that it counts as where a kernel would compute it again
   takes: str | DType = "fiub"                        # kinds of dtypes of its sources (of WHERE: of the values), or the only one
+  gradient: Sequence[_Rule | None] = ()              # a rule for each source; empty: zero everywhere
   gives: DType | None = None                         # None: the sources' dtype
   boolean: BinaryOps | None = None                   # the function that it is on bools, where that is another
   identity: Callable[[DType], Number] | None = None  # of a combiner: its identity element
-  gradient: Sequence[_Rule | None] = ()                # a rule for each source; empty: zero everywhere
 
 
 _WORDS = {"f": "floats", "iub": "ints or bool", "iu": "ints", "fiu": "numbers", "fiub": "numbers and bools"}
@@ -99,18 +99,18 @@ def _all_ones(d: DType) -> Number: return dtypes.max(d) if d.kind in "bu" else -
 
 _BY_NAME = dict(
   NEG=_Function(gradient=(lambda u, g: el.negative(g),)),
-  RECIP=_Function(5, takes="f", gradient=(_recip,)),
-  SQRT=_Function(6, 3, "f", gradient=(lambda u, g: el.quotient(el.scaled(g, 0.5), u),)),
-  RSQRT=_Function(10, 3, "f", gradient=(lambda u, g: el.product(el.scaled(g, -0.5), el.quotient(u, u.src[0])),)),
-  EXP=_Function(10, 6, "f", gradient=(lambda u, g: el.product(g, u),)),
-  EXP2=_Function(10, 6, "f", gradient=(lambda u, g: el.product(el.scaled(g, math.log(2)), u),)),
-  LOG=_Function(14, 6, "f", gradient=(lambda u, g: el.quotient(g, u.src[0]),)),
-  LOG2=_Function(14, 6, "f", gradient=(lambda u, g: el.quotient(el.scaled(g, 1 / math.log(2)), u.src[0]),)),
-  SIN=_Function(14, 10, "f", gradient=(lambda u, g: el.product(g, el.unary(UnaryOps.COS, u.src[0])),)),
-  COS=_Function(14, 10, "f", gradient=(lambda u, g: el.negative(el.product(g, el.unary(UnaryOps.SIN, u.src[0]))),)),
-  TAN=_Function(24, 12, "f", gradient=(_tan,)),
-  TANH=_Function(18, 10, "f", gradient=(_tanh,)),
-  ERF=_Function(24, 12, "f", gradient=(_erf,)),
+  RECIP=_Function(5, 1, "f", (_recip,)),
+  SQRT=_Function(6, 3, "f", (lambda u, g: el.quotient(el.scaled(g, 0.5), u),)),
+  RSQRT=_Function(10, 3, "f", (lambda u, g: el.product(el.scaled(g, -0.5), el.quotient(u, u.src[0])),)),
+  EXP=_Function(10, 6, "f", (lambda u, g: el.product(g, u),)),
+  EXP2=_Function(10, 6, "f", (lambda u, g: el.product(el.scaled(g, math.log(2)), u),)),
+  LOG=_Function(14, 6, "f", (lambda u, g: el.quotient(g, u.src[0]),)),
+  LOG2=_Function(14, 6, "f", (lambda u, g: el.quotient(el.scaled(g, 1 / math.log(2)), u.src[0]),)),
+  SIN=_Function(14, 10, "f", (lambda u, g: el.product(g, el.unary(UnaryOps.COS, u.src[0])),)),
+  COS=_Function(14, 10, "f", (lambda u, g: el.negative(el.product(g, el.unary(UnaryOps.SIN, u.src[0]))),)),
+  TAN=_Function(24, 12, "f", (_tan,)),
+  TANH=_Function(18, 10, "f", (_tanh,)),
+  ERF=_Function(24, 12, "f", (_erf,)),
   ABS=_Function(gradient=(_abs,)),
   **dict.fromkeys(("FLOOR", "CEIL", "TRUNC", "ROUND"), _Function()),
   NOT=_Function(takes="iub"),
@@ -121,15 +121,15 @@ _BY_NAME = dict(
     boolean=BinaryOps.AND, identity=lambda d: 1,
     gradient=(lambda u, g: el.product(g, u.src[1]), lambda u, g: el.product(g, u.src[0]))),
   DIV=_Function(
-    5, 2, "f", gradient=(lambda u, g: el.quotient(g, u.src[1]), lambda u, g: el.negative(el.product(el.quotient(g, u.src[1]), u)))
+    5, 2, "f", (lambda u, g: el.quotient(g, u.src[1]), lambda u, g: el.negative(el.product(el.quotient(g, u.src[1]), u)))
   ),
   IDIV=_Function(20, 4, "fiu"),
   MOD=_Function(
     20, 4, "fiu",  # a % b is a - a // b * b, and the derivative of a // b is zero
-    gradient=(lambda u, g: g, lambda u, g: el.negative(el.product(g, el.idiv(*u.src))))),
+    (lambda u, g: g, lambda u, g: el.negative(el.product(g, el.idiv(*u.src))))),
   MAX=_Function(3, boolean=BinaryOps.OR, identity=dtypes.min, gradient=(_extreme(0), _extreme(1))),
   MIN=_Function(3, boolean=BinaryOps.AND, identity=dtypes.max, gradient=(_extreme(0), _extreme(1))),
-  POW=_Function(60, 20, "fiu", gradient=(_base, _exponent)),
+  POW=_Function(60, 20, "fiu", (_base, _exponent)),
   **dict.fromkeys(("CMPLT", "CMPLE", "CMPEQ", "CMPNE"), _Function(gives=dtypes.bool)),
   AND=_Function(takes="iub", identity=_all_ones),
   OR=_Function(takes="iub", identity=lambda d: 0),

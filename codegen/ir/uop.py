@@ -381,3 +381,4 @@ def repeated(combiner: Any, x: UOp, n: int | UOp) -> UOp:
 
 
 def prod(xs: Iterable[int]) -> int: return math.prod(xs)
+def power_of_two(n: int) -> int: return 1 << (max(n, 1) - 1).bit_length()   # the least that is at least n
