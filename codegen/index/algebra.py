@@ -10,7 +10,6 @@ canonical form, products, quotients and conditions."""
 from __future__ import annotations
 
 import math
-import operator
 from collections import Counter
 from functools import reduce
 from hashlib import blake2b
@@ -203,11 +202,15 @@ def conjuncts(c: UOp | None) -> tuple[UOp, ...]:
   return tuple(out)
 
 
-# ---- numbers and expressions of sizes: what is a number stays one; of these Python's operators give the same
+# ---- numbers and expressions of sizes: what is a number stays one
 
+def times(a: Dim, b: Dim) -> Dim: return a * b if isinstance(a, int) and isinstance(b, int) else number(mul(node(a), b))
+def plus(a: Dim, b: Dim) -> Dim: return a + b if isinstance(a, int) and isinstance(b, int) else number(add(node(a), b))
+def minus(a: Dim, b: Dim) -> Dim: return a - b if isinstance(a, int) and isinstance(b, int) else number(sub(node(a), b))
+def over(a: Dim, b: Dim) -> Dim: return a // b if isinstance(a, int) and isinstance(b, int) else number(fdiv(node(a), b))
 def rounds(a: Dim, b: Dim) -> Dim: return -(-a // b) if isinstance(a, int) and isinstance(b, int) else number(cdiv(node(a), b))
-def product(ns: Iterable[Dim]) -> Dim: return reduce(times, ns, 1)
-def total(ns: Iterable[Dim]) -> Dim: return reduce(plus, ns, 0)
+def product(ns: Iterable[Dim]) -> Dim: return reduce(times, ns, number(ONE))
+def total(ns: Iterable[Dim]) -> Dim: return reduce(plus, ns, number(ZERO))
 
 
 def elements(shape: Iterable[Dim]) -> int: return math.prod(map(count, shape))
@@ -607,20 +610,6 @@ def greatest(a: UOp, b: UOp | int) -> UOp: return _chosen(MAX, a, b)
 
 _GROWING: dict[BinaryOps, Callable[[UOp, UOp], UOp]] = {   # greater where what they are of is greater
   ADD: add, MIN: least, MAX: greatest}
-
-
-times, plus, minus, over = operator.mul, operator.add, operator.sub, operator.floordiv   # of Dims
-
-
-def _of_dims(name: str, fn: Callable[[UOp, UOp], UOp]) -> None:
-  """Python's operator of a size and another one, or a number."""
-  def of(a: UOp, b: Any) -> Any: return number(fn(a, node(b))) if a.dtype is INT and isinstance(b, (int, UOp)) else NotImplemented
-  def reflected(b: UOp, a: Any) -> Any: return of(const(a), b) if isinstance(a, int) else NotImplemented
-  setattr(UOp, f"__{name}__", of)
-  setattr(UOp, f"__r{name}__", reflected)
-
-
-for _operator in (("add", add), ("sub", sub), ("mul", mul), ("floordiv", fdiv)): _of_dims(*_operator)
 
 
 # ---- conditions

@@ -21,8 +21,7 @@ def without_options(u: UOp) -> UOp:
 
 
 def sources_first(e: _T, operands: Callable[[_T], Sequence[_T]]) -> dict[_T, Sequence[_T]]:
-  """Every part of an expression with its operands, operands before what they are part of: expressions are deeper than Python's
-  stack."""
+  """Every part of an expression with its operands, operands first: expressions are deeper than Python's stack."""
   found: dict[_T, Sequence[_T]] = {}
   out: dict[_T, Sequence[_T]] = {}
   stack = [e]

@@ -12,7 +12,7 @@ from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, Callable, Generic, Iterable, TypeVar
 from weakref import ref
 
-from .dtype import DType, dtypes, held
+from .dtype import DType, Number, dtypes, held
 from .errors import ShapeError
 
 
@@ -218,16 +218,15 @@ class UOp:
 
   def cast(self, dtype: DType) -> UOp: return self if self.dtype is dtype else UOp(Ops.CAST, dtype, (self,))
   def where(self, yes: UOp, no: UOp) -> UOp: return UOp.alu(TernaryOps.WHERE, self, yes, no)
+  if TYPE_CHECKING:   # of nodes of the tensor graph, by elementwise.py
+    def _operator(self, x: UOp | Number) -> UOp: ...
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __floordiv__ = _operator
+    __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = _operator
   def replace(self, src: tuple[UOp, ...], **changed: Any) -> UOp:
     """This node with other sources (and ``arg=``, ``dtype=``); one that equals no other becomes one that equals no other."""
     arg, dtype = changed.get("arg", self.arg), changed.get("dtype", self.dtype)
     if src == self.src and dtype is self.dtype and arg == self.arg: return self
     return (UOp.unique if self.is_unique else UOp)(self.op, dtype, src, arg)
-
-  # ---- sizes: index/algebra.py has how they are computed with; what comes to be a number is an int
-  if TYPE_CHECKING:
-    __add__: Any = None
-    __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __rfloordiv__ = __add__
 
   # ---- the tensor graph's shape and device
   @cached_property
@@ -381,4 +380,8 @@ def repeated(combiner: Any, x: UOp, n: int | UOp) -> UOp:
 
 
 def prod(xs: Iterable[int]) -> int: return math.prod(xs)
-def power_of_two(n: int) -> int: return 1 << (max(n, 1) - 1).bit_length()   # the least that is at least n
+
+
+def power_of_two(n: int) -> int:
+  """The least power of two that is at least ``n``."""
+  return 1 << (max(n, 1) - 1).bit_length()

@@ -9,7 +9,7 @@ from typing import Iterable
 from .. import index as ix
 from ..index.view import strides_of
 from ..ir.functions import FUNCTIONS
-from ..ir.uop import BinaryOps, Ops, UOp, toposort
+from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
 from .kernel import Kernel
 
 
@@ -55,6 +55,11 @@ class AccessProfile:
 
 
 def gate_or_true(u: UOp) -> UOp: return (*u.src, ix.TRUE)[2 if u.op is Ops.LOAD else 3]
+
+
+def is_masked(u: UOp) -> bool:
+  """Whether a value is another one, or 0 where a condition is false."""
+  return u.arg is TernaryOps.WHERE and u.op is Ops.ALU and u.src[2].op is Ops.CONST and u.src[2].arg == 0
 
 
 def flat_index(shape: tuple[ix.Dim, ...], index: Iterable[UOp]) -> UOp:

@@ -230,11 +230,11 @@ class Arrangement:
       if floor_mode and below(count, 1) or shift_inwards and below(behind, 0):
         apart = "" if gap == 1 else f" (dilation {text_of(gap)})"
         raise ShapeError(f"tile: no window of {text_of(size)}{apart} lies inside dimension {at}, which has {text_of(d)} elements")
-      begin = (count - 1) * stride   # of the last one
-      over = greater(begin - behind, 0)
+      begin = ix.times(ix.minus(count, 1), stride)   # of the last one
+      over = greater(ix.minus(begin, behind), 0)
       if shift_inwards: rows.append((count, 0, (size, stride, gap, *[True] * (over != 0)), d))
       else:
-        reach = d if over == 0 else begin + ((size - 1) * gap + 1)
+        reach = d if over == 0 else ix.plus(begin, ix.plus(ix.times(ix.minus(size, 1), gap), 1))
         rows.append((count, over, (size, stride, gap), reach))
     counts, pads, specs, padded = zip(*rows) if rows else ((),) * 4
     view, first = self.view, self._start(level)
@@ -302,7 +302,7 @@ class Arrangement:
     if not all(isinstance(v, (int, UOp)) for v in got): raise ArgumentError(f"unflatten: sizes are ints, got {got}")
     if got.count(-1) > 1 or any(below(v, -1) for v in got):
       raise ArgumentError(f"unflatten: sizes are 0 or more, one may be -1, got {shape_text(got)}")
-    if known := ix.product(v for v in got if v != -1): got = tuple(dims[at] // known if v == -1 else v for v in got)
+    if known := ix.product(v for v in got if v != -1): got = tuple(ix.over(dims[at], known) if v == -1 else v for v in got)
     if -1 in got or not same_size(ix.product(got), dims[at]):
       raise ShapeError(
         f"unflatten: dimension {at} of {shape_text(dims)} has {text_of(dims[at])} elements, which is no {shape_text(sizes)}")
@@ -361,10 +361,10 @@ class Arrangement:
         taken.append(((first, last), step))
         groups.append((1, (count,)))
       else:
-        if below(k, 0 - n) or not below(k, n):
+        if below(k, ix.minus(0, n)) or not below(k, n):
           raise IndexOutOfRangeError(f"index: {text_of(k)} is outside dimension {len(taken)} of {shape_text(dims)}")
-        if below(k, 0): k = k + n
-        taken.append(((k, k + 1), 1))
+        if below(k, 0): k = ix.plus(k, n)
+        taken.append(((k, ix.plus(k, 1)), 1))
         groups.append((1, ()))
     ranges, steps = [r for r, _ in taken], [s for _, s in taken]
     a = self.shrink(ranges, level).flip([d for d, s in enumerate(steps) if s < 0], level)
@@ -383,7 +383,8 @@ def onward(view: View, at: Sequence[UOp]) -> list[UOp | None]:
   out: list[UOp | None] = list(at)
   for (op, arg), before, after in zip(view.steps, view.shapes, view.shapes[1:]):
     if op is Ops.PERMUTE: out = [out[d] for d in arg]
-    elif op is Ops.FLIP: out = [ix.sub(ix.node(n - 1), i) if i and d in arg else i for d, (n, i) in enumerate(zip(before, out))]
+    elif op is Ops.FLIP:
+      out = [ix.sub(ix.node(ix.minus(n, 1)), i) if i and d in arg else i for d, (n, i) in enumerate(zip(before, out))]
     elif op is Ops.SHRINK: out = [i and ix.sub(i, b) for i, (b, _) in zip(out, arg)]
     elif op is Ops.PAD: out = [i if pair == (0, 0) else None for i, pair in zip(out, arg)]
     elif op is Ops.EXPAND: out = [i if n is m or n == m else None for i, n, m in zip(out, before, after)]
@@ -412,17 +413,17 @@ def _sliced(n: Dim, k: slice) -> tuple[Dim, Dim, int, Dim]:
   def bound(v: Dim | None, low: int, else_: Dim) -> Dim:
     """An end as Python has it: counted from the dimension's end where it is negative, and no further out than ``low`` or n."""
     if v is None: return else_
-    if below(v, 0): v = v + n
-    most = n if low == 0 else n - 1
+    if below(v, 0): v = ix.plus(v, n)
+    most = n if low == 0 else ix.minus(n, 1)
     return low if below(v, low) else most if below(most, v) else v
   start, stop = (bound(k.start, 0, 0), bound(k.stop, 0, n)) if step > 0 else (
-    bound(k.start, -1, n - 1), bound(k.stop, -1, -1))
-  span = stop - start if step > 0 else start - stop
+    bound(k.start, -1, ix.minus(n, 1)), bound(k.stop, -1, -1))
+  span = ix.minus(stop, start) if step > 0 else ix.minus(start, stop)
   if not below(0, span): return 0, 0, 1, 0
   count = ix.rounds(span, abs(step))
-  last = start + (count - 1) * step
+  last = ix.plus(start, ix.times(ix.minus(count, 1), step))
   first, last = (start, last) if step > 0 else (last, start)
-  return first, last + 1, step, count
+  return first, ix.plus(last, 1), step, count
 
 
 def _arg_text(x: object) -> str:

@@ -4,6 +4,7 @@ A statement is a STORE or an ATOMIC, or a region of statements: FOR, WHILE, IF. 
 each program has for itself."""
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -64,6 +65,11 @@ class Axis:
   @property
   def count(self) -> int: return ix.count(self.size)   # the size, or about what it is where that is known at the launch only
   def __str__(self) -> str: return f"a{self.id}:{text_of(self.size)} {self.kind}" + (f"/{self.programs}" if self.programs else "")
+
+
+def volume(axes: Iterable[Axis]) -> int:
+  """How many values some axes have together, or about how many."""
+  return math.prod([a.count for a in axes])
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ class ShiftInwards(SplitOpt):
     rounds = ix.rounds(axis.size, n)
     again = rounds * n - axis.size if isinstance(rounds, int) and isinstance(axis.size, int) else n - 1
     outer, inner = Axis(axis.id, rounds, axis.kind), Axis(new_id(kernel), n, self.kind or axis.kind, again=again)
-    at = ix.add(ix.least(ix.mul(outer.rng, n), ix.node(axis.size - n)), inner.rng)
+    at = ix.add(ix.least(ix.mul(outer.rng, n), ix.node(ix.minus(axis.size, n))), inner.rng)
     kernel = kernel.needing(ix.ge(ix.node(axis.size), n))
     return expressed(kernel, axis, at, (outer, inner), keep=ix.ge(ix.sub(at, ix.mul(outer.rng, n)), 0))
 
@@ -184,12 +184,12 @@ class Peel(OnAxis):
     self.plain(kernel, axis)
     self.alone(kernel, axis)
     if axis.id in kernel.sequential: raise OptError(f"{self}: the axis {axis} is gone through in order")
-    whole = axis.size // self.n * self.n
+    whole = ix.times(ix.over(axis.size, self.n), self.n)
     if whole == axis.size: return kernel
     if whole == 0: raise OptError(f"{self}: the axis {axis} is shorter than {self.n}")
     whole_of = axis.id if axis.rest_of is None else axis.rest_of
     main = replace(axis, size=whole)
-    tail = Axis(new_id(kernel), axis.size - whole, AxisKind.LOOP, rest_of=whole_of)
+    tail = Axis(new_id(kernel), ix.minus(axis.size, whole), AxisKind.LOOP, rest_of=whole_of)
     if tail.size == 1 and kernel.sequential and any(axis.rng in s.ranges for s in kernel.body):
       raise OptError(f"{self}: one element would be left over, without a loop to say that it is none of the others; "
                      f"axes {sorted(kernel.sequential)} are gone through in order")
@@ -288,7 +288,7 @@ class Fuse(OnAxis):
       raise OptError(f"{both}: what is stored varies with one of them only, and would be stored several times")
     if {axis.id, other.id} & kernel.sequential: raise OptError(f"{both}: one is gone through in order")
     most = prod([a.most or a.count for a in (axis, other)]) if axis.most or other.most else 0
-    whole = Axis(axis.id, axis.size * other.size, axis.kind, most=most)
+    whole = Axis(axis.id, ix.times(axis.size, other.size), axis.kind, most=most)
     kernel = expressed(kernel, axis, ix.fdiv(whole.rng, other.size), (whole,))
     return expressed(kernel, other, ix.mod(whole.rng, other.size), ())
 
@@ -300,7 +300,7 @@ class Pad(OnAxis):
   n: int
 
   def on(self, kernel: Kernel, axis: Axis) -> Kernel:
-    wide = replace(axis, size=ix.rounds(axis.size, self.n) * self.n, most=-(-axis.most // self.n) * self.n)
+    wide = replace(axis, size=ix.times(ix.rounds(axis.size, self.n), self.n), most=-(-axis.most // self.n) * self.n)
     if wide.size == axis.size: return kernel
     if axis.size == 1: raise OptError(f"{self}: the axis {axis} has one element, which no index sees; there is nothing to pad")
     return with_longer_axis(kernel, axis, wide, ix.lt(wide.rng, axis.size))

@@ -30,7 +30,7 @@ from .rules import (
 
 def _alike(a: Shape, b: Shape) -> bool: return len(a) == len(b) and all(map(ix.may_equal, a, b))
 def _natural(n: Any) -> bool: return n >= 0 if isinstance(n, int) else isinstance(n, UOp) and ix.vmax(n) >= 0
-def _most(a: ix.Dim, b: ix.Dim) -> bool: return ix.vmin(ix.node(a - b)) <= 0   # a <= b
+def _most(a: ix.Dim, b: ix.Dim) -> bool: return ix.vmin(ix.node(ix.minus(a, b))) <= 0   # a <= b
 
 
 def _same_shapes(u: UOp) -> str | None:

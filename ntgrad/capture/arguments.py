@@ -17,7 +17,7 @@ _LONGEST, _MOST = 1 << 16, 1 << 22   # characters of what a value is called, and
 VALUES = (type(None), bool, int, float, complex, str, bytes, range, slice, type(Ellipsis), DType, Enum)
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class Pieces:
   """Nested values taken apart: the containers as marks, Tensors and other leaves with the place where they were."""
   marks: list[Any] = dataclasses.field(default_factory=list)
@@ -25,6 +25,14 @@ class Pieces:
   places: list[str] = dataclasses.field(default_factory=list)          # of the Tensors
   others: list[Any] = dataclasses.field(default_factory=list)
   other_places: list[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(slots=True)
+class Call(Pieces):
+  """The arguments of a call taken apart, as they were, and the values of its sizes."""
+  args: tuple[Any, ...] = ()
+  kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)
+  values: tuple[int, ...] = ()
 
 
 def fields_of(value: Any) -> tuple[str, ...] | None:

@@ -19,8 +19,9 @@ from .device import LATE, get_device, waited
 
 LARGE_BYTES = 1 << 20   # bytes of an allocation of which it is known where it was made
 _serials = count()
-# told (``wrote``, ``read``) of everything that passes between host and buffers: ntgrad.jit while it records
+# recording.Watch: told (``wrote``, ``read``, ..) of all that passes between host and buffers, while ntgrad.jit runs a function
 transfer_watchers: list[Any] = []
+being_recorded: list[Any] = []             # those of them that are a recording.Recorder
 _LARGEST = 10                              # allocations that are named where memory has run out
 overwritten: WeakSet[Buffer] = WeakSet()   # versions that something still refers to though they are gone
 
@@ -36,11 +37,9 @@ class Storage:
   address = 0         # where other libraries' memory lies
 
   def __init__(self, device: str, nbytes: int):
-    self.device, self.nbytes, self.serial = device, max(int(nbytes), 1), next(_serials)
-    self.version = 0
+    self.device, self.nbytes, self.serial, self.version = device, max(int(nbytes), 1), next(_serials), 0
     self.writer: ref[Any] | None = None
-    self.foreign = False
-    self.place = ""   # where a large one was made, in the user's code
+    self.foreign, self.place = False, ""   # where a large one was made, in the user's code
     self._raw: Any = None
     self._owner: Any = None
 
@@ -83,18 +82,15 @@ def largest(device: str) -> str:
   held: dict[Storage, str] = {}
   names = BufferNames()
   for a in live_aliases:
-    u = a.node if a.memory is None else a.memory.node
-    u = resolved(u)
+    u = resolved(a.node if a.memory is None else a.memory.node)
     if u.op is not Ops.BUFFER: continue
     what = f"{names.of(u) or 'a tensor'} of shape {u.shape} ({u.dtype})"
     held[u.arg.storage] = what + (f", written by {a.place}" if a.place and a.memory is not None else "")
-  found = [s for s in gc.get_objects() if issubclass(type(s), Storage) and not s.foreign and s._raw is not None
-           and s.device == device]
-  found.sort(key=lambda s: -s.nbytes)
+  found = sorted([s for s in gc.get_objects() if issubclass(type(s), Storage) and not s.foreign and s._raw is not None
+                  and s.device == device], key=lambda s: -s.nbytes)
   lines = [f"  {s.nbytes:14,}  {held.get(s, 'what is computed at the moment, or kept for gradients or a jit')}" +
            (f", made by {s.place}" if s.place else "") for s in found[:_LARGEST]]
-  rest = sum(s.nbytes for s in found[_LARGEST:])
-  if rest: lines.append(f"  {rest:14,}  in {len(found) - _LARGEST} more")
+  if rest := sum(s.nbytes for s in found[_LARGEST:]): lines.append(f"  {rest:14,}  in {len(found) - _LARGEST} more")
   return "\n".join(lines)
 
 
@@ -112,9 +108,8 @@ class Adopted(Storage):
 
   def release(self) -> None:
     """Let go of the owner, once the device has done what was launched on its memory."""
-    if self._raw is not None:
-      self._raw, owner, self.owner = None, self.owner, None
-      if owner is not None: self._owner.let_go(owner)
+    self._raw, owner, self.owner = None, self.owner, None
+    if owner is not None: self._owner.let_go(owner)
 
 
 class Buffer:
@@ -124,23 +119,8 @@ class Buffer:
   reads the new.
   """
 
-  __slots__ = (
-    "device",
-    "shape",
-    "dtype",
-    "signature",
-    "storage",
-    "version",
-    "rng_count",
-    "rng_from",
-    "node_ref",
-    "known",
-    "gone",
-    "offset",
-    "align",
-    "between",
-    "__weakref__",
-  )
+  __slots__ = ("device", "shape", "dtype", "signature", "storage", "version", "rng_count", "rng_from", "node_ref", "known",
+               "gone", "offset", "align", "between", "__weakref__")
 
   def __init__(self, device: str, shape: tuple[int, ...], dtype: DType, storage: Storage | None = None):
     self.device, self.shape, self.dtype = device, shape, dtype
@@ -150,10 +130,9 @@ class Buffer:
     if self.storage.read_only: self.signature += ("read-only",)   # other kernels take it
     self.rng_count = 0                  # for a random generator's state: how many numbers it stands for
     self.rng_from: Any = None           # and whose; None: the default generator's
-    self.version = self.storage.version
+    self.version, self.gone = self.storage.version, ""   # what wrote over it
     self.node_ref: ref[UOp] | None = None
     self.known: list[int] = []          # the graph nodes whose value it is, by id: their entries in ``values``
-    self.gone = ""                      # what wrote over it
     # of ints that came from the host: the version that these are, the least and the greatest
     self.between: tuple[int, int, int] | None = None
 
@@ -198,8 +177,7 @@ class Buffer:
   @property
   def node(self) -> UOp:
     """The BUFFER node of this buffer."""
-    found = self.node_ref() if self.node_ref is not None else None
-    if found is None:
+    if self.node_ref is None or (found := self.node_ref()) is None:
       found = UOp(Ops.BUFFER, self.dtype, (), self)
       self.node_ref = ref(found)
     return found
@@ -227,12 +205,10 @@ class Buffer:
       self.storage._owner.copyin(raw, flat)
 
   def take(self, source: Buffer) -> None:
-    """Copy the contents of a buffer of as many bytes on any device, through the host only where devices have no other way."""
+    """Copy the contents of a buffer of as many bytes on any device."""
     if not self.nbytes: return
     to, by = self.raw, source.raw
-    owner = self.storage._owner
-    if not owner.copy_from(to, source.storage._owner, by, self.nbytes):
-      owner.copyin(to, source.storage._owner.copyout(by, self.nbytes))
+    copy_between(self.storage._owner, to, source.storage._owner, by, self.nbytes)
 
   def numpy(self) -> np.ndarray:
     """The contents as a fresh array of the buffer's shape, after everything launched."""
@@ -251,6 +227,11 @@ class Buffer:
     return out
 
   def __repr__(self) -> str: return f"Buffer({self.device}, {self.shape}, {self.dtype})"
+
+
+def copy_between(to: Any, raw: Any, source: Any, of: Any, nbytes: int) -> None:
+  """Copy memory between devices, through the host only where they have no other way."""
+  if not to.copy_from(raw, source, of, nbytes): to.copyin(raw, source.copyout(of, nbytes))
 
 
 def resolved(u: UOp) -> UOp:

@@ -13,9 +13,9 @@ from __future__ import annotations
 import atexit
 import ctypes
 import sys
-import threading
 import weakref
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Sequence
 
 import numpy as np
@@ -23,12 +23,12 @@ import numpy as np
 from ntgrad.backends import memory_pool
 from ntgrad.backends.base import Device as Opened
 from ntgrad.codegen.ir.dtype import DType, dtypes
-from ntgrad.codegen.ir.errors import CaptureError, DTypeError, InterchangeError, NoInterfaceError
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, prod
+from ntgrad.codegen.ir.errors import DTypeError, InterchangeError, NoInterfaceError
+from ntgrad.codegen.ir.uop import Ops, UOp, prod
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.lock import lock, synchronized
 
-from .buffer import Adopted, Buffer, Storage, transfer_watchers
+from .buffer import Adopted, Buffer, Storage
 from .device import Device, canonical, get_device
 from .dlpack import (
   COPIED_FLAG,
@@ -48,7 +48,7 @@ from .dlpack import (
   rename,
 )
 from .realize import before_writing, rebased
-from .recording import Recorder
+from .recording import refuse_recording
 
 _ALIGN = {CPU: 64, CUDA: 16}                      # what compiled kernels rely on: memory that lies otherwise is copied
 # dtypes that numpy itself has not
@@ -78,7 +78,7 @@ class Foreign:
   def size(self) -> int:
     """Elements from its first to its last place in memory."""
     if self.strides is None or 0 in self.shape: return prod(self.shape)
-    return 1 + sum([(n - 1) * s for n, s in zip(self.shape, self.strides)])
+    return 1 + sum((n - 1) * abs(s) for n, s in zip(self.shape, self.strides))
   @property
   def aligned(self) -> bool:
     """Whether kernels can take its memory as it is."""
@@ -86,16 +86,12 @@ class Foreign:
 
   def array(self) -> np.ndarray[Any, Any]:
     """An array over memory of the host, of the same strides. It keeps the owner."""
-    n = prod(self.shape)
-    strides = [s * self.dtype.itemsize for s in self.strides or _contiguous(self.shape)]
-    if n == 0: return np.empty(self.shape, self.dtype.np)
-    low = sum([(k - 1) * s for k, s in zip(self.shape, strides) if s < 0])
-    high = sum([(k - 1) * s for k, s in zip(self.shape, strides) if s > 0]) + self.dtype.itemsize
-    block = (ctypes.c_uint8 * (high - low)).from_address(self.address + low)
-    block.owner = self.owner   # type: ignore[attr-defined]
-    out: np.ndarray[Any, Any] = np.ndarray(self.shape, self.dtype.np, memoryview(block), -low, strides)
-    if self.read_only: out.flags.writeable = False
-    return out
+    if 0 in self.shape: return np.empty(self.shape, self.dtype.np)
+    size = self.dtype.itemsize
+    strides = None if self.strides is None else tuple(s * size for s in self.strides)
+    data = self.address, self.read_only
+    about = {"shape": self.shape, "typestr": f"|V{size}", "data": data, "strides": strides, "version": 3}
+    return np.asarray(SimpleNamespace(__array_interface__=about, owner=self.owner)).view(self.dtype.np)
 
 
 def speaks(x: Any) -> bool:
@@ -130,7 +126,7 @@ def take(x: Any) -> Foreign:
   if kind == CUDA:
     device = get_device(canonical(f"CUDA:{number}"))
     device.enter()   # torch gives tensors of the thread's device only
-    order = {"stream": device.stream_handle()}
+    order["stream"] = device.stream_handle()
   try:
     try: given = x.__dlpack__(**order, max_version=DLPACK_VERSION)
     except TypeError: given = x.__dlpack__(**order)   # before DLPack 1.0
@@ -140,15 +136,13 @@ def take(x: Any) -> Foreign:
 
 def _read(given: Any, x: Any) -> Foreign:
   """What a capsule holds; it is empty afterwards."""
-  kind = next((k for k, (name, _) in NAMES.items() if is_valid(given, name)), None)
+  kind, name, used = next(((k, *names) for k, names in NAMES.items() if is_valid(given, names[0])), (None, b"", b""))
   if kind is None: raise InterchangeError(f"{_name(x)}: no DLPack capsule, or one that was used before; each is taken once")
-  name, used = NAMES[kind]
   pointer = pointer_of(given, name)
   managed: Any = kind.from_address(pointer)
   if kind is Versioned and managed.major != DLPACK_VERSION[0]:
-    raise InterchangeError(
-      f"{_name(x)}: a capsule of DLPack {managed.major}.{managed.minor}; ntgrad reads versions {DLPACK_VERSION[0]}.*"
-    )
+    theirs, ours = f"{managed.major}.{managed.minor}", f"{DLPACK_VERSION[0]}.*"
+    raise InterchangeError(f"{_name(x)}: a capsule of DLPack {theirs}; ntgrad reads versions {ours}")
   rename(given, used)
   owner = Owner(pointer, managed.deleter)
   # a capsule without a version cannot say that memory must not be written (JAX's must not), so it is taken for such, as numpy
@@ -165,9 +159,8 @@ def read_dltensor(t: Any, owner: Any, read_only: bool, x: Any) -> Foreign:
     raise DTypeError(f"{_name(x)}: elements of DLPack's type {t.code}, {t.bits} bits, {t.lanes} lanes; ntgrad has {known}")
   shape = tuple(t.shape[:t.ndim])
   strides = tuple(t.strides[:t.ndim]) if t.strides and t.ndim else None
-  return Foreign(
-    (t.data or 0) + t.byte_offset, shape, _plain(shape, strides), dtype, _kind(t.device_type, x), t.device_id, read_only, owner
-  )
+  place = (t.data or 0) + t.byte_offset
+  return Foreign(place, shape, _plain(shape, strides), dtype, _kind(t.device_type, x), t.device_id, read_only, owner)
 
 
 def _kind(device_type: int, x: Any) -> int:
@@ -175,8 +168,7 @@ def _kind(device_type: int, x: Any) -> int:
   kind = {PINNED: CPU, MANAGED: CUDA}.get(device_type, device_type)
   if kind in _ALIGN: return kind
   raise InterchangeError(
-    f"{_name(x)} is on a device of DLPack's type {kind}; ntgrad takes memory of the host (1) and of CUDA (2)"
-  )
+    f"{_name(x)} is on a device of DLPack's type {kind}; ntgrad takes memory of the host (1) and of CUDA (2)")
 
 
 def _take_interface(x: Any) -> Foreign:
@@ -185,10 +177,11 @@ def _take_interface(x: Any) -> Foreign:
   shape, (address, read_only) = tuple(map(int, about["shape"])), about["data"]
   try: dtype = dtypes.of(np.dtype(about["typestr"]))
   except TypeError as e: raise DTypeError(f"{_name(x)}: {e}") from None
-  steps = about.get("strides")
-  if steps is not None and any(s % dtype.itemsize for s in steps):
-    raise InterchangeError(f"{_name(x)}: strides of {steps} bytes are not whole elements of {dtype.name}")
-  strides = None if steps is None else tuple([int(s) // dtype.itemsize for s in steps])
+  steps, strides = about.get("strides"), None
+  if steps is not None:
+    if any(s % dtype.itemsize for s in steps):
+      raise InterchangeError(f"{_name(x)}: strides of {steps} bytes are not whole elements of {dtype.name}")
+    strides = tuple(int(s) // dtype.itemsize for s in steps)
   kind, number = dlpack_device(x) if address else (CUDA, 0)
   f = Foreign(address or 0, shape, _plain(shape, strides), dtype, kind, number, bool(read_only), x)
   stream = about.get("stream")
@@ -217,15 +210,13 @@ def interchange_error(x: Any, e: Exception) -> InterchangeError:
 
 
 def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
-  out = [1] * len(shape)
-  for i in range(len(shape) - 2, -1, -1): out[i] = out[i + 1] * shape[i + 1]
-  return tuple(out)
+  return tuple(prod(shape[i + 1:]) for i in range(len(shape)))
 
 
 def _plain(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> tuple[int, ...] | None:
   """Strides, or None where they are those of a contiguous tensor (a dimension of 1 may have any)."""
   if strides is None or 0 in shape: return None
-  return None if all([n == 1 or s == c for n, s, c in zip(shape, strides, _contiguous(shape))]) else strides
+  return None if all(n == 1 or s == c for n, s, c in zip(shape, strides, _contiguous(shape))) else strides
 
 
 def strided(flat: UOp, shape: tuple[int, ...], strides: Sequence[int]) -> UOp | None:
@@ -243,8 +234,8 @@ def strided(flat: UOp, shape: tuple[int, ...], strides: Sequence[int]) -> UOp | 
     if s != inner: u = graph.tile(u, (*[(1, 1, 1)] * len(outer), (inner, s, 1)))
     u = graph.reshape(u, (*outer, n, inner))
   u = graph.shrink(u, [(0, m) for m in (*u.shape[:-1], 1)])
-  u = graph.permute(graph.reshape(u, u.shape[:-1]), tuple([dims.index(i) for i in sorted(dims)]))
-  return graph.expand(graph.reshape(u, tuple([n if i in dims else 1 for i, n in enumerate(shape)])), shape)
+  u = graph.permute(graph.reshape(u, u.shape[:-1]), tuple(dims.index(i) for i in sorted(dims)))
+  return graph.expand(graph.reshape(u, tuple(n if i in dims else 1 for i, n in enumerate(shape))), shape)
 
 
 def adopt(f: Foreign, device: str | None = None, copy: bool | None = None) -> UOp:
@@ -257,13 +248,13 @@ def adopt(f: Foreign, device: str | None = None, copy: bool | None = None) -> UO
   name = f.device if f.kind == CUDA else device or Device.DEFAULT
   opened = get_device(name)
   if 0 in f.shape: return Buffer(name, f.shape, f.dtype).node
-  flat = f.shape if f.strides is None else (f.size,)
-  seen = f.strides is None or min(f.strides) >= 0 and _over(Buffer(name, flat, f.dtype).node, f) is not None   # as a view
+  flat, steps, nbytes = f.shape if f.strides is None else (f.size,), f.strides or (), f.size * f.dtype.itemsize
+  seen = min(steps, default=0) >= 0 and _over(Buffer(name, flat, f.dtype).node, f) is not None   # as a view
   if (f.kind == CUDA or opened.dlpack[0] == CPU) and f.aligned and seen and not copy:
-    raw = opened.adopt(f.address, f.size * f.dtype.itemsize)
+    raw = opened.adopt(f.address, nbytes)
     if raw is not None:
       not_while_captured(f"a tensor of shape {f.shape} is taken from another library")
-      storage = Adopted(name, f.size * f.dtype.itemsize, raw, f.owner, f.read_only, f.address)
+      storage = Adopted(name, nbytes, raw, f.owner, f.read_only, f.address)
       return _over(Buffer(name, flat, f.dtype, storage).node, f)  # type: ignore[return-value]  # it is one
   if copy is False:
     raise InterchangeError(
@@ -272,9 +263,8 @@ def adopt(f: Foreign, device: str | None = None, copy: bool | None = None) -> UO
     )
   if f.kind == CPU: return Buffer.from_numpy(name, f.array()).node
   not_while_captured(f"a tensor of shape {f.shape} is taken from another library")
-  steps = f.strides or ()
-  behind = -sum([(n - 1) * s for n, s in zip(f.shape, steps) if s < 0])   # elements before the first
-  to = Buffer(name, (1 + sum([(n - 1) * abs(s) for n, s in zip(f.shape, steps)]),) if steps else f.shape, f.dtype)
+  behind = -sum((n - 1) * s for n, s in zip(f.shape, steps) if s < 0)   # elements before the first
+  to = Buffer(name, flat, f.dtype)
   opened.copy_from(to.raw, opened, f.address - behind * f.dtype.itemsize, to.nbytes)
   opened.let_go(f.owner)
   node = _over(to.node, f) if seen else None
@@ -286,7 +276,7 @@ def gather_strided(flat: UOp, shape: tuple[int, ...], strides: Sequence[int], fi
   kind = dtypes.int64 if flat.shape[0] >= 1 << 31 else dtypes.int32
   at = graph.const(first, kind, shape)
   for d, s in enumerate(strides):
-    if s: at = graph.add(at, graph.cast(graph.scalar(BinaryOps.MUL, graph.index_along(d, shape), s), kind))
+    if s: at = graph.add(at, graph.cast(graph.mul(graph.index_along(d, shape), s), kind))
   return graph.gather(flat, at)
 
 
@@ -295,13 +285,8 @@ def _over(node: UOp, f: Foreign) -> UOp | None: return node if f.strides is None
 
 def not_while_captured(what: str) -> None:
   """Raises CaptureError where this thread records a jit: a replay would not do it again."""
-  if not transfer_watchers: return
-  for w in transfer_watchers:
-    if isinstance(w, Recorder) and w.thread == threading.get_ident():
-      raise CaptureError(
-        f"jit {w.name}: {what} while the function is captured, which a replay cannot repeat; do it before the call, and pass "
-        "a Tensor as an argument"
-      )
+  refuse_recording(f"{what} while the function is captured",
+                   "which a replay cannot repeat; do it before the call, and pass a Tensor as an argument")
 
 
 # ---- out
@@ -343,7 +328,8 @@ def reclaim() -> None:
   for e in over: _exports.pop(id(e), None)
   with lock: shown = [_shown.pop() for _ in range(len(_shown))]
   # it goes to a pool and is written by whatever comes next, while consumers may still use it in streams that are not known here
-  for d in {d for d in [*(e.device for e in over), *(d for d, _ in shown)] if d is not None}: d.settle()
+  for d in {e.device for e in over} | {d for d, _ in shown}:
+    if d is not None: d.settle()
 
 
 # what is out at the end stays where it is: consumers write into it after Python has gone
@@ -384,8 +370,7 @@ def view_of(t: Any, copy: bool | None, what: str) -> _View:
     alias.renew()
     t.realize()
     at = _layout(rebased(t.lazydata)) or at
-  start, strides = at
-  buffer: Buffer = alias.memory
+  (start, strides), buffer = at, alias.memory
   # from here on others may write: who shares the memory, or still has to read it, gets a copy, or its value
   if not buffer.storage.foreign: before_writing([buffer.storage], [alias])
   device = get_device(buffer.device)
@@ -406,20 +391,18 @@ def _layout(u: UOp) -> tuple[int, tuple[int, ...]] | None:
   """First element and strides of a view of a BUFFER; None where it is no such thing, or several of its elements lie in one
   place."""
   chain = []
-  while u.op is not Ops.BUFFER:
-    if u.op not in (Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.DETACH, Ops.TILE): return None
+  while u.op in (Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.DETACH, Ops.TILE):
     chain.append(u)
     u = u.src[0]
-  start, shape, strides = 0, u.shape, _contiguous(u.shape)
-  for n in reversed(chain):
-    if n.op is Ops.PERMUTE: strides = tuple([strides[i] for i in n.arg])
-    elif n.op is Ops.TILE: strides = tuple([s * step for s, (_, step, _) in zip(strides, n.arg)]) + strides
-    elif n.op is Ops.SHRINK: start += sum([b * s for (b, _), s in zip(n.arg, strides)])
+  if u.op is not Ops.BUFFER: return None
+  start, strides = 0, _contiguous(u.shape)
+  for n in chain[::-1]:
+    if n.op is Ops.PERMUTE: strides = tuple(strides[i] for i in n.arg)
+    elif n.op is Ops.TILE: strides = tuple(s * step for s, (_, step, _) in zip(strides, n.arg)) + strides
+    elif n.op is Ops.SHRINK: start += sum(b * s for (b, _), s in zip(n.arg, strides))
     elif n.op is Ops.RESHAPE:
-      found = _reshaped(shape, strides, n.shape)
-      if found is None: return None
+      if (found := _reshaped(n.src[0].shape, strides, n.shape)) is None: return None
       strides = found
-    shape = n.shape
   return start, strides
 
 
@@ -435,17 +418,16 @@ def _reshaped(shape: tuple[int, ...], strides: tuple[int, ...], to: tuple[int, .
   for n in reversed(to):   # from the innermost dim, each in one run
     if n == 1: out.append(1)
     elif runs and runs[-1][0] % n == 0:
-      out.append(runs[-1][1])
-      runs[-1] = [runs[-1][0] // n, runs[-1][1] * n]
-      if runs[-1][0] == 1: runs.pop()
+      size, step = runs.pop()
+      out.append(step)
+      if size != n: runs.append([size // n, step * n])
     else: return None
   return tuple(out[::-1])
 
 
 def place_for(t: Any) -> tuple[int, int]:
   """``Tensor.__dlpack_device__``."""
-  d = get_device(t.device)
-  return d.dlpack
+  return get_device(t.device).dlpack
 
 
 def capsule(t: Any, stream: Any = None, max_version: tuple[int, int] | None = None, dl_device: tuple[Any, int] | None = None,
@@ -453,7 +435,7 @@ def capsule(t: Any, stream: Any = None, max_version: tuple[int, int] | None = No
   """``Tensor.__dlpack__``."""
   reclaim()
   place = place_for(t)
-  to = place if dl_device is None else (int(dl_device[0]), int(dl_device[1]))
+  to = place if dl_device is None else tuple(map(int, dl_device))
   if to == place: v = view_of(t, copy, "__dlpack__")
   elif to[0] == CPU and copy is not False: v = _on_host(t)
   else:
@@ -489,13 +471,13 @@ def cuda_array(t: Any) -> dict[str, Any]:
   v = view_of(t, None, "__cuda_array_interface__")
   assert v.device is not None
   v.device.precede(1)   # for consumers that do not look at "stream" (torch): they mostly work in the default one
-  size, key = t.dtype.itemsize, (id(t), v.keep.serial)
+  key = id(t), v.keep.serial
   if key not in _showing:   # consumers hold the tensor, whose value may come to lie in other memory
     _showing.add(key)
     weakref.finalize(t, _hidden, key, v.device, v.keep).atexit = False
-  plain = _plain(t.shape, v.strides) is None
-  return {"shape": t.shape, "typestr": t.dtype.np.str, "data": (v.address, False), "version": 3,
-          "strides": None if plain else tuple([s * size for s in v.strides]), "stream": v.device.stream_handle()}
+  if (strides := _plain(t.shape, v.strides)) is not None: strides = tuple(s * t.dtype.itemsize for s in strides)
+  return {"shape": t.shape, "typestr": t.dtype.np.str, "data": (v.address, False), "version": 3, "strides": strides,
+          "stream": v.device.stream_handle()}
 
 
 def _hidden(key: tuple[int, int], device: Opened, storage: Storage) -> None:

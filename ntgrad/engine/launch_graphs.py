@@ -1,33 +1,33 @@
 """Groups recorded launches: a run of kernels that the device takes as one graph is one call. Says what is patched in it."""
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Callable, Hashable, Iterable, Mapping, Sequence, Union
+from typing import Any, Callable, Hashable, Iterable, Mapping, Sequence
 
 from ntgrad.backends.base import Device, Node
 
 from . import memory_plan
 
-_At = Union[Callable[[Any], Any], None]
+_At = Callable[[Any], Any] | None
 _Sizes = tuple[int, ...]
 
 
+@dataclass(eq=False, slots=True)
 class Launched:
   """A program or a copy, its arguments, and the numbers of its run-time sizes."""
-  __slots__ = ("program", "args", "sizes")
+  program: Any
+  args: list[Any]
+  sizes: _Sizes = ()
 
-  def __init__(self, program: Any, args: list[Any], sizes: _Sizes = ()):
-    self.program, self.args, self.sizes = program, args, sizes
 
-
+@dataclass(eq=False, slots=True)
 class Slot:
   """An allocation that is another one at every replay, and the arguments that it is, or that (``_At``) are a part of it."""
-  __slots__ = ("raw", "args", "nodes")
-
-  def __init__(self) -> None:
-    self.raw: Any = None
-    self.args: list[tuple[list[Any], int, _At]] = []
-    self.nodes: list[tuple[Callable[[int, int, Any], None], int, int, _At]] = []   # how to change a graph, launch, argument
+  raw: Any = None
+  args: list[tuple[list[Any], int, _At]] = field(default_factory=list)
+  # how to change a graph, launch, argument
+  nodes: list[tuple[Callable[[int, int, Any], None], int, int, _At]] = field(default_factory=list)
 
   def fill(self, raw: Any) -> None:
     """Make the arguments that allocation."""
@@ -109,5 +109,5 @@ def pieces(places: Mapping[Any, tuple[Hashable, int, int]]) -> dict[Any, tuple[H
   order = {home: sorted(c) for home, c in cuts.items()}
   index = {home: {at: i for i, at in enumerate(c)} for home, c in order.items()}
   def within(home: Hashable, start: int, end: int) -> tuple[Hashable, ...]:
-    return tuple([(home, at) for at in order[home][index[home][start]:index[home][end]]])
+    return tuple((home, at) for at in order[home][index[home][start]:index[home][end]])
   return {k: within(*place) for k, place in places.items()}

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import Any, Collection, Iterable, Sequence
+from typing import Any, Collection, Hashable, Iterable, Sequence
 from weakref import ref
 
 from ntgrad.backends.process import uninterrupted
@@ -27,8 +27,8 @@ from ntgrad.graph.alias import (
 )
 from ntgrad.graph.lock import synchronized
 
-from . import counters, device_asserts, plan_cache, report
-from .buffer import LARGE_BYTES, Buffer, Storage, resolved
+from . import counters, device_asserts, memory_plan, report
+from .buffer import LARGE_BYTES, Buffer, Storage, resolved, transfer_watchers
 from .counters import phase, take_phase_seconds
 from .device import get_device
 from .index_checks import look_through
@@ -38,7 +38,6 @@ from .planner import plan_of
 _NEAR = 256   # nodes that are looked at for it
 
 captures: list[Any] = []     # functions that are told of every step run (ntgrad.jit while it records)
-checks: list[Any] = []       # functions that may refuse a step, asked for all steps of a plan before the first one runs
 # while ntgrad.jit runs a function: values from before the call that are not computed, by the node that each has for itself
 values_before_call: dict[UOp, ref[Alias]] = {}
 
@@ -107,22 +106,19 @@ class _Wanted:
   def add(self, a: Alias) -> None:
     """The newest value of an Alias."""
     if a in self.aliases: return
-    if a.pending:
-      self.aliases[a] = None
-      self.sinks.setdefault((a.node, a.memory.node), []).append(a)
-      return
+    if a.pending: return self.ask(a, a.node, a.memory.node)
     base = base_of(a.node)
-    if base.op is Ops.BUFFER and not (a.memory is None and base.arg.storage.foreign and not _mine(a, base.arg)): return settle(a)
+    if base.op is Ops.BUFFER and not (a.memory is None and base.arg.storage.foreign and base.arg.storage.writer != ref(a)):
+      return settle(a)
     # numbers alone, and what others may write: not the interned node that every use shares
     if base.op is Ops.BUFFER or a.node.device is None:
       a.renew()
-    self.aliases[a] = None
-    self.sinks.setdefault((_to_compute(a.node), None), []).append(a)
+    self.ask(a, without_reshapes(a.node))
 
-  def all_of(self, a: Alias) -> None:
-    """A value that is not computed yet, in memory of its own."""
+  def ask(self, a: Alias, node: UOp, memory: UOp | None = None) -> None:
+    """A node as an Alias's value, into its ``memory`` if it has some."""
     self.aliases[a] = None
-    self.sinks.setdefault((a.node, None), []).append(a)
+    self.sinks.setdefault((node, memory), []).append(a)
 
   def keep(self, a: Alias) -> None:
     """What an Alias shows of memory that is about to be written: a copy, or what is computed from it."""
@@ -134,7 +130,7 @@ class _Wanted:
     a: Alias = t._alias
     if not view_covers(t._view) and not a.pending and not is_view(a.node):
       if len(a.tensors) > 1 or a.beneath or ref(a) in followers:
-        part = _to_compute(t.lazydata)
+        part = without_reshapes(t.lazydata)
         if part.device is None: self.add(a)
         elif not is_view(part): self.sinks.setdefault((part, None), [])
         return
@@ -148,11 +144,6 @@ def settle(a: Alias) -> None:
   node = rebased(a.node)
   if node is not a.node: a.settle(node, None)
   if node.op is Ops.BUFFER and a.memory is None: a.claim()
-
-
-def _mine(a: Alias, buffer: Buffer) -> bool:
-  owner = buffer.storage.writer
-  return owner is not None and owner() is a
 
 
 @synchronized
@@ -180,9 +171,8 @@ def compute(aliases: Iterable[Alias]) -> None:
 def before_writing(storages: Collection[Storage], but: Iterable[Alias] = ()) -> None:
   """Give every Alias (``but`` those) that shows memory which is about to be written a copy, and compute what is made of it."""
   buffers = {b.node for a in live_aliases if (b := a.memory) is not None and b.storage in storages}
-  buffers |= {
-    u for a in live_aliases if (u := base_of(a.node)).op is Ops.BUFFER and u.arg.storage in storages and not u.arg.stale
-  }
+  bases = [u for a in live_aliases if (u := base_of(a.node)).op is Ops.BUFFER]
+  buffers |= {u for u in bases if u.arg.storage in storages and not u.arg.stale}
   wanted = _Wanted()
   for a in _readers(buffers, set(), set(but)):
     if not follows(a, storages): wanted.keep(a)
@@ -215,8 +205,7 @@ def _compute(wanted: _Wanted, started: float) -> None:
     if values_before_call:
       for u in order:
         found = values_before_call[u]() if u in values_before_call else None
-        if found is not None and found.node is u and found not in wanted.aliases:
-          wanted.all_of(found)
+        if found is not None and found.node is u and found not in wanted.aliases: wanted.ask(found, u)
     written = {t for _, t in sinks if t is not None and not device_asserts.checks_in((t.arg.storage,))}   # nobody reads notes
     if written:
       for a in _readers(written, {s for s, _ in sinks if _known_by_node(s)}, wanted.aliases): wanted.keep(a)
@@ -240,11 +229,12 @@ def _compute(wanted: _Wanted, started: float) -> None:
       if together:
         with uninterrupted(): _perform(plan, inputs, sinks, order)
       else: _perform(plan, inputs, sinks, order)
-  finally: plan_cache.forget()
-  with phase("running"):
-    if shown:
+  finally:
+    if plan.again is not None: plan.again.make = None   # it keeps the graph
+  if shown:
+    with phase("running"):
       for name in {s.device for s in plan.steps}: get_device(name).synchronize()
-  if shown: report.first_run(time.perf_counter() - started, take_phase_seconds())
+    report.first_run(time.perf_counter() - started, take_phase_seconds())
   for c in checked.values(): device_asserts.watch(c)
 
 
@@ -298,8 +288,7 @@ def _settle(a: Alias, sink: UOp, memory: Buffer | None) -> None:
 def _is_moved(a: Alias) -> bool:
   """Whether more than a reshape stands between an Alias's value and what it is of. Others are settled before: they may take the
   memory in their shape, and nobody may know it in an older one then."""
-  found = moves_from_base(a.node)
-  return len(found) > 1 or any([op is not Ops.RESHAPE for op, _, _ in found])
+  return [op for op, _, _ in moves_from_base(a.node)] not in ([], [Ops.RESHAPE])
 
 
 def base_of(u: UOp) -> UOp:
@@ -309,7 +298,7 @@ def base_of(u: UOp) -> UOp:
   return u
 
 
-def _to_compute(u: UOp) -> UOp:
+def without_reshapes(u: UOp) -> UOp:
   """A node without reshapes on top: what is computed has its elements in the same order."""
   u = resolved(u)
   while u.op is Ops.RESHAPE or u.op is Ops.DETACH: u = resolved(u.src[0])
@@ -374,8 +363,8 @@ def run_plan(plan: Plan, buffers: Sequence[Buffer], left: list[Step]) -> None:
   place = ""
   for b in buffers[plan.inputs:]:
     if b.storage.nbytes >= LARGE_BYTES: b.storage.place = place = place or caller()
-  for check in checks:
-    for step in plan.steps: check(step, [buffers[s] for s in step.slots])
+  for w in transfer_watchers:
+    for step in plan.steps: w.refuse(step, [buffers[s] for s in step.slots])
   counters.count_launches(plan.steps)
   try:
     for step in plan.steps:
@@ -392,19 +381,9 @@ def run_plan(plan: Plan, buffers: Sequence[Buffer], left: list[Step]) -> None:
 
 def _peak(plan: Plan) -> int:
   """The bytes that a plan makes and holds at most."""
-  living = most = 0
-  seen: set[int] = set()
-  def nbytes(slot: int) -> int:
-    _, shape, dtype = plan.made[slot - plan.inputs]
-    return prod(shape) * dtype.itemsize
-  for step in plan.steps:
-    for s in step.slots:
-      if s >= plan.inputs and s not in seen:
-        seen.add(s)
-        living += nbytes(s)
-    most = max(most, living)
-    for s in step.last_use: living -= nbytes(s)
-  return most
+  sizes: dict[Hashable, int] = {i: prod(shape) * dtype.itemsize for i, (_, shape, dtype) in enumerate(plan.made, plan.inputs)}
+  uses = [memory_plan.MemoryUse(s, ()) for s in (*[step.slots for step in plan.steps], plan.outputs)]   # which stay
+  return memory_plan.peak(uses, sizes)
 
 
 def run_step(step: Step, buffers: Sequence[Buffer], wait: bool = False) -> None:
@@ -423,5 +402,3 @@ def run_step(step: Step, buffers: Sequence[Buffer], wait: bool = False) -> None:
   seconds = step.program(raws, wait, step.sizes) if step.sizes else step.program(raws, wait)
   if seconds is not None: report.ran(step.program.spec, seconds, step.sizes, get_device(step.device))  # type: ignore[attr-defined]
 
-
-__all__ = ["realize", "Plan", "Step", "prod"]

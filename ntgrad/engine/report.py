@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from textwrap import indent
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Callable, Hashable, Protocol
 
@@ -79,12 +80,12 @@ def launched_spec(spec: ProgramSpec, sizes: Sequence[int] = ()) -> ProgramSpec:
 
 def _sizes_text(spec: ProgramSpec, sizes: Sequence[int]) -> str:
   """The run-time sizes of a launch, after two blanks: ``  N=48, M=3``."""
-  return "  " + ", ".join([f"{s.name}={n * s.unit}" for s, n in zip(spec.sizes, sizes)]) if sizes else ""
+  return "  " + ", ".join(f"{s.name}={n * s.unit}" for s, n in zip(spec.sizes, sizes)) if sizes else ""
 
 
 def conditions_text(conditions: Iterable[UOp]) -> str:
   """Conditions on run-time sizes: ``8 <= N and M < N``."""
-  return " and ".join([condition_text(c) if c.arg in COMPARISONS else f"({dim_text(c)})" for c in conditions])
+  return " and ".join(condition_text(c) if c.arg in COMPARISONS else f"({dim_text(c)})" for c in conditions)
 
 
 def grid_text(spec: ProgramSpec) -> str:
@@ -96,15 +97,15 @@ def grid_text(spec: ProgramSpec) -> str:
 def sized(kernel: str, sizes: str, family: Any, form: Any) -> None:
   """With DEBUG=1: that sizes of a kernel are known at the launch from here on."""
   if config.debug < 1: return
-  met = ", ".join([f"{n} met as {' and '.join(map(str, sorted(v)[:2]))}" for n, v in family.seen.items() if len(v) > 1])
+  met = ", ".join(f"{n} met as {' and '.join(map(str, sorted(v)[:2]))}" for n, v in family.seen.items() if len(v) > 1)
   told = [c for c in conjuncts(form.condition) if not any(s.op is Ops.CONST and s.arg >= _INT_MOST for s in c.src[1:])]
   where = f", where {conditions_text(told)}" if told else ""
-  print(f"tile {kernel}: {sizes} unknown until the launch ({met or 'declared'}){where}", flush=True)
+  print_now(f"tile {kernel}: {sizes} unknown until the launch ({met or 'declared'}){where}")
 
 
 def stays_static(kernel: str, names: Sequence[str], why: Exception) -> None:
   """With DEBUG=1: that a kernel is made for each size, and why."""
-  if config.debug >= 1: print(f"tile {kernel}: {', '.join(names)} stay numbers: {str(why).splitlines()[0]}", flush=True)
+  if config.debug >= 1: print_now(f"tile {kernel}: {', '.join(names)} stay numbers: {str(why).splitlines()[0]}")
 
 
 def heading(text: str, name: str) -> str:
@@ -112,16 +113,16 @@ def heading(text: str, name: str) -> str:
   return _color(f"── {text} " + "─" * max(3, WIDTH - len(text) - 4), name)
 
 
-def indented(text: str, by: str = "  ") -> str:
-  """Every line moved to the right, without blank lines at the ends."""
-  return "\n".join(by + line if line else "" for line in text.strip("\n").split("\n"))
+def _titled(title: str, *texts: str) -> None:
+  """Print texts under a title, moved to the right, without blank lines at the ends."""
+  print_now("\n".join([_color(title, "magenta"), *(indent(text.strip("\n"), "  ") for text in texts)]))
 
 
 def tuned(name: str, values: dict[str, int], lines: Sequence[str]) -> None:
   """Level 2: what a search for block sizes chose, and what it tried."""
   if config.debug < 2 or not config.speaks_of(name): return
-  print_now(_color(f"tuned {name}: {', '.join(f'{n}={v}' for n, v in values.items())}", "cyan"))
-  for line in lines: print_now(f"  {line}")
+  head = _color(f"tuned {name}: {', '.join(f'{n}={v}' for n, v in values.items())}", "cyan")
+  print_now("\n  ".join([head, *lines]))
 
 
 def note_line(text: str) -> None:
@@ -139,9 +140,8 @@ def scheduled(
   kernels = sum(s.program is not None for s in steps)
   copies = f", {len(steps) - kernels} copies" if len(steps) > kernels else ""
   found = "found again" if found_again else "new"
-  many = "s" if kernels != 1 else ""
-  head = f"schedule {_count[0]}: {kernels} kernel{many}{copies}, {found}, {unit_text(seconds, 's').strip()}"
-  print_now(_color(head, "cyan") if config.debug < 3 else ("\n" + heading(head, "cyan")))
+  head = f"schedule {_count[0]}: {kernels} kernel{'s' * (kernels != 1)}{copies}, {found}, {unit_text(seconds, 's').strip()}"
+  print_now(_color(head, "cyan") if config.debug < 3 else "\n" + heading(head, "cyan"))
   if config.debug >= 3 and not found_again:
     lines = origins.lines_of([[order[i] for i in s.nodes] for s in steps], order)
     names = BufferNames()
@@ -156,27 +156,22 @@ def scheduled(
 def first_run(seconds: float, phases: Mapping[str, float]) -> None:
   """Level 1: where the time of a schedule went for which kernels were made."""
   if config.debug < 1 or not phases["choosing"]: return
-  parts = ", ".join([f"{name} {unit_text(spent, 's').strip()}" for name, spent in phases.items()])
+  parts = ", ".join(f"{name} {unit_text(spent, 's').strip()}" for name, spent in phases.items())
   print_now(_color(f"first run in {unit_text(seconds, 's').strip()}: {parts}", "cyan"))
-
-
-def _spec_of(program: Any) -> ProgramSpec | None:
-  """What a program was compiled from; None for one with run-time sizes that has seen none yet."""
-  return None if getattr(program, "variants", True) == [] else program.spec
 
 
 def table(steps: Sequence[Step], lines: Sequence[str], names: Sequence[str] = ()) -> list[str]:
   """A line for every step: what it writes from what it reads, how much it computes and moves, and the user's ``lines`` for it.
   ``*`` marks a kernel that is new. ``names`` are what the first slots are called, where that is known."""
-  called = dict(enumerate(names))
-  def said(slot: int) -> str: return called.get(slot) or f"b{slot}"
+  def said(slot: int) -> str: return (names[slot] if slot < len(names) else "") or f"b{slot}"
   rows = []
   for i, (s, made) in enumerate(zip(steps, lines)):
     reads = ", ".join(said(b) for n, b in enumerate(s.slots) if n not in s.writes)
     flow = f"{', '.join(said(s.slots[n]) for n in s.writes)} <- {reads or 'nothing'}"
     if s.program is None: rows.append((f"{i:4d}", f"copy to {s.device}", "", "", "", flow, made))
-    elif (known := _spec_of(s.program)) is None: rows.append((f"{i:4d}", "not made yet", "", "", "", flow, made))
-    elif config.speaks_of(known.label):
+    # one with run-time sizes that has seen none yet
+    elif getattr(s.program, "variants", True) == []: rows.append((f"{i:4d}", "not made yet", "", "", "", flow, made))
+    elif config.speaks_of((known := s.program.spec).label):   # type: ignore[attr-defined]
       spec = launched_spec(known, s.sizes)
       flow += _sizes_text(spec, s.sizes)
       mark = "*" if spec.label in _waiting else " "
@@ -212,9 +207,7 @@ def made(spec: ProgramSpec, parts: Parts, device: Device, arrangements: str, dis
   """Level 3: a kernel that a person wrote, with its own arrangements, and which of its tiles are ``dissolved``."""
   if config.debug < 3 or not config.speaks_of(spec.label): return
   section(spec, parts, device)
-  print_now(_color("arranged", "magenta"))
-  print_now(indented(arrangements))
-  if dissolved: print_now(indented(dissolved))
+  _titled("arranged", arrangements, *filter(None, [dissolved]))
 
 
 def section(spec: ProgramSpec, parts: Parts, device: Device, made: str = "", before: Kernel | None = None) -> None:
@@ -227,14 +220,9 @@ def section(spec: ProgramSpec, parts: Parts, device: Device, made: str = "", bef
   if before is not None:
     try: text = tile_source(before, spec.name, parts.opts)
     except ExportError as e: text = f"none: {e}"
-    print_now(_color("as a file of the tile language", "magenta"))
-    print_now(indented(text))
-  if not parts.kernel.plain:
-    print_now(_color("statements, after their Opts", "magenta"))
-    print_now(indented(form_text(parts)))
-  if config.debug >= 4:
-    print_now(_color("source", "magenta"))
-    print_now(indented(_source_text(spec)))
+    _titled("as a file of the tile language", text)
+  if not parts.kernel.plain: _titled("statements, after their Opts", form_text(parts))
+  if config.debug >= 4: _titled("source", _source_text(spec))
   if config.debug >= 5 and spec.uops:
     print_now(_color("linear UOps", "magenta"))
     print_now("\n".join(UOpList(spec.uops).lines(block_shapes(spec.uops))))
@@ -246,9 +234,8 @@ def _source_text(spec: ProgramSpec) -> str:
   text, names = spec.text, []
   for helper in spec.source.helpers:
     if helper in _helpers:
-      rest = text.replace(helper, "", 1)
-      if rest == text: continue
-      text = rest
+      if helper not in text: continue
+      text = text.replace(helper, "", 1)
       names += _NAMED.findall(helper)[:1]
     _helpers[helper] = True
   comment = "#" if spec.source.text.lstrip().startswith(("import", "#")) else "//"
@@ -308,8 +295,8 @@ def ran(spec: ProgramSpec, took: float, sizes: Sequence[int], device: Device) ->
   line = f"*** {_count[1]:5d}  {name}  grid {grid_text(spec):10s} {unit_text(took, 's')} {speed}  {reached}"
   print_now(line + _sizes_text(spec, sizes) + (f"  made in {unit_text(making, 's').strip()}" if making else ""))
   if config.debug >= 6 and _unseen.pop(spec.label, None) is not None:
-    print_now(_color(f"machine code of {spec.label}", "magenta"))
-    print_now(indented(getattr(device, "disassemble", _no_machine_code)(spec)))
+    none = f"# no assembly of {spec.label}: this device runs its UOps as they are"
+    _titled(f"machine code of {spec.label}", getattr(device, "disassemble", lambda spec: none)(spec))
 
 
 def copied(copy: Callable[[], object], nbytes: int, to: Device, source: Device) -> None:
@@ -327,9 +314,6 @@ def _tell(spec: ProgramSpec, device: Device, seconds: float) -> Bound:
   least = bound(spec.work, device.renderer.target)
   for w in tuple(launch_watchers): w.launched(spec, device, seconds, least)
   return least
-
-
-def _no_machine_code(spec: ProgramSpec) -> str: return f"# no assembly of {spec.label}: this device runs its UOps as they are"
 
 
 def print_now(text: str) -> None:
@@ -378,18 +362,3 @@ def labelled(spec: ProgramSpec, identity: Hashable) -> ProgramSpec:
   return spec if spec.given == found else replace(spec, given=found)
 
 
-def reset_labels() -> None:
-  """Give labels from the first on again."""
-  _counts.clear()
-  _known.clear()
-  _counts.least = 0
-
-
-def reset_numbering() -> None:
-  """Count schedules, launches and kernels of a name from 1 again, as if nothing had been shown."""
-  _count[:] = [0, 0]
-  _waiting.clear()
-  _unseen.clear()
-  _making.clear()
-  _helpers.clear()
-  reset_labels()
