@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir.uop import Ops, UOp
 
-from .nodes import Idx, Nodes, Shape
+from .nodes import Idx, Nodes
 from .placement import made_by
 
 LEAVES = frozenset({Ops.BUFFER, Ops.CAT, Ops.ASSIGN, Ops.COPY, Ops.CONTIGUOUS, Ops.SCATTER, Ops.LAUNCH, Ops.AFTER})
@@ -20,7 +20,7 @@ MOST_SEARCHED_NODES = MAX_ALU  # nodes beneath a node that are looked at for wha
 WALK = 512                     # kernels that another is made to wait for, directly or not, before it is taken to wait for all
 CANDIDATES = 32                # kernels, the newest, that a value might be stored by
 
-Space = tuple[Shape, str | None]   # shape and device
+Space = tuple[tuple[int, ...], str | None]   # shape and device
 
 
 @dataclass(eq=False)
@@ -29,7 +29,7 @@ class Group:
   number: int
   out: Nodes                            # RANGEs of the first root's dimensions (size > 1)
   at: Idx                                         # index of the first root
-  shape: Shape
+  shape: tuple[int, ...]
   roots: list[UOp] = field(default_factory=list)  # a node stands in the graph's order after those that follow it here
   # root, the node whose value is stored, the index at which it is asked for, index in the root, condition
   stores: list[tuple[UOp, UOp, Idx, Idx, UOp]] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Group:
     self.next_axis += 1
     return r
 
-  def stands(self, idx: Idx, valid: UOp, shape: Shape) -> bool:
+  def stands(self, idx: Idx, valid: UOp, shape: tuple[int, ...]) -> bool:
     """Whether it needs each element of a shape once, where it stands."""
     return valid is ix.TRUE and index_covers(idx, shape) and {i for i, n in zip(idx, shape) if n != 1} == set(self.out)
 
@@ -69,7 +69,7 @@ class Group:
 _NO_REDUCTION = UOp(Ops.RANGE, ix.INT, (), (-1, 1))   # an axis that no value has: no reduction keeps it
 
 
-def index_covers(idx: Idx, shape: Shape) -> bool:
+def index_covers(idx: Idx, shape: tuple[int, ...]) -> bool:
   """Whether an index runs over every element of a shape once."""
   axes = [(i, n) for i, n in zip(idx, shape) if n != 1]
   return all(i.op is Ops.RANGE and i.arg[1] == n for i, n in axes) and len({i for i, _ in axes}) == len(axes)
@@ -104,7 +104,7 @@ class Groups:
     self.over: dict[Space, dict[Group, None]] = {}
     self.sharing: dict[tuple[UOp, Space], dict[Group, None]] = {}
 
-  def new(self, shape: Shape) -> Group:
+  def new(self, shape: tuple[int, ...]) -> Group:
     g = Group(len(self.all), (), (), shape)
     g.at = tuple(ix.const(0) if n == 1 else g.new_axis(n) for n in shape)
     g.out = tuple(r for r in g.at if r.op is Ops.RANGE)

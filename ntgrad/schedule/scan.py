@@ -14,7 +14,7 @@ from ntgrad.codegen.passes.scans import NARROWEST_COLUMNS, Scan
 from ntgrad.graph import nodes as graph
 
 from .kernel_groups import Group
-from .nodes import Idx, Shape, movement, reshaped
+from .nodes import Idx, movement, reshaped
 
 _SPLIT_FROM = 32768   # elements of a scan that is worth cutting for a CPU's cores
 _LEAST_PART = 8192    # elements of a part of it, at least
@@ -109,7 +109,7 @@ def with_zeros(x: UOp, axis: int, before: int, behind: ix.Dim) -> UOp:
   return movement(Ops.PAD, x, tuple([(before, behind) if d == axis else (0, 0) for d in range(len(x.shape))]))
 
 
-def is_first(axis: int, shape: Shape) -> UOp:
+def is_first(axis: int, shape: tuple[int, ...]) -> UOp:
   """Whether an element is the first along an axis."""
   at = reshaped(graph.iota(shape[axis]), tuple([n if d == axis else 1 for d, n in enumerate(shape)]))
   return movement(Ops.EXPAND, graph.lt(at, 1), shape)

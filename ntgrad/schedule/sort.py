@@ -14,7 +14,7 @@ from ntgrad.codegen.passes.sorts import BLOCK, Sorted
 from ntgrad.graph import nodes as graph
 
 from .kernel_groups import Group
-from .nodes import Idx, Nodes, Shape, elements_of, in_memory, movement, reshaped
+from .nodes import Idx, Nodes, elements_of, in_memory, movement, reshaped
 from .scan import is_first, take_first, with_zeros
 
 SELECTED = 64           # elements of a row that a CPU's program keeps in order while it goes through the row
@@ -62,7 +62,7 @@ def split_sort(u: UOp, target: Target) -> UOp | None:
   return _by_digits(x, u.arg, target) if high - low > DIGITS[-1] else None
 
 
-def _by_digits(x: UOp, arg: Shape, target: Target) -> UOp:
+def _by_digits(x: UOp, arg: tuple[int, ...], target: Target) -> UOp:
   """Sorted by the lowest digit first; each sort keeps the order of equal ones."""
   axis, low, high = arg[:3]
   n = ix.count(x.shape[axis])
@@ -108,7 +108,7 @@ def merged_parts(x: UOp, axis: int, low: int, high: int) -> UOp:
   return seen(parts * BLOCK)
 
 
-def halves(x: UOp, axis: int, turned: Shape) -> UOp:
+def halves(x: UOp, axis: int, turned: tuple[int, ...]) -> UOp:
   """The lesser of two elements first, the greater second, along an axis of 2; ``turned`` gives the other one of each."""
   other = movement(Ops.FLIP, x, turned)
   return graph.where(is_first(axis, x.shape), graph.minimum(x, other), graph.maximum(x, other))
