@@ -1,5 +1,6 @@
 """The verifier's tables of the forms of a kernel: what is legal for each op in the index form, expanded parts and the linear
 form, and where it may stand."""
+# ruff: noqa: F403, F405 - what rules are made of is rules.py's
 from __future__ import annotations
 
 from typing import Any, Callable, Iterable, Sequence
@@ -13,31 +14,7 @@ from ..kernel import EFFECTS, REGIONS, AxisKind, Kernel, is_variable, reads_its_
 from ..kernel.linear import DOT, accumulator
 from ..passes.additions import additions, is_float_sum, most_additions
 from ..passes.parts import Part, Parts
-from .rules import (
-  ANY,
-  BUFFERS,
-  KERNEL,
-  VECTORS,
-  Rule,
-  access_rules,
-  all_of,
-  argument,
-  by_op,
-  combiner_rule,
-  fields,
-  int_dtype,
-  local_rule,
-  names,
-  no_sources,
-  node_error,
-  one_source,
-  python_type,
-  same_dtype,
-  source_count,
-  spreads,
-  table,
-  verify,
-)
+from .rules import *
 
 # ---- values that both forms have
 
