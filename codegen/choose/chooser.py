@@ -24,7 +24,7 @@ def choose(parts: Parts, target: Target | None) -> Parts:
   if not parts.kernel.plain: return choose_statements(parts, target)
   if config.noopt or target is None: return parts
   kernel = parts.kernel
-  if kernel.sizes and not kernel.of_kind(AxisKind.TILE): kernel = split_axes(kernel)   # by sizes, which its twin has numbers for
+  if kernel.sizes and not kernel.tiles: kernel = split_axes(kernel)   # by sizes, which its twin has numbers for
   return Parts.of(as_twin(kernel, target, lambda k: optimize(k, target, bool(kernel.sizes))))
 
 

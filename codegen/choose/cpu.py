@@ -75,21 +75,19 @@ def optimize(kernel: Kernel, target: Target, exact: bool = False) -> Kernel:
   kernel = first(kernel, [lambda k: merge_axes(split_axes(k))])
   if target.locals: return first(kernel, [lambda k: work_items(k, target)])
   if target.lanes == 1 or not kernel.axes: return kernel
-  choices = Search(kernel, target, exact).choices()
-  return first(kernel, (partial(after, choice=c, target=target, exact=exact) for c in choices))
+  return first(kernel, (partial(after, choice=c, target=target, exact=exact) for c in Search(kernel, target, exact).choices()))
 
 
 def after(kernel: Kernel, choice: Choice, target: Target, exact: bool = False) -> Kernel:
   """A kernel with the lanes and copies of a choice, spread over programs."""
-  kernel = choice.applied(kernel)
-  return stream(spread(_in_runs(kernel, target), target, choice.panel, exact), target)
+  return stream(spread(_in_runs(choice.applied(kernel), target), target, choice.panel, exact), target)
 
 
 def _in_runs(kernel: Kernel, target: Target) -> Kernel:
   """Where the innermost axis jumps to other pages of what is read, some steps of the axis along its lines are made for each:
   a0:128 GRID (64 bytes a step), a1:4 GRID (32 KB a step) -> a0:8 GRID, a1:4 LOOP, a2:16 LOOP. So 1 KB is read of each page before
   the next, and few pages at a time: a core follows some 20 of them ahead of its loads."""
-  grid = [a for a in kernel.of_kind(AxisKind.GRID) if a.count > 1]
+  grid = [a for a in kernel.grid if a.count > 1]
   if kernel.bound or kernel.sequential or len(grid) < 2: return kernel
   inner = grid[-1]
   for x in access_profile(kernel).accesses:
@@ -116,13 +114,11 @@ def _row(x: MemoryAccess, axis: int, kernel: Kernel) -> int:
 def work_items(kernel: Kernel, target: Target) -> Kernel:
   """For GPUs, neighbouring elements of the output by neighbouring work-items: a0:1024 GRID -> a0:4 GRID, a1:256 LOCAL."""
   stores = [x for x in access_profile(kernel).accesses if x.write]
-  grid = [a for a in kernel.of_kind(AxisKind.GRID) if a.id not in kernel.bound]
+  grid = [a for a in kernel.grid if a.id not in kernel.bound]
   if not grid: return kernel
   axis = next((a for a in grid if any(x.steps.get(a.id) == 1 for x in stores)), grid[-1])
   amount = max(d for d in range(1, target.work_items + 1) if axis.count % d == 0)
-  if amount < SHORT_GROUP <= axis.count:
-    amount = PADDED_GROUP
-    kernel = Pad(axis.id, amount).apply(kernel)
+  if amount < SHORT_GROUP <= axis.count: amount, kernel = PADDED_GROUP, Pad(axis.id, PADDED_GROUP).apply(kernel)
   return Local(axis.id, amount).apply(kernel) if amount > 1 else kernel
 
 
@@ -394,10 +390,9 @@ class Search:
 
 def spread(kernel: Kernel, target: Target, panel: int | None = None, exact: bool = False) -> Kernel:
   """Inner GRID axes become loops until a program is worth starting: a0:64 GRID, a1:100 GRID -> a0:64 GRID, a1:100 LOOP."""
-  if panel is not None:
-    panels = first(kernel, [lambda k: copy_for_rows(k, target, panel, exact)])
-    if panels is not kernel: return panels
-  grid = kernel.of_kind(AxisKind.GRID)
+  panels = kernel if panel is None else first(kernel, [lambda k: copy_for_rows(k, target, panel, exact)])
+  if panels is not kernel: return panels
+  grid = kernel.grid
   programs = volume(grid)
   each = {a.id: 1 if a.kind is AxisKind.LANE else a.count for a in kernel.axes}
   work = sum(CYCLES * prod(each[i] for i in ids_of(u.src[0] if u.op is Ops.REDUCE else u)) for u in kernel.nodes if u.op in WORK)
@@ -405,12 +400,9 @@ def spread(kernel: Kernel, target: Target, panel: int | None = None, exact: bool
   want = min(most, _PROGRAMS * target.cores)
   for a in reversed(grid):
     if programs <= want: break
-    rest = programs // a.count
-    if rest >= want:
-      kernel = Serial(a.id).apply(kernel)
-      programs = rest
+    if (rest := programs // a.count) >= want:
+      kernel, programs = Serial(a.id).apply(kernel), rest
       continue
     each_one = share(a.count, rest, want, target.cores)
-    if each_one > 1: kernel = Serial(a.id, each_one).apply(kernel)
-    break
+    return Serial(a.id, each_one).apply(kernel) if each_one > 1 else kernel
   return kernel

@@ -265,6 +265,14 @@ class Kernel:
   def axis(self, id: int) -> Axis: return next(a for a in self.axes if a.id == id)
 
   def of_kind(self, *kinds: AxisKind) -> list[Axis]: return [a for a in self.axes if a.kind in kinds]
+  @property
+  def grid(self) -> list[Axis]: return self.of_kind(AxisKind.GRID)
+  @property
+  def loops(self) -> list[Axis]: return self.of_kind(AxisKind.LOOP)
+  @property
+  def tiles(self) -> list[Axis]: return self.of_kind(AxisKind.TILE)
+  @property
+  def lanes(self) -> list[Axis]: return self.of_kind(AxisKind.LANE)
 
 
 # ---- a kernel as text

@@ -34,8 +34,7 @@ class Mark:
     return UOp(Ops.SPECIAL, dtypes.index, (), ("for", axis.id, axis.size))
 
   def __str__(self) -> str:
-    of = f" a{self.axis.id}:{self.axis.size}" if self.axis is not None else ""
-    return self.op.name + of
+    return self.op.name + (f" a{self.axis.id}:{self.axis.size}" if self.axis is not None else "")
 
 
 Item = Union[Part, Mark]

@@ -180,8 +180,8 @@ class _Blocks(_Lowering):
       start.append(store_over(carry, UOp.const(s.dtype, identity(fn, s.dtype))))
     body += [*self.stores(scanned, ix.both(valid, there), (*tile, step)), *carried]
     if block is not None: body = [*start, for_(block, ix.number(ix.cdiv(self.length, size)), *body)]
-    elements = size * ix.elements(a.size for a in tile)
-    return self.made(body, applied=(Warps(max(1, min(_WARPS, elements * _WARPS // _BLOCK))),))
+    warps = size * ix.elements(a.size for a in tile) * _WARPS // _BLOCK
+    return self.made(body, applied=(Warps(max(1, min(_WARPS, warps))),))
 
   def columns(self, axis: Axis) -> tuple[list[Axis], UOp, int]:
     """Some columns, as many as leave every core a program: their axis, which of them there are, the elements of each."""

@@ -28,8 +28,7 @@ def may_select(u: UOp) -> bool:
 def replace_selections(kernel: Kernel, target: Target | None = None) -> Kernel:
   """A sum of what an index chooses one of -> that one: sum[a0](x[a0] if a0 == i else 0) -> x[i] + 0."""
   if not any([may_select(u) for u in kernel.reduces]): return kernel
-  blocks = bool(target is not None and target.blocks)
-  body = rewrite(kernel.body, {Ops.REDUCE: lambda old, new: _selected(new, blocks)})
+  body = rewrite(kernel.body, {Ops.REDUCE: lambda old, new: _selected(new, target is not None and target.blocks)})
   if all([a is b for a, b in zip(body, kernel.body)]): return kernel
   made = kernel.with_(body=body)
   used = {u.arg[0] for u in made.nodes if u.op is Ops.RANGE} | {u.arg for u in made.nodes if u.op is Ops.FOR}

@@ -208,13 +208,12 @@ def before(s: UOp) -> tuple[list[UOp], bool]:
   computed before. Both are kept in variables, whose sizes are numbers."""
   early = [] if isinstance(s.arg, tuple) else _reads_elsewhere(s, s.src[1:])
   places, value = set(toposort((s.src[1], *s.src[3:]))), set(toposort((s.src[2],)))
-  reduced = s.op is Ops.ATOMIC and has_reduce(s.src[2])
-  return [u for u in early if u in places], reduced or any(u in value for u in early)
+  return [u for u in early if u in places], s.op is Ops.ATOMIC and has_reduce(s.src[2]) or any(u in value for u in early)
 
 
 def kept_sizes(kernel: Kernel) -> list[Dim]:
   """The sizes of the tiles that a kernel keeps before it writes over what they are made of."""
-  tiles = {a.rng: a.size for a in kernel.of_kind(AxisKind.TILE)}
+  tiles = {a.rng: a.size for a in kernel.tiles}
   found = [(s, *before(s)) for s in kernel.effects]
   kept = dict.fromkeys(r for s, loads, whole in found for u in (*loads, *s.src[2:3] * whole) for r in u.ranges if r in tiles)
   return [tiles[r] for r in kept]

@@ -89,5 +89,4 @@ def _added_blocks(phi: UOp, uses: Mapping[UOp, int], axes: Mapping[UOp, frozense
     total = rest
   sizes = {u.arg[0]: u.arg[1] for u in axes if u.op is Ops.RANGE}
   if math.prod(sizes[i] for r in found for i in axes[r.src[0]]) > MOST_KEPT ** len(found): return []
-  alike = len({(r.arg[1], axes[r.src[0]]) for r in found}) == 1
-  return found if alike and acc.op is Ops.DEFINE_ACC and uses[acc] == 2 else []
+  return found if len({(r.arg[1], axes[r.src[0]]) for r in found}) == 1 and acc.op is Ops.DEFINE_ACC and uses[acc] == 2 else []
