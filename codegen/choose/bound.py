@@ -2,11 +2,10 @@
 
 Work is counted in the index form, before any Opt, so it does not depend on how the kernel is computed:
 
-- bytes: each element of a param that is read counts once, each that is written once more. Of a param that is read through other
-  data (a gather) at most as many elements count as are asked for, and never more than the param has. Overlapping windows count
-  once. Padding is not read.
+- bytes: each element of a param that is read counts once, each that is written once more. Of a gather at most as many elements
+  count as are asked for, and never more than the param has. Overlapping windows count once. Padding is not read.
 - operations, by the unit that can do them: sums of products with rows, columns and a contraction are matrix work, ``exp``, ``/``
-  and the like are special work, all other arithmetic is vector work. Index arithmetic and masks made of indices count nothing.
+  and the like special work, all other arithmetic vector work. Index arithmetic and masks made of indices count nothing.
 
 Sizes of the launch stay expressions. The body of a WHILE counts once, both branches of an IF count: how often they run is data.
 """

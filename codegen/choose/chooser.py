@@ -36,8 +36,7 @@ def choose_statements(parts: Parts, target: Target | None) -> Parts:
   def one(part: Part) -> Part:
     kernel = part.kernel
     if kernel.body[0].op is not Ops.STORE or not kernel.axes or kernel.of_kind(*COPIED_KINDS): return part
-    def chosen(k: Kernel) -> Kernel: return several(k) if chooses(target) else whole_axis(k)
-    return replace(part, kernel=as_twin(kernel, target, chosen))
+    return replace(part, kernel=as_twin(kernel, target, several if chooses(target) else whole_axis))
   def several(kernel: Kernel) -> Kernel:
     kernel = first(kernel, [lambda k: merge_axes(split_axes(k))])
     kernel = first(kernel, (c.applied for c in Search(kernel, target, exact=True).choices()))

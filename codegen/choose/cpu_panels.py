@@ -42,8 +42,7 @@ def most_packed(target: Target) -> int:
 
 def jumps_far(x: MemoryAccess, bound: frozenset[int]) -> bool:
   """Whether a load jumps to another line with each step along any of the axes that are reduced."""
-  steps = [abs(x.steps[b] or 0) * x.itemsize for b in bound if b in x.steps]
-  return bool(steps) and not x.write and min(steps) >= NEAR
+  return not x.write and min([x.stride(b) for b in bound if b in x.steps], default=0) >= NEAR
 
 
 def share(count: int, rest: int, want: int, cores: int) -> int:
@@ -57,8 +56,7 @@ def share(count: int, rest: int, want: int, cores: int) -> int:
 def panels(kernel: Kernel) -> Iterator[MemoryAccess]:
   """The LOADs of a product with lanes along its columns that may have a panel."""
   lanes = kernel.lanes
-  loops = [a.id for a in kernel.loops if a.id in kernel.bound]
-  if not lanes or lanes[0].id in kernel.bound or not loops or len(kernel.reduces) != 1: return
+  if not lanes or lanes[0].id in kernel.bound or not kernel.reduced_loops or len(kernel.reduces) != 1: return
   here = [a.id for a in kernel.axes if a.kind is not AxisKind.GRID]
   for x in access_profile(kernel).accesses:   # variables are near already
     if x.write or x.slot < 0 or lanes[0].id not in x.axes or not x.axes & kernel.bound: continue
@@ -83,7 +81,7 @@ def copy_once(kernel: Kernel, target: Target, left: list[int]) -> Kernel:
   """The kernel of one statement with a panel, where no more bytes are needed than are ``left``, which get less: x[a0, a1] * y[a1,
   a2] -> x[a0, a1] * cache_read[a1, a2](y[a1, a2])."""
   for x in panels(kernel):
-    lane, inner = kernel.lanes[0], [a.id for a in kernel.loops if a.id in kernel.bound][-1]
+    lane, inner = kernel.lanes[0], kernel.reduced_loops[-1].id
     if x.steps.get(lane.id) == 1 and (x.steps.get(inner) or 0) * x.itemsize < _STEP: continue
     again = volume(a for a in kernel.of_kind(AxisKind.GRID, AxisKind.LOOP) if a.id not in kernel.bound | x.axes)
     if x.gated or again < _USES: continue

@@ -73,14 +73,13 @@ def persistent(kernel: Kernel, target: Target) -> Kernel:
   found = product_of(kernel)
   if found is None or any(u.dtype.itemsize > HALF for u in toposort(found.sides) if u.op is Ops.LOAD): return kernel
   # a short sum is over before the pipeline is full: several programs a core, each at another point, use the core better
-  if volume(a for a in kernel.loops if a.id in kernel.bound) < PIPELINE: return kernel
+  if volume(kernel.reduced_loops) < PIPELINE: return kernel
   accesses = access_profile(kernel).accesses
   tiles = {a.id: a.count for a in kernel.tiles}
   if not all(x.linear for x in accesses): return kernel   # no descriptor has it
-  sizes = {a.id: a.count for a in kernel.axes}
   boxes = [x for x in accesses if len(x.axes & tiles.keys()) > 1]   # a bias is read by its addresses
   # rows that begin anywhere have no descriptor; a store by addresses takes the registers that the next block is multiplied in
-  if any(vector(x, fastest_axis(x, sizes)) < VECTOR_BYTES for x in boxes): return kernel
+  if any(vector(x, fastest_axis(x, kernel.counts)) < VECTOR_BYTES for x in boxes): return kernel
   def elements(x: MemoryAccess) -> int: return prod(tiles.get(i, 1) for i in x.axes)
   if max(elements(x) for x in accesses if x.write) <= LARGE_BLOCK_ELEMENTS: return kernel
   # what goes through shared memory on its way to or from a descriptor must leave room for the pipeline

@@ -1,8 +1,7 @@
 """A cost model of kernels with blocks. Candidates are chosen by it, or sorted by it before some are measured.
 
-Three things bound a kernel. First, data that goes through the memory, the cache and the cores takes its time at their rates.
-Second, a program's loads take a while to come, and only so many programs fit on a core: memory delivers in that while what these
-programs have asked for together. Third, programs run in waves, and the last wave may be part full.
+Three things bound a kernel: the rates of memory, cache and cores; the time until a program's loads come, for as many programs as
+fit on a core; and waves of programs, the last of which may be part full.
 """
 from __future__ import annotations
 

@@ -57,8 +57,8 @@ class ProductWork:
   def of(kernel: Kernel, m: int, n: int, sides: Iterable[UOp]) -> ProductWork:
     """The product that a kernel makes, its blocks along axes ``m`` and ``n``."""
     others = volume(a for a in free(kernel) if a.id not in (m, n))
-    summed = volume(a for a in kernel.loops if a.id in kernel.bound)
-    return ProductWork.around(kernel, (kernel.axis(m).count, kernel.axis(n).count, summed, others), frozenset((m, n)), sides)
+    sizes = kernel.axis(m).count, kernel.axis(n).count, volume(kernel.reduced_loops), others
+    return ProductWork.around(kernel, sizes, frozenset((m, n)), sides)
 
   @staticmethod
   def around(kernel: Kernel, sizes: tuple[int, int, int, int], each: frozenset[int], sides: Iterable[UOp]) -> ProductWork:

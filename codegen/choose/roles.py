@@ -56,7 +56,7 @@ class Roles:
     self.bound = [a for a in kernel.axes if a.kind is AxisKind.LOOP and a.id in kernel.bound and a.id not in kernel.sequential]
     info = access_profile(kernel)
     self.accesses, self.work = info.accesses, info.work
-    self.sizes = {a.id: a.count for a in kernel.axes}
+    self.sizes = kernel.counts
     self.product = product_of(kernel)
 
   @cached_property
@@ -76,21 +76,18 @@ class Roles:
 
   def footprint(self, x: MemoryAccess) -> int:
     """Bytes of memory that an access goes through, each counted once."""
-    whole = math.prod([self.sizes[i] for i, s in x.steps.items() if s != 0]) * x.itemsize
-    return min(whole, self.params.get(x.slot, whole))
+    return min([self.moved(x), *[ix.elements(p.shape) * p.dtype.itemsize for p in self.kernel.params if p.slot == x.slot]])
 
-  @cached_property
-  def params(self) -> dict[int, int]:
-    """The size of each param in bytes."""
-    return {p.slot: math.prod(map(ix.count, p.shape)) * p.dtype.itemsize for p in self.kernel.params}
+  def moved(self, x: MemoryAccess) -> int:
+    """Bytes that an access moves, for each value of the axes along which it moves."""
+    return math.prod([self.sizes[i] for i, s in x.steps.items() if s != 0]) * x.itemsize
 
   @cached_property
   def along(self) -> dict[int, int]:
     """The axes that accesses go along, with the bytes that are moved so; without those along which there are few."""
     out: dict[int, int] = {}
     for x in self.accesses:
-      i = fastest_axis(x, self.sizes)
-      if i is not None: out[i] = out.get(i, 0) + x.itemsize * math.prod([self.sizes[j] for j, s in x.steps.items() if s != 0])
+      if (i := fastest_axis(x, self.sizes)) is not None: out[i] = out.get(i, 0) + self.moved(x)
     return {i: n for i, n in out.items() if _FEW * n >= max(out.values())}
 
 

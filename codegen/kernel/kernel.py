@@ -273,6 +273,10 @@ class Kernel:
   def tiles(self) -> list[Axis]: return self.of_kind(AxisKind.TILE)
   @property
   def lanes(self) -> list[Axis]: return self.of_kind(AxisKind.LANE)
+  @property
+  def reduced_loops(self) -> list[Axis]: return [a for a in self.loops if a.id in self.bound]
+  @property
+  def counts(self) -> dict[int, int]: return {a.id: a.count for a in self.axes}
 
 
 # ---- a kernel as text

@@ -1,7 +1,6 @@
 """Pass: UPCAST and UNROLL axes become copies, LANE axes become vectors, indices become one flat index a buffer.
 
-What is left depends on GRID, LOCAL and LOOP axes only. A REDUCE then has one source a copy, taken in index order by one
-accumulator.
+A REDUCE then has one source a copy, taken in index order by one accumulator.
 """
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Pass: the expanded statements of a part -> the same with loops. Each phase of reductions gets its LOOP, each REDUCE its
-accumulator.
+"""Pass: the expanded statements of a part -> the same with a LOOP for each phase of reductions, an accumulator for each REDUCE.
 
     STORE(y, a0, REDUCE(LOAD(x, a0*4 + a1), ADD, (a1,)))   ->   acc = 0; LOOP(0, 4); PHI(acc, acc + LOAD(x, gidx0*4 + loop));
     STORE(y, gidx0, phi)

@@ -76,12 +76,10 @@ def cover_tiles(kernel: Kernel, row: int) -> Kernel:
 def with_numbered_axes(kernel: Kernel, numbers: Sequence[int] | None = None) -> Kernel:
   """With axes numbered in order (or by ``numbers``), so that what different tiles lead to is the same kernel."""
   ids = dict(zip([a.id for a in kernel.axes], range(len(kernel.axes)) if numbers is None else numbers))
-  def reduced(old: UOp, new: UOp) -> UOp:
-    over = tuple([ids[i] for i in old.arg[1] if i in ids])
-    return new.replace(new.src, arg=(old.arg[0], over)) if over else new.src[0]
+  def over(old: UOp) -> tuple[object, tuple[int, ...]]: return old.arg[0], tuple([ids[i] for i in old.arg[1] if i in ids])
+  def reduced(old: UOp, new: UOp) -> UOp: return new.replace(new.src, arg=over(old)) if over(old)[1] else new.src[0]
   def stored(old: UOp, new: UOp) -> UOp:   # equal STOREs are one here, so that equal kernels are equal
-    how = (old.arg[0], tuple([ids[i] for i in old.arg[1] if i in ids])) if isinstance(old.arg, tuple) else old.arg
-    return UOp(Ops.STORE, new.dtype, new.src, how)
+    return UOp(Ops.STORE, new.dtype, new.src, over(old) if isinstance(old.arg, tuple) else old.arg)
   rules = {Ops.RANGE: lambda old, new: new.replace(new.src, arg=(ids[old.arg[0]], new.arg[1])), Ops.REDUCE: reduced,
            Ops.SCAN: lambda old, new: new.replace(new.src, arg=(old.arg[0], ids[old.arg[1]], *old.arg[2:])), Ops.STORE: stored}
   return kernel.with_(axes=tuple(Axis(ids[a.id], a.size, a.kind) for a in kernel.axes), body=rewrite(kernel.body, rules))
