@@ -6,7 +6,7 @@ the generated code depends on, and the state of ntgrad's own sources.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
 from typing import Callable, Collection, Hashable, Iterable
@@ -108,12 +108,12 @@ def _check(inputs: int, made: Collection[_Made], outputs: Collection[int], steps
   if not {*outputs} <= there: raise RecordError("results that nothing computes")
 
 
+@dataclass(eq=False)
 class Again:
   """Makes a plan anew in the place of a kept one, once, and gives its kernels."""
-
-  def __init__(self, key: str):
-    self.key, self.specs = key, list[ProgramSpec | None]()
-    self.make: Callable[[], Plan] | None = None
+  key: str
+  specs: list[ProgramSpec | None] = field(default_factory=list)
+  make: Callable[[], Plan] | None = None
 
   def __call__(self, step: int) -> ProgramSpec | None:
     """The kernel of a step; None where it is not known any more what the plan is made of."""

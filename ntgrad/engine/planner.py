@@ -5,7 +5,7 @@ import math
 import time
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any, Collection, Hashable, Iterable, Sequence
+from typing import Any, Collection, Iterable, Sequence
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
@@ -143,8 +143,7 @@ class _Sized:
     key = ("sizes", self.skeleton.key, *rest)
     if named := self.skeleton.declared: key += tuple([n.node if type(n) is BoundInt else None for n in self.skeleton.sizes])
     self.declared = named or declared   # also where all that Variables made is 0 or 1: what is compiled gets plain numbers
-    found = _plans[key]
-    if found is None: found = _plans[key] = _Seen([])
+    if (found := _plans[key]) is None: found = _plans[key] = _Seen([])
     self.seen: _Seen = found
     self.given = inputs   # what its plan takes
 
@@ -212,10 +211,9 @@ def _made_of(t: size_templates.Template, s: size_templates.Skeleton) -> dict[UOp
     if size.lower is not None: trace.holds(ix.ge(now, size.lower))
   for guessed, n in zip(made_of(t.exprs, table), s.sizes):
     own = ix.node(trace.expr(n))
-    if guessed is own: continue
-    if own.op is Ops.CONST:
+    if guessed is not own and own.op is Ops.CONST:
       trace.lost = trace.lost or f"a size of {n} does not say what it is made of, and may be {text_of(guessed)}"
-    else: trace.holds(ix.eq(guessed, own))
+    elif guessed is not own: trace.holds(ix.eq(guessed, own))
   for c in made_of(t.conditions, table): trace.holds(c)
   return table
 
@@ -230,13 +228,13 @@ def _declared(order: Sequence[UOp]) -> bool:
   return False
 
 
-def _parameters(sinks: list[tuple[UOp, UOp | None]], order: list[UOp]) -> dict[int, tuple[Hashable, DType, Any]]:
+def _parameters(sinks: list[tuple[UOp, UOp | None]], order: list[UOp]) -> dict[int, size_templates.NumberNode]:
   """What ``_parameter`` finds in a graph, by the number of the node in ``order``."""
   targets = {target.arg.storage for _, target in sinks if target is not None}
   return {i: p for i, u in enumerate(order) if (p := _parameter(u, targets)) is not None}
 
 
-def _parameter(u: UOp, written: Collection[Storage]) -> tuple[Hashable, DType, Any] | None:
+def _parameter(u: UOp, written: Collection[Storage]) -> size_templates.NumberNode | None:
   """What another call may well have otherwise in a node (a learning rate, not the 0 of a relu; the place of a write or a slice):
   the node without it, its dtype, and the number; of a slice of memory that is not among what is ``written``, its Buffer."""
   if u.op is Ops.CONST and u.dtype.kind == "f" and (type(u.arg) is Derived or math.isfinite(u.arg) and abs(u.arg) not in _COMMON):
@@ -332,13 +330,14 @@ def make_plan(
   where = [item.nodes[0].device or device for item in items]
   programs_of: dict[int, Program] = {i: item.call.program for i, item in enumerate(items) if item.call is not None}
   takes: dict[int, tuple[ix.Size, ...]] = {}
+  def refused(numbers: list[int], n: int, e: NtgradError) -> None:
+    origins.blame(e, items[numbers[n]].given, list(clean.values()))
   for name in dict.fromkeys(where):
-    numbers = [i for i, item in enumerate(items) if item.ast is not None and where[i] == name]
-    named = [with_common_names(k) if k.sizes else (k, ()) for i in numbers if (k := items[i].ast) is not None]
-    def refused(i: int, e: NtgradError, numbers: list[int] = numbers) -> None:
-      origins.blame(e, items[numbers[i]].given, list(clean.values()))
-    programs_of.update(zip(numbers, programs([kernel for kernel, _ in named], get_device(name), refused)))
-    takes.update(zip(numbers, [sizes for _, sizes in named]))
+    named = {i: with_common_names(k) if k.sizes else (k, ()) for i, item in enumerate(items)
+             if (k := item.ast) is not None and where[i] == name}
+    found = programs([kernel for kernel, _ in named.values()], get_device(name), partial(refused, list(named)))
+    programs_of.update(zip(named, found))
+    takes.update({i: sizes for i, (_, sizes) in named.items()})
   steps = tuple(
     Step(programs_of.get(i), ss, item.written, tuple(s for s in dict.fromkeys(ss) if last[s] == i and s not in keep), where[i],
          item.offsets, () if item.call is None else item.call.step.sizes, takes=takes.get(i, ()),
@@ -352,7 +351,6 @@ def frugal(items: list[ScheduleItem], kept: set[UOp]) -> list[ScheduleItem]:
   """The items in an order that needs little memory; what is in ``kept`` stays allocated whatever the order."""
   if len(items) == 1: return items
   steps = [memory.MemoryUse(item.nodes, tuple(item.nodes[i] for i in item.written)) for item in items]
-  sizes: dict[Any, int] = {
-    n: memory.rounded(ix.elements(n.shape) * n.dtype.itemsize) for item in items for n in item.nodes if n not in kept
-  }
+  own = [n for item in items for n in item.nodes if n not in kept]
+  sizes: dict[Any, int] = {n: memory.rounded(ix.elements(n.shape) * n.dtype.itemsize) for n in own}
   return [items[i] for i in memory.order(steps, sizes)]

@@ -86,16 +86,16 @@ class Profile:
   def __enter__(self) -> Profile:
     with lock:
       self._entered += 1
-      if self._entered == 1: report.launch_watchers.append(self)
+      if self._entered == 1: report.launch_watchers.append(self.launched)
     return self
 
   def __exit__(self, *_: object) -> None:
     with lock:
       self._entered -= 1
-      if self._entered == 0: report.launch_watchers.remove(self)
+      if self._entered == 0: report.launch_watchers.remove(self.launched)
 
   def launched(self, spec: ProgramSpec, device: Device, seconds: float, least: Bound) -> None:
-    """See :class:`ntgrad.engine.report.Watcher`; whoever launches holds the lock."""
+    """A launch, see ``report.launch_watchers``; whoever launches holds the lock."""
     key: Any = device.name, spec.label
     axes = [n for n in spec.work.axes if isinstance(n, int)]
     with lock:

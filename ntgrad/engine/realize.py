@@ -96,6 +96,11 @@ def walk_nodes(sinks: Iterable[UOp], known: dict[UOp, None] | None = None) -> li
   return out
 
 
+def reads_stale(node: UOp) -> bool:
+  """Whether a node is computed from memory that has been written over."""
+  return any([u.op is Ops.BUFFER and u.arg.stale for u in walk_nodes((node,))])
+
+
 class _Wanted:
   """What a schedule is to compute: values of Aliases, and parts of values."""
 
@@ -247,11 +252,10 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
   error: Exception | None = None
   try: run_plan(plan, buffers, left)
   except Exception as e: error = e
-  late = {step.slots[i] for step in left for i in step.writes} if left else ()
+  late = {step.slots[i] for step in left for i in step.writes}
   for ((sink, target), aliases), slot in zip(sinks.items(), plan.outputs):
     if slot in late: continue
-    place = aliases[0].place if aliases else ""
-    buffer = buffers[slot] if target is None else target.arg.overwritten(place)
+    buffer = buffers[slot] if target is None else target.arg.overwritten(aliases[0].place if aliases else "")
     if resolved(sink) is sink and _known_by_node(sink): buffer.is_value_of(sink)
     if len(aliases) > 1: aliases.sort(key=_is_moved)
     for a in aliases: _settle(a, sink, None if target is None else buffer)
@@ -262,8 +266,7 @@ def _perform(plan: Plan, inputs: Sequence[Buffer], sinks: dict[tuple[UOp, UOp | 
     if target is None or slot not in late: continue
     if slot in begun:
       target.arg.overwritten(f"a part of a write that failed ({aliases[0].place if aliases else 'in several parts'})")
-    elif any([u.op is Ops.BUFFER and u.arg.stale for a in aliases for u in walk_nodes((a.node,))]):
-      # what it is computed from is gone: the old value is what there is
+    elif any([reads_stale(a.node) for a in aliases]):   # what it is computed from is gone: the old value is what there is
       for a in aliases: a.write(target, "a write that failed")
   try: raise error
   finally: error = None   # or this frame and the error would keep each other, and memory with them

@@ -38,15 +38,17 @@ class Launch:
   asked: tuple[int, ...] = ()
 
 
+@dataclass(eq=False)
 class Copy:
   """A copy between devices, called as a program is."""
+  to: Device
+  source: Device
+  nbytes: int
 
-  def __init__(self, to: Device, source: Device, nbytes: int): self.to, self.source, self.nbytes = to, source, nbytes
-  def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
+  def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: tuple[int, ...] = ()) -> None:
     """Copy the second buffer into the first."""
     to, source = buffers
     copy_between(self.to, to, self.source, source, self.nbytes)
-    return None
 
 
 class Watch:
@@ -78,8 +80,7 @@ class Watch:
     """Take back writes that have not been performed."""
     for r, node in self.writes.items():
       if node is None or (a := r()) is None or not (a.pending or a.memory is None): continue
-      if any(u.op is Ops.BUFFER and u.arg.stale for u in engine.walk_nodes((node,))): continue   # a part of it was performed
-      a.write(node, "a call that was refused")
+      if not engine.reads_stale(node): a.write(node, "a call that was refused")   # else a part of it was performed
 
   @property
   def changed(self) -> list[Alias]:
@@ -247,9 +248,9 @@ class Output:
   """A returned tensor: the storage that its kernels write (by serial number), and the view of it."""
 
   def __init__(self, kind: Any, node: UOp):
-    self.kind, self.movement = kind, moves_from_base(node)
-    self.buffer: Buffer | None = base_of(node).arg
-    self.serial, self.shape = base_of(node).arg.storage.serial, base_of(node).arg.shape
+    b: Buffer = base_of(node).arg
+    self.kind, self.movement, self.serial, self.shape = kind, moves_from_base(node), b.storage.serial, b.shape
+    self.buffer: Buffer | None = b
 
   def first(self) -> Any:
     """The tensor that the recording itself gives; the memory is its own from now on."""

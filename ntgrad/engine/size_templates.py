@@ -79,8 +79,8 @@ def _sorted_entries(u: UOp) -> list[int]:
 
 
 def skeleton(order: Sequence[UOp], sources: Callable[[UOp], tuple[int, ...]], numbers: Mapping[int, NumberNode]) -> Skeleton:
-  """A graph in topological order without its sizes, and without those of its ``numbers`` (by place in the order) that are not
-  writes. ``sources`` gives the places of a node's sources."""
+  """A graph in topological order without its sizes and ``numbers`` (by place in the order). ``sources`` gives the places of a
+  node's sources."""
   key: list[Any] = []
   sizes: list[int] = []
   given: list[Any] = []
@@ -88,9 +88,10 @@ def skeleton(order: Sequence[UOp], sources: Callable[[UOp], tuple[int, ...]], nu
   def size(n: int) -> int:
     """Leaves a size out."""
     sizes.append(n)
+    dims.append(u.op is Ops.BUFFER)
     return _OPEN
   for i, u in enumerate(order):
-    if i in numbers and u.op is not Ops.UPDATE:
+    if i in numbers:
       _, dtype, value = numbers[i]
       if isinstance(value, Buffer): key.append(("slice", dtype, value.align, _shape(value.shape, size)))
       else: key.append(("number", dtype))
@@ -98,14 +99,12 @@ def skeleton(order: Sequence[UOp], sources: Callable[[UOp], tuple[int, ...]], nu
     elif u.op is Ops.BUFFER:
       b = u.arg
       key.append((u.dtype, b.device, b.signature[3:], _shape(b.shape, size)))
-      dims += [True] * (len(sizes) - len(dims))
     else:
       arg = float.hex(u.arg) if type(u.arg) is float else _argument(u.op, u.arg, size)
       key.append((u.op, u.dtype, arg, sources(u)))
       if u.op is Ops.SORT_AXIS: key.append(u.src[0].shape[u.arg[0]])   # how a row is sorted depends on how long it is,
       elif u.op is Ops.SCATTER or u.op is Ops.UPDATE and len(u.src) > 2: key += _sorted_entries(u)   # and a long index is sorted
       if u.op is Ops.SHRINK or u.op is Ops.PAD: key.append(tuple([n if n in _SMALL else _OPEN for n in u.shape]))
-    dims += [False] * (len(sizes) - len(dims))
   return Skeleton(tuple(key), tuple(sizes), tuple(given), tuple(dims))
 
 
@@ -214,14 +213,14 @@ def template(order: Sequence[UOp], source: Callable[[UOp], UOp], numbers: Mappin
   new: dict[UOp, UOp] = {}
   def size(n: int) -> ix.Dim: return next(todo)
   for i, u in enumerate(order):
-    value = numbers[i][2] if i in numbers and u.op is not Ops.UPDATE else u.arg if u.op is Ops.BUFFER else None
+    value = numbers[i][2] if i in numbers else u.arg if u.op is Ops.BUFFER else None
     if isinstance(value, Buffer): new[u] = _memory(value, _shape(value.shape, size))
     elif value is not None: new[u] = u
     else:
       src, arg = tuple(new[source(s)] for s in u.src), _argument(u.op, u.arg, size)
       # not ``replace`` where sizes are: ints that remember what they are made of equal those that do not
       new[u] = u.replace(src) if u.is_unique else UOp(u.op, u.dtype, src, arg)
-  sizes = tuple(size for size, _ in made)
+  sizes = tuple(s for s, _ in made)
   varies = [len({repr(m[1][k]) for m in samples}) > 1 for k in range(len(samples[0][1]))]
   fixed = tuple(None if v or isinstance(n, Derived) else n for v, n in zip(varies, samples[-1][1]))
   shapes = dict.fromkeys(n for u in new.values() for n in u.shape if isinstance(n, UOp))
