@@ -36,8 +36,7 @@ class Call(Pieces):
 
 
 def inside(value: Any) -> tuple[Any, str, Sequence[Any], Sequence[Any]] | None:
-  """Of a container what tells it from others, how an error calls its parts, their keys (of a dataclass the fields that have a
-  value), and the parts. None for a leaf."""
+  """Of a container what tells it from others, how an error calls its parts, their keys, and the parts. None for a leaf."""
   if isinstance(value, (tuple, list)): return len(value), "[%r]", range(len(value)), value
   if isinstance(value, dict): return tuple(value), "[%r]", tuple(value), list(value.values())
   if not dataclasses.is_dataclass(value) or isinstance(value, (type, Base, *VALUES)): return None
@@ -74,8 +73,7 @@ def parts_of(value: Any) -> Sequence[Any]:
 
 
 def put(value: Any, tensor: Callable[[], Any]) -> Any:
-  """``value`` with each Tensor replaced by what ``tensor`` gives, in the order of ``take``. Containers with a Tensor inside are
-  new ones."""
+  """``value`` with what ``tensor`` gives for each Tensor, in the order of ``take``; containers with one inside are new."""
   if isinstance(value, Base): return tensor()
   return fold_tree(value, parts_of, lambda v, parts: with_parts(v, parts) if parts else tensor() if isinstance(v, Base) else v)
 

@@ -40,8 +40,7 @@ TRIES = 2         # pairs of recordings that are compared before a function is c
 
 
 class Sizes(NamedTuple):
-  """Sizes that change: the variable for each, its value now, and where it comes from: dimensions of Tensors (which Tensor, which
-  dimension) first, then other arguments (which)."""
+  """Sizes that change: a variable for each, its value, and where it is from: (Tensor, dimension) first, then other arguments."""
   sizes: tuple[ix.Size, ...]
   values: VariableValues
   dims: tuple[tuple[int, int], ...]
@@ -63,8 +62,7 @@ def called(fn: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
 
 
 def signature(pieces: Pieces) -> tuple[Any, ...]:
-  """What a capture is made for: how its arguments are nested, what each Tensor is and what its dimensions are called, what
-  all else is."""
+  """What a capture is made for: how arguments are nested, what each Tensor is and its dimensions are called, what all else is."""
   tensors = tuple([((u := t.lazydata).shape, u.dtype, u.device or Device.DEFAULT, t._names) for t in pieces.tensors])
   others = tuple([constant(o) for o in pieces.others])
   settings = (mode.training, mode.grad, Device.assigned, config.dev, dtypes.default_float, dtypes.default_int, overrides.state())
@@ -157,8 +155,7 @@ class Capture:
     return Capture(self.fn, self.name, sizes, depth, self.strict)
 
   def _other(self, values: VariableValues) -> Capture | None:
-    """The capture for values that are not this one's: those at which a comparison comes out otherwise, and all where the
-    recordings did not agree."""
+    """The capture for other values: where a comparison comes out otherwise, and for all where recordings did not agree."""
     if self._tries:
       if self.replay is not None and self.replay.values:
         if self.replay.move(values): return None

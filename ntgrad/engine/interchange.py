@@ -1,12 +1,9 @@
 """Sharing memory with other libraries: DLPack and ``__cuda_array_interface__``, both ways, without copies.
 
 **In**: ``take`` reads another library's tensor, ``adopt`` makes a node over its memory. **Out**: ``capsule`` and ``cuda_array``
-describe a tensor's memory to others, which keep it alive.
-
-Both sides may write shared memory, and neither is told. The other side sees what ntgrad writes in place (assign, optimizers,
-tile kernels), and the other way round. Order between the two is made where memory changes hands: streams wait for one another;
-on a CPU everything launched has ended. For writes after that, synchronise: ``Device.synchronize()`` here, or the other library's
-own.
+describe a tensor's memory to others, which keep it alive. Both sides may write shared memory and see what the other writes in
+place; neither is told. Where memory changes hands, streams wait for one another (on a CPU everything launched has ended); for
+later writes, synchronise.
 """
 from __future__ import annotations
 
@@ -100,8 +97,7 @@ def speaks(x: Any) -> bool:
 
 
 def dlpack_device(x: Any) -> tuple[int, int]:
-  """DLPack's type and number of the device that a tensor of another library is on; pinned memory is the host's. Raises
-  InterchangeError."""
+  """DLPack's type and number of a tensor's device; pinned memory is the host's. Raises InterchangeError."""
   if hasattr(type(x), "__dlpack_device__"):
     try: kind, number = x.__dlpack_device__()
     except Exception as e: raise interchange_error(x, e) from None
@@ -113,11 +109,7 @@ def dlpack_device(x: Any) -> tuple[int, int]:
 
 def take(x: Any) -> Foreign:
   """Another library's tensor, or a DLPack capsule. On a GPU, what is launched from now on comes after what its library has
-  launched.
-
-  Raises InterchangeError where its library does not give it, DTypeError for a dtype that ntgrad has not, DeviceError for its
-  device.
-  """
+  launched. Raises InterchangeError where its library does not give it, DTypeError, DeviceError."""
   if type(x).__name__ == "PyCapsule": return _read(x, x)
   if not hasattr(type(x), "__dlpack__"): return _take_interface(x)
   if getattr(x, "requires_grad", False) and hasattr(x, "detach"): x = x.detach()   # gradients do not pass between libraries
@@ -220,10 +212,8 @@ def _plain(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> tuple[int
 
 
 def strided(flat: UOp, shape: tuple[int, ...], strides: Sequence[int]) -> UOp | None:
-  """A view of a flat node, from its first element to its last, as windows, reshapes, permute and expand.
-
-  None where strides are negative or what one step covers overlaps the next (but a dimension may have stride 0).
-  """
+  """A view of a flat node, from its first element to its last, as windows, reshapes, permute and expand. None where strides are
+  negative or what one step covers overlaps the next (but a dimension may have stride 0)."""
   dims = sorted([i for i, (n, s) in enumerate(zip(shape, strides)) if n > 1 and s], key=lambda i: -strides[i])
   u, inner = flat, flat.shape[0]
   for i in dims:
@@ -291,8 +281,7 @@ def not_while_captured(what: str) -> None:
 # ---- out
 @dataclass(slots=True)
 class _View:
-  """A realised tensor in memory: the storage, where its first element lies, shape and strides in elements; or an array with a
-  copy of it."""
+  """A realised tensor in memory: the storage, or an array with a copy, where its first element lies, strides in elements."""
   keep: Any
   device: Opened | None       # None: the copy
   address: int
@@ -328,8 +317,7 @@ _shown: list[tuple[Opened, Storage]] = []    # the memory of those whose tensor 
 
 
 def reclaim() -> None:
-  """Take back memory that no consumer holds any more. Called at every export, and from the first one on before devices ask the
-  system for more."""
+  """Take back memory that no consumer holds any more: at every export, and after the first before devices ask for more."""
   if reclaim not in memory_pool.reclaimers: memory_pool.reclaimers.append(reclaim)
   if not _exports and not _shown: return
   over = [e for e in list(_exports.values()) if e.over()]

@@ -149,8 +149,8 @@ class _Sized:
 
   def known(self) -> Plan | None:
     """The plan, where the template that there is has this graph."""
-    values = None if self.seen.template is None else self.seen.template.values(self.skeleton)
-    return None if values is None else self.plan(values)
+    t = self.seen.template
+    return None if t is None or (values := t.values(self.skeleton)) is None else self.plan(values)
 
   def new(self) -> Plan | None:
     """The plan after a new guess. None where nothing is to be guessed from, or what was guessed has no kernels."""
@@ -183,27 +183,26 @@ class _Sized:
 
   def plan(self, values: tuple[int, ...]) -> Plan:
     """For numbers of the template's sizes; ``given`` is what it takes."""
-    t = self.seen.template
-    assert self.seen.plan is not None and t is not None
+    t, plan = self.seen.template, self.seen.plan
+    assert plan is not None and t is not None
     given = self.parameters(t)
     self.given = [*self.inputs, *(n for _, n in given)]
-    if not traces: return self.seen.plan.at(values)
+    if not traces: return plan.at(values)
     for i, n in given:
       _, dtype, value = self.numbers[i]
       if type(value) is Derived: traces[-1].numbers[n.arg.storage.serial] = n.arg.device, dtype, value
-    return self.seen.plan.at(values, _made_of(t, self.skeleton))
+    return plan.at(values, _made_of(t, self.skeleton))
 
   def parameters(self, t: size_templates.Template) -> list[tuple[int, UOp]]:
-    """The numbers that are parameters of a template's plan, by their place in the order, and the BUFFERs that are given for
-    them."""
+    """The numbers that are parameters of a template's plan, by place in the order, and the BUFFERs given for them."""
     device = _device_of(self.order)
     numbers = sorted(self.numbers.items(), key=lambda n: n[0])
     return [(i, _number_node(self.order[i], device, n)) for (i, n), stays in zip(numbers, t.numbers) if stays is None]
 
 
 def _made_of(t: size_templates.Template, s: size_templates.Skeleton) -> dict[UOp, UOp]:
-  """What a template's sizes are made of while a function is recorded for all values of variables. Where its guess is another one
-  than what the graph's sizes are made of, the trace notes what must hold."""
+  """What a template's sizes are made of while a function is recorded for all values of variables. Where the graph's are made of
+  others, the trace notes what must hold."""
   trace = traces[-1]
   table = {}
   for size, place in zip(t.sizes, t.places):
@@ -242,8 +241,7 @@ def _parameter(u: UOp, written: Collection[Storage]) -> size_templates.NumberNod
   if u.op is Ops.SHRINK:
     part = slice_of(u)
     return None if part is None or part.storage in written else (("slice", u.dtype, u.shape, part.align), u.dtype, part)
-  if u.op is not Ops.UPDATE: return None
-  found = offset_of(u)
+  found = offset_of(u) if u.op is Ops.UPDATE else None
   return None if found is None else (("place", u.dtype, found[0]), dtypes.int32, found[1])
 
 
@@ -259,12 +257,11 @@ def slice_of(u: UOp) -> Buffer | None:
     if m.op is Ops.RESHAPE: continue
     if (begin := consecutive(m.src[0].shape, m.arg)) is None: return None
     first += ix.count(begin)   # of memory that there is
-  out = Buffer(memory.device, chain[0].shape, u.dtype, memory.storage)
+  out, size = Buffer(memory.device, chain[0].shape, u.dtype, memory.storage), u.dtype.itemsize
   out.version = memory.version   # stale where the memory is
-  out.offset = memory.offset + first * u.dtype.itemsize
-  if type(out.offset) is not BoundInt: out.align = alignment(out.offset, u.dtype.itemsize)
-  else:   # wherever it is
-    out.align = PART_ALIGN_BYTES if ix.mod(out.offset.node, PART_ALIGN_BYTES) is ix.ZERO else u.dtype.itemsize
+  out.offset = at = memory.offset + first * size
+  if type(at) is not BoundInt: out.align = alignment(at, size)
+  else: out.align = PART_ALIGN_BYTES if ix.mod(at.node, PART_ALIGN_BYTES) is ix.ZERO else size   # wherever it is
   return out if out.size else None
 
 
@@ -274,7 +271,7 @@ constants: WeakKeyDictionary[Storage, str] = WeakKeyDictionary()
 
 def number_buffer(device: str, dtype: DType, value: float, shape: tuple[int, ...] = ()) -> Buffer:
   """A number as a buffer of shape (), or (1,). 0.0 and -0.0 are two."""
-  return _number_buffer(device, dtype, value, math.copysign(1, value) if value == 0 else 0, shape)
+  return _number_buffer(device, dtype, value, math.copysign(1, value), shape)
 
 
 @lru_cache(maxsize=4096)
@@ -288,9 +285,8 @@ def _number_buffer(device: str, dtype: DType, value: float, sign: float, shape: 
 pools.relievers[:0] = [_number_buffer.cache_clear, live_nodes]   # the latter lets go of what an interrupt kept from going
 
 
-def make_plan(
-  sinks: list[tuple[UOp, UOp | None]], order: list[UOp], inputs: list[UOp], stand_ins: dict[UOp, UOp] | None = None
-) -> Plan:
+def make_plan(sinks: list[tuple[UOp, UOp | None]], order: list[UOp], inputs: list[UOp],
+              stand_ins: dict[UOp, UOp] | None = None) -> Plan:
   """Schedule and compile a graph, some of its numbers replaced by the BUFFERs of ``stand_ins``."""
   clean: dict[UOp, UOp] = dict(stand_ins or {})  # values that exist stand as their BUFFERs
   for u in order:

@@ -44,8 +44,8 @@ class _Place:
 
 
 class Replay:
-  """The recorded launches with a memory plan. ``inputs`` and ``outputs`` have other memory at every run, all the rest keeps its
-  own. The launches are for all values of the variables of ``sized``, each run for some."""
+  """The recorded launches with a memory plan, for all values of the variables of ``sized``, each run for some. ``inputs`` and
+  ``outputs`` have other memory at every run, all the rest keeps its own."""
 
   def __init__(
     self, recorder: Recorder, inputs: Sequence[int], outputs: Sequence[Output], rng: Sequence[Buffer], host: Sequence[Buffer],

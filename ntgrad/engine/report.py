@@ -1,12 +1,9 @@
-"""What ``DEBUG`` shows, each level with those below it:
-
-1 devices, schedules, where the time of a first run went · 2 a line per kernel that ran, with the part of its bound that it
-reached, and at the first run how long it took to make it · 3 axes, Opts, arrangements and body of every new kernel · 4 its
-source · 5 its linear UOps · 6 its machine code, once it has run. ``ONLY=r_*`` leaves out what is said of kernels with other
+"""What ``DEBUG`` shows, each level with those below it: 1 devices, schedules, where the time of a first run went · 2 a line per
+kernel that ran, with the part of its bound that it reached, at first how long it took to make · 3 axes, Opts, arrangements and
+body of new kernels · 4 source · 5 linear UOps · 6 machine code, once it has run. ``ONLY=r_*`` leaves out kernels with other
 names.
 
-A schedule prints its header, from level 3 on a table of its kernels and a section for each that is new, and then the lines of
-what runs.
+A schedule prints its header, from level 3 on a table and a section for each new kernel, and then the lines of what runs.
 """
 from __future__ import annotations
 
@@ -70,8 +67,7 @@ def unit_text(value: float, unit: str) -> str:
 
 
 def launched_spec(spec: ProgramSpec, sizes: Sequence[int] = ()) -> ProgramSpec:
-  """What is said of a launch: a spec with numbers for its sizes. Without ``sizes`` work and traffic are about what they may
-  be."""
+  """A spec with numbers for its sizes, for what is said of a launch. Without ``sizes`` work is about what it may be."""
   if not spec.sizes: return spec
   if not sizes: return replace(spec, work=spec.work.likely())
   found, n = evaluator((*spec.grid, *spec.work.numbers), spec.sizes)(sizes), len(spec.grid)
@@ -131,8 +127,7 @@ def note_line(text: str) -> None:
 
 
 def scheduled(steps: Sequence[Step], found_again: bool, seconds: float, order: Sequence[UOp], inputs: Sequence[UOp] = ()) -> None:
-  """Level 1: the header of the schedule of a graph in ``order``. Level 3: a table of its kernels, with the names of ``inputs``,
-  and a section for each that is new."""
+  """Level 1: the header of the schedule of a graph in ``order``. Level 3: a table, and a section for each new kernel."""
   if config.debug < 1: return
   _count[0] += 1
   kernels = sum(s.program is not None for s in steps)
@@ -209,8 +204,7 @@ def made(spec: ProgramSpec, parts: Parts, device: Device, arrangements: str, dis
 
 
 def section(spec: ProgramSpec, parts: Parts, device: Device, made: str = "", before: Kernel | None = None) -> None:
-  """Levels 3 to 5: what a kernel is, and the user's lines that it comes from; ``before``, as the scheduler made it, as a file of
-  the tile language."""
+  """Levels 3 to 5: what a kernel is, the user's lines that it is from; ``before`` its Opts, as a file of the tile language."""
   if not config.speaks_of(spec.label): return
   print_now("\n" + heading(f"{spec.label} on {device.name}", "yellow"))
   if made: print_now(f"from   {made}")
@@ -227,8 +221,7 @@ def section(spec: ProgramSpec, parts: Parts, device: Device, made: str = "", bef
 
 
 def _source_text(spec: ProgramSpec) -> str:
-  """A kernel's source; of the functions and declarations that many kernels share those that no earlier kernel has shown, and the
-  names of the others."""
+  """A kernel's source; of the functions that many kernels share those that were not shown yet, and the names of the others."""
   text, names = spec.text, []
   for helper in spec.source.helpers:
     if helper in _helpers:
@@ -343,8 +336,7 @@ def new_label(name: str) -> str:
 
 
 def labelled(spec: ProgramSpec, identity: Hashable) -> ProgramSpec:
-  """The spec with its kernel's label: that of the kernel with the same ``identity``, else the one that it was given, else a new
-  one."""
+  """The spec with its label: that of the kernel with the same ``identity``, else the given one, else a new one."""
   with lock:
     key = hash(identity)
     found = _known.get(key) or spec.given or new_label(spec.name)

@@ -1,9 +1,6 @@
-"""``BEAM=n``: Opts found by measuring. The n fastest lists of Opts are changed in every way that one step allows, until nothing
-gets faster.
-
-It starts from the model's choice, so its result is never slower than that. The result is kept on disk, for the kernel and for
-the hardware with its driver. (A beam search over schedules, as Adams et al. 2019 have it, with measured times in place of a
-learned model.)
+"""``BEAM=n``: Opts found by measuring. The n fastest lists of Opts are changed in every way that one step allows, from the
+model's choice on, until nothing gets faster. The result is kept on disk, for the kernel and for the hardware with its driver.
+(A beam search over schedules, as Adams et al. 2019 have it, with measured times in place of a learned model.)
 """
 from __future__ import annotations
 
@@ -48,8 +45,7 @@ def measurable(parts: Parts, target: Target) -> bool:
 
 
 def best(parts: Parts, device: Device, name: str, render: Render, label: str = "") -> Parts:
-  """The parts of a kernel called ``name``, in messages ``label``, after the fastest Opts that ``config.beam`` lists a round lead
-  to. ``render`` makes source of a candidate."""
+  """The parts of a kernel after the fastest Opts (``config.beam`` lists a round); ``render`` makes source."""
   target = device.renderer.target
   start = choose(parts, target)
   key = cache.key("beam", cache.version(), _text(parts.kernel), device.identity, str(target), config.key())

@@ -20,9 +20,9 @@ KNOWN = 256   # values of the variables that a capture has its numbers for
 
 
 class At(NamedTuple):
-  """What sizes decide in a capture, for some values of them. Of each launch: its program, the numbers that it takes, where its
-  arguments begin, the bytes of a copy (0 for kernels). ``nbytes``: the bytes of memory that the launches use, by serial number.
-  Of each output: the shape of its memory, and its movement. ``counts``: how many random numbers are drawn."""
+  """What sizes decide in a capture, for some values of them. Of each launch: its program, the numbers that it takes, where
+  arguments begin, the bytes of a copy (0 for kernels). ``nbytes`` of the memory that launches use, by serial number. Of each
+  output: the shape of its memory, and its movement. ``counts``: how many random numbers are drawn."""
   programs: tuple[Any, ...]
   sizes: tuple[tuple[int, ...], ...]
   offsets: tuple[tuple[int, ...], ...]
