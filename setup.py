@@ -45,7 +45,7 @@ setup(
   packages=find_packages(include=["ntgrad", "ntgrad.*"]) if editable else
     tree("ntgrad", "ntgrad") + tree("ntgrad.codegen", "codegen") + tree("ntgrad.backends", "backends"),
   package_dir={"": "."} if editable else {"ntgrad": "ntgrad", "ntgrad.codegen": "codegen", "ntgrad.backends": "backends"},
-  package_data={"ntgrad": ["py.typed"]},
+  package_data={"ntgrad": ["py.typed"], "": ["*.pyi"], "ntgrad.compat": ["*.txt"]},
   install_requires=[
     "numpy",           # host arrays, and the oracle backend
     "sympy",           # symbols that people see in shapes

@@ -75,9 +75,8 @@ class Pooled(Device):
 
 
 def from_system(device: Device, size: int, nbytes: int, new: Callable[[], Raw]) -> Raw:
-  """What ``new`` gives: ``size`` bytes where ``nbytes`` are asked for. Where there is no memory left, or ``config.memory`` allows
-  no more, it is tried again after the device has given unused memory back, and again after the relievers. Raises
-  OutOfMemoryError."""
+  """What ``new`` gives: ``size`` bytes for ``nbytes``. Where there is no memory left, or ``config.memory`` allows no more, it is
+  tried again after the device has given unused memory back, and after the relievers. Raises OutOfMemoryError."""
   def attempt() -> Raw:
     if not config.memory or device.allocated + device.pooled + size <= config.memory: return new()
     room = f"{device.allocated:,} in use, and MEMORY allows {config.memory:,}"

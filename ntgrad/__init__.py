@@ -1,4 +1,5 @@
 """ntgrad: lazy tensors, scheduled into a few fused kernels, each an arrangement plus an application."""
+# ruff: noqa: F403 - what a file has to give is its __all__
 from __future__ import annotations
 
 from importlib import import_module
@@ -16,6 +17,13 @@ if TYPE_CHECKING:   # what is imported when it is asked for
   from ntgrad import errors as errors, helpers as helpers, nn as nn
   from ntgrad.capture.jit import TinyJit as TinyJit, jit as jit
   from ntgrad.engine.profile import profile as profile
+  from ntgrad.functions.files import *
+  from ntgrad.functions.kinds import *
+  from ntgrad.functions.making import *
+  from ntgrad.functions.rearranged import *
+  from ntgrad.functions.reductions import *
+  from ntgrad.functions.settings import *
+  from ntgrad.functions.top import *
   from ntgrad.graph.modes import (
     enable_grad as enable_grad,
     inference_mode as inference_mode,

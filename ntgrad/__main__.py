@@ -1,4 +1,5 @@
-"""``python -m ntgrad passes``: the passes that a kernel goes through. ``python -m ntgrad size``: how much code there is.
+"""``python -m ntgrad passes``: the passes that a kernel goes through. ``python -m ntgrad size``: how much code there is. ``python
+-m ntgrad stubs``: write what editors read of functions and layers that the table of signatures makes.
 ``python -m ntgrad profile script.py [argument ...]``: run a script, and show where its time went.
 ``python -m ntgrad eject script.py [argument ...] [--kernel 'r_*'] [-o folder]``: write its kernels as files of the tile
 language."""
@@ -52,7 +53,13 @@ def passes() -> None:
   print(listing())
 
 
-COMMANDS = {"passes": passes, "size": size}
+def stubs() -> None:
+  """Write the stubs of what the table of signatures makes."""
+  from ntgrad.functions.stubs import write
+  write()
+
+
+COMMANDS = {"passes": passes, "size": size, "stubs": stubs}
 
 if __name__ == "__main__":
   if sys.argv[1:2] == ["profile"] and len(sys.argv) > 2:

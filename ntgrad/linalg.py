@@ -1,29 +1,21 @@
 """``torch.linalg``: methods of ``Tensor`` with PyTorch's parameters, and what is made of them in a line."""
+# ruff: noqa: F403 - the stub has what the table makes
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
 from ntgrad.compat.public import show
+from ntgrad.compat.signatures import LINALG
 from ntgrad.graph.checks import Operand, checked
 from ntgrad.tensor import Tensor
 from ntgrad.tensor.linalg import SVD
-from ntgrad.tensor.made import function, functions
+from ntgrad.tensor.made import functions
 
-_TABLE = functions({
-  "A": "det inv slogdet",
-  "A, *, upper=False": "cholesky",
-  "A, n": "matrix_power",
-  "A, mode='reduced'": "qr",
-  "A, UPLO='L'": "eigh eigvalsh",
-  "A, B, *, left=True": "solve",
-  "A, B, *, upper, left=True, unitriangular=False": "solve_triangular",
-  "A, B, dims=None": "tensorsolve",
-  "A, ind=2": "tensorinv",
-  "A, *, offset=0, dim1=-2, dim2=-1": "diagonal",
-  "input, other": "matmul",
-  "input, other, *, dim=-1": "cross",
-  "tensors": "multi_dot"})
+if TYPE_CHECKING:
+  from ntgrad.functions.linalg import *
+
+_MADE = functions(LINALG, __name__)
 _OWN = ["cond", "lstsq", "matrix_norm", "matrix_rank", "norm", "pinv", "svd", "svdvals", "vander", "vecdot", "vector_norm"]
 
 
@@ -123,7 +115,7 @@ def vander(x: Tensor, N: int | None = None) -> Tensor:
   return x.unsqueeze(-1).pow(Tensor.arange(n, dtype=x.dtype, device=x.device))
 
 
-globals().update({name: function(name, *said) for name, said in _TABLE.items()})
-__all__ = sorted([*_TABLE, *_OWN])  # noqa: PLE0605
+globals().update(_MADE)
+__all__ = sorted([*_MADE, *_OWN])  # noqa: PLE0605
 
 show(__name__)

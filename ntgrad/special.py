@@ -1,21 +1,21 @@
 """``torch.special``: methods of ``Tensor`` under its names, and what is made of them in a line."""
+# ruff: noqa: F403 - the stub has what the table makes
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from ntgrad.codegen.ir.errors import ArgumentError
 from ntgrad.compat.public import show
+from ntgrad.compat.signatures import SPECIAL
 from ntgrad.graph.checks import Operand, checked
 from ntgrad.tensor import Tensor
-from ntgrad.tensor.made import function, functions
+from ntgrad.tensor.made import functions
 
-_TABLE = functions({
-  "input": "digamma erf erfc erfinv exp2 expit:sigmoid expm1 gammaln:lgamma log1p psi:digamma sinc",
-  "input, *, decimals=0": "round",
-  "input, other": "xlogy",
-  "input, eps=None": "logit",
-  "input, dim, keepdim=False": "logsumexp",
-  "input, dim, dtype=None": "log_softmax softmax"})
+if TYPE_CHECKING:
+  from ntgrad.functions.special import *
+
+_MADE = functions(SPECIAL, __name__)
 _OWN = ["entr", "log_ndtr", "multigammaln", "ndtr", "ndtri", "xlog1py"]
 _ROOT = math.sqrt(0.5)
 
@@ -63,7 +63,7 @@ def multigammaln(input: Tensor, p: int) -> Tensor:
   return (input.unsqueeze(-1) - halves).lgamma().sum(-1) + p * (p - 1) / 4 * math.log(math.pi)
 
 
-globals().update({name: function(name, *said) for name, said in _TABLE.items()})
-__all__ = sorted([*_TABLE, *_OWN])  # noqa: PLE0605
+globals().update(_MADE)
+__all__ = sorted([*_MADE, *_OWN])  # noqa: PLE0605
 
 show(__name__)

@@ -23,7 +23,7 @@ from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import conjuncts
 from ntgrad.codegen.index.sizes import Dim, as_sizes, dim_text, size_terms
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
-from ntgrad.codegen.kernel.blocks import gate_or_none, loads_zero
+from ntgrad.codegen.kernel.linear import gate_or_none, loads_zero
 
 MARK = "tma"          # the arg of a LOAD or STORE that may go by descriptor
 CAPABILITY = 90       # the first chips that have them
@@ -219,11 +219,11 @@ def _check(dims: Sequence[Dimension], itemsize: int, written: bool) -> None:
 def find_boxes(uops: Sequence[UOp], dims: Mapping[UOp, frozenset[int]],
                padded: Mapping[int, int]) -> tuple[dict[UOp, Box], dict[str, str]]:
   """The boxes of the marked accesses; and of those that have none, the names of their params, and why."""
-  boxes: dict[UOp, Box] = {}
+  boxes = {}
   pointers: dict[str, str] = {}
   loaded = {u.src[0] for u in uops if u.op is Ops.LOAD}
   stored = Counter(u.src[0] for u in uops if u.op in (Ops.STORE, Ops.ATOMIC))
-  loops: list[UOp] = []   # the LOOPs and WHILEs that are open
+  loops = []   # the LOOPs and WHILEs that are open
   for u in uops:
     if u.op in (Ops.LOOP, Ops.WHILE): loops.append(u)
     elif u.op in (Ops.ENDLOOP, Ops.ENDWHILE): loops.pop()

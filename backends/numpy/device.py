@@ -10,13 +10,11 @@ import numpy as np
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.sizes import arguments, bounds_text, dim_text, evaluator
-from ntgrad.codegen.ir.errors import OutOfMemoryError, VerifyError
-from ntgrad.codegen.ir.target import Target
-from ntgrad.codegen.ir.uop import Ops, UOp
+from ntgrad.codegen.ir import Ops, OutOfMemoryError, Target, UOp, VerifyError
 from ntgrad.codegen.kernel.linear import UOpList
-from ntgrad.codegen.verify.linear import verify_linear
+from ntgrad.codegen.verify.forms import verify_linear
 
-from ..base import Device, KernelSource, Program, ProgramSpec, Renderer, grid_of
+from ..base import Device, KernelSource, Program, ProgramSpec, Renderer, Sizes, grid_of
 from ..memory_pool import from_system, host_room
 from .evaluate import Evaluator
 from .memory import Array
@@ -45,7 +43,7 @@ class NumpyProgram(Program):
     self.evaluator, self.grid = Evaluator(spec.label, spec.uops), grid_of(spec)
     if not spec.sizes: self._check(())
 
-  def _check(self, sizes: tuple[int, ...]) -> None:
+  def _check(self, sizes: Sizes) -> None:
     """What the program takes for granted of a launch. Raises VerifyError where it is not so."""
     spec = self.spec
     for size, n in zip(spec.sizes, sizes):
@@ -61,9 +59,8 @@ class NumpyProgram(Program):
           f"{extents[kind][dim]}"
         )
 
-  def __call__(self, buffers: Sequence[Array], wait: bool = False, sizes: tuple[int, ...] = ()) -> float | None:
-    """Evaluate over the buffers. Raises VerifyError for reads and writes out of bounds, uninitialised reads and races, and for
-    sizes out of their bounds."""
+  def __call__(self, buffers: Sequence[Array], wait: bool = False, sizes: Sizes = ()) -> float | None:
+    """Evaluate. Raises VerifyError for accesses out of bounds, uninitialised reads, races, and sizes out of their bounds."""
     spec = self.spec
     if len(buffers) != spec.nparams: raise VerifyError(f"kernel {spec.label!r} takes {spec.nparams} buffers, got {len(buffers)}")
     start = time.perf_counter()
@@ -79,8 +76,7 @@ class NumpyDevice(Device):
   identity = f"numpy {np.__version__}"
   memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 
-  def __init__(self) -> None:
-    self.renderer = NumpyRenderer()
+  def __init__(self) -> None: self.renderer = NumpyRenderer()
 
   def alloc(self, nbytes: int) -> Array:
     """A flat uint8 array, every byte 0xFF: what was never written reads as NaN or -1. Raises OutOfMemoryError."""

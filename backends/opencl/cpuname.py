@@ -22,9 +22,7 @@ _WORDS = 128          # of the description that are looked at; the name is the 8
 _LEVELS = {
   "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"},
   "x86-64-v3": {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"},
-  "x86-64-v2": {"cx16", "popcnt", "sse4_1", "sse4_2", "ssse3"},
-  "x86-64": set(),
-}
+  "x86-64-v2": {"cx16", "popcnt", "sse4_1", "sse4_2", "ssse3"}, "x86-64": set()}
 _names: dict[str, ctypes.Array[ctypes.c_char]] = {}   # that drivers' descriptions point at
 
 
@@ -51,8 +49,7 @@ def give_name(device: Any) -> None:
 
 
 def _find(start: int) -> int | None:
-  """The address of the pointer to the name, in what lies at ``start``. Memory is read through the system, which refuses addresses
-  where nothing is."""
+  """The address of the pointer to the name, in what lies at ``start``; the system refuses to read where nothing is."""
   try: memory = os.open("/proc/self/mem", os.O_RDONLY)
   except OSError: return None
   try:

@@ -22,11 +22,9 @@ from weakref import WeakSet
 import numpy as np
 
 from ntgrad.codegen.index import Size
+from ntgrad.codegen.ir import CompileError, DeviceError, OutOfMemoryError, Target, dtypes
 from ntgrad.codegen.ir.config import config
-from ntgrad.codegen.ir.dtype import dtypes
-from ntgrad.codegen.ir.errors import CompileError, DeviceError, OutOfMemoryError
 from ntgrad.codegen.ir.recent import Recent
-from ntgrad.codegen.ir.target import Target
 
 from .. import rates, workers as pool
 from ..base import Graph, Node, Program, ProgramSpec, grid_of
@@ -54,8 +52,7 @@ def _forget_half(package: str) -> None:
   next import would then not set in it. Machine code is loaded once."""
   if package in sys.modules: return
   for name, module in list(sys.modules.items()):
-    file = getattr(module, "__file__", None) or ""
-    if name.startswith(package + ".") and file.endswith(".py"): del sys.modules[name]
+    if name.startswith(package + ".") and (getattr(module, "__file__", None) or "").endswith(".py"): del sys.modules[name]
 
 
 @cache
@@ -99,10 +96,9 @@ def _threads() -> set[int]:
 
 
 def give_cores(threads: set[int], devices: Sequence[Any]) -> None:
-  """Give each of the threads that a CPU's driver has just started a core of its own, of those that this process may use.
-
-  Else the system wakes two of them on one core while the thread that launches still runs on the other: half the speed for
-  kernels of less than some milliseconds. ``POCL_AFFINITY=0`` leaves the threads alone."""
+  """Give each of the threads that a CPU's driver has just started a core of its own, of those that this process may use. Else the
+  system wakes two of them on one core while the thread that launches still runs on the other: half the speed for kernels of less
+  than some milliseconds. ``POCL_AFFINITY=0`` leaves the threads alone."""
   cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
   workers = [int(d.max_compute_units) for d in devices if is_cpu(d) and is_pocl(d)]
   if "POCL_AFFINITY" in os.environ or workers != [len(threads)] or len(cores) < len(threads): return
@@ -111,11 +107,8 @@ def give_cores(threads: set[int], devices: Sequence[Any]) -> None:
 
 
 def find(name: str) -> Any:
-  """The pyopencl device that ``name`` means.
-
-  CPU is the first CPU, PoCL before others; CL the first device that is no CPU, or else the first; CL:n the n-th of all.
-  Raises DeviceError where there is none.
-  """
+  """The pyopencl device that ``name`` means: CPU the first CPU, PoCL before others; CL the first device that is no CPU, or else
+  the first; CL:n the n-th of all. Raises DeviceError where there is none."""
   devices = _cl_devices()
   cpus = sorted((d for d in devices if is_cpu(d)), key=lambda d: not is_pocl(d))
   kind, _, number = name.partition(":")
@@ -131,18 +124,15 @@ def find(name: str) -> Any:
 
 def available(name: str = "CPU") -> tuple[bool, str]:
   """Whether the device exists, and its name or the reason why not. Does not raise."""
-  try:
-    return True, find(name).name.strip()
-  except DeviceError as e:
-    return False, str(e)
+  try: return True, find(name).name.strip()
+  except DeviceError as e: return False, str(e)
 
 
 def is_cpu(d: Any) -> bool: return bool(d.type & import_opencl().device_type.CPU)
 
 
 def target_of(d: Any, vector_bits: int) -> Target:
-  """What the optimiser needs to know of a pyopencl device; of a CPU, where its vector registers have ``vector_bits``, and as
-  settings say."""
+  """What the optimiser needs to know of a pyopencl device; of a CPU, with vectors of ``vector_bits``, as settings say."""
   have = tuple(x for x in dtypes.all if x is not dtypes.float64 or "cl_khr_fp64" in d.extensions)
   memory = int(d.local_mem_size)
   gpu = Target("opencl", registers=32, cores=int(d.max_compute_units), locals=True, local_memory=memory, dtypes=have)
@@ -195,7 +185,7 @@ class OpenCLDevice(Pooled):
     self.threads, self.ended = None, self.enqueued
     self.lost, self.most_pooled = forked(f"{self.name}: it"), sys.maxsize
     self.direct = False   # to start threads is to build what they run, and another thread of the parent may have held PoCL's lock
-    self._left = (self.queue, self.context)   # not released: that would call the driver
+    self._left = self.queue, self.context   # not released: that would call the driver
     del self.queue, self.context
     self.__class__ = _Lost
     atexit.unregister(self.compiler.leave)
@@ -204,7 +194,7 @@ class OpenCLDevice(Pooled):
   @property
   def renderer(self) -> OpenCLRenderer:  # type: ignore[override]
     """For the device's target, as ``config.vector_bits`` and ``config.cores`` have it now."""
-    key = (config.vector_bits, config.cores)
+    key = config.vector_bits, config.cores
     found = self._renderers[key]
     if found is None:
       bits = config.vector_bits or self.compiler.vector_bits()
@@ -222,7 +212,6 @@ class OpenCLDevice(Pooled):
     return self.threads
 
   def graph(self, nodes: Sequence[Node]) -> Graph | None:
-    """See :meth:`Device.graph`."""
     threads = self.started()
     return CPUGraph(self, threads, nodes) if threads is not None else None
 
@@ -307,8 +296,7 @@ class OpenCLDevice(Pooled):
     return [OpenCLProgram(self, s, unit) for s, unit in zip(specs, self.compiler.compile(specs))]
 
   def run(self, source: str, name: str, inputs: Sequence[np.ndarray], count: int) -> np.ndarray:
-    """What one work-item of a kernel writes: ``count`` elements of the inputs' dtype. For tests of the driver. Raises
-    DeviceError."""
+    """What one work-item of a kernel writes: ``count`` elements of the inputs' dtype, to test the driver. Raises DeviceError."""
     out = np.empty(count, inputs[0].dtype)
     flags = self.cl.mem_flags.READ_WRITE | self.cl.mem_flags.COPY_HOST_PTR
     try:
@@ -323,9 +311,7 @@ class OpenCLDevice(Pooled):
     """See :meth:`Device.pack`; each kernel runs once, on memory of no meaning, in a process of its own."""
     return pool.once((build, (self.name, list(specs))))
 
-  def unpack(self, data: bytes, specs: Sequence[ProgramSpec]) -> None:
-    """See :meth:`Device.unpack`."""
-    self.compiler.take_packed(data, specs)
+  def unpack(self, data: bytes, specs: Sequence[ProgramSpec]) -> None: self.compiler.take_packed(data, specs)
 
   def disassemble(self, spec: ProgramSpec) -> str:
     """The machine code of a kernel as text, or a sentence that says why there is none."""
@@ -363,8 +349,7 @@ class OpenCLDevice(Pooled):
 
 
 class _Lost(OpenCLDevice):
-  """A device in a process that was forked from the one that opened it: what goes to the driver is not there, and asking for it
-  says why."""
+  """A device in a process forked from the one that opened it: asking for what goes to the driver says why it is not there."""
 
   def __getattr__(self, name: str) -> Any:
     if name in ("queue", "context"): raise DeviceError(self.lost)
@@ -382,10 +367,8 @@ def _number(size: Size) -> int:
 
 
 def build(name: str, specs: Sequence[ProgramSpec]) -> bytes:
-  """The packed program of ``specs`` for a device, machine code included: each kernel runs once on memory of no meaning.
-
-  A crash there costs the worker only. Raises CompileError.
-  """
+  """The packed program of ``specs`` for a device, machine code included: each kernel runs once on memory of no meaning. A crash
+  there costs the worker only. Raises CompileError."""
   device = _worker_device(name)
   unit = device.compiler.unit(specs)
   device.compiler.build(unit)

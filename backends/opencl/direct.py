@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Sequence, cast
 
 import numpy as np
 
-from ..base import Graph, Node
+from ..base import Graph, Node, Sizes
 from .threads import TESTED, WORTH_WAKING, Launch, Record, Threads, spec
 
 if TYPE_CHECKING:
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 
 class CPUGraph(Graph):
-  """Kernels that run one after the other in one call, once the machine code of each is there; until then each is launched by
-  itself."""
+  """Kernels that run one after the other in one call, once the machine code of each is there; until then each by itself."""
 
   def __init__(self, device: OpenCLDevice, threads: Threads, nodes: Sequence[Node]):
     self._device, self._threads = device, threads
@@ -47,12 +46,10 @@ class CPUGraph(Graph):
     self._seconds += launch.seconds - before
 
   def change(self, node: int, arg: int, raw: Any) -> None:
-    """See :meth:`Graph.change`."""
     self._args[node][arg] = raw
     if self._launches: self._programs[node].put(self._launches[node], arg, raw)
 
-  def resize(self, node: int, sizes: tuple[int, ...]) -> None:
-    """See :meth:`Graph.resize`."""
+  def resize(self, node: int, sizes: Sizes) -> None:
     self._sizes[node] = sizes
     if self._launches: self._cover(node)
 
@@ -72,11 +69,10 @@ _threads: dict[tuple[object, int], Threads] = {}   # of this process, by driver 
 
 
 def threads_of(device: OpenCLDevice, count: int = 0) -> Threads | None:
-  """So many threads for a device (0: one for each of its cores that this process may use), tested; None where its machine code
-  cannot be called so."""
+  """So many threads for a device (0: one a core that this process may use), tested; None where its code cannot be called so."""
   compiler = device.compiler
   count = count or min(int(device.device.max_compute_units), len(os.sched_getaffinity(0)))
-  key = (compiler.identity, count)
+  key = compiler.identity, count
   if key in _threads: return _threads[key]
   specs = [spec(name) for name in ("RUN", "HELP", "TEST")]
   keys = [compiler.key(s) for s in specs]

@@ -41,7 +41,7 @@ _core: Callable[[], int] = getattr(ctypes.CDLL(None), "sched_getcpu", lambda: -1
 _THREADS, _LEAVE, _BUSY = 18, 19, 20  # words of pool_t
 _LINE = 64                            # bytes of a cache line
 _PAGE = 4096                          # bytes of a page
-TESTED = (3, 2, 2)                    # groups of the test
+TESTED = 3, 2, 2                    # groups of the test
 
 _SOURCE = r"""
 #pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable

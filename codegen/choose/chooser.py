@@ -10,8 +10,9 @@ from ..kernel import Axis, AxisKind, Kernel
 from ..kernel.accesses import access_profile
 from ..opts import Vectorize
 from ..opts.merged_axes import merge_axes, split_axes
+from ..passes.builder import chooses
 from ..passes.parts import Part, Parts
-from ..passes.statements import COPIED_KINDS, chooses
+from ..passes.statements import COPIED_KINDS
 from .candidates import first
 from .cpu import Search, optimize
 from .cpu_panels import copy_once
@@ -28,8 +29,7 @@ def choose(parts: Parts, target: Target | None) -> Parts:
 
 
 def choose_statements(parts: Parts, target: Target | None) -> Parts:
-  """The parts of a kernel whose statements have an order, after their Opts; the local memory that they take is that of one
-  program."""
+  """The parts of a kernel whose statements have an order, after their Opts; all share the local memory of one program."""
   if config.noopt or target is None or not (chooses(target) or target.name == "numpy"): return parts
   if parts.kernel.of_kind(AxisKind.LOCAL): return parts   # work-items share local memory, and were chosen by hand
   room = [target.local_memory // 2]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from types import MappingProxyType
-from typing import Collection, Mapping, Sequence
+from typing import Collection, Iterator, Mapping, Sequence
 
 from ..ir.target import Target
-from ..ir.uop import Ops, prod, toposort
-from ..kernel import AxisKind, Kernel
+from ..ir.uop import Ops, power_of_two, prod, toposort
+from ..kernel import AxisKind, Kernel, volume
 from .roles import VECTOR_BYTES, Roles, fastest_axis, rounds_of, vector
 
 STAGES = 3                        # of a pipeline, all in shared memory at once
@@ -39,16 +39,16 @@ NO_COPIES: Mapping[int, int] = MappingProxyType({})
 ALONE = 1              # cycles between two operations of a thread that has others to do meanwhile
 
 
-def power_of_two(n: int) -> int:
-  """The least power of two that is at least ``n``."""
-  return 1 << (max(n, 1) - 1).bit_length()
+def powers(first: int, last: int) -> Iterator[int]:
+  """A number, and its doubles up to another one."""
+  while first <= last:
+    yield first
+    first *= 2
 
 
 def warps_for(elements: int) -> int:
   """Warps for a program of so many elements: wide loads, enough registers a thread."""
-  warps = FEWEST_WARPS
-  while warps < MOST_WARPS and elements > warps * WARP * _EACH: warps *= 2
-  return warps
+  return next((n for n in powers(FEWEST_WARPS, MOST_WARPS) if elements <= n * WARP * _EACH), MOST_WARPS)
 
 
 def places(steps: Sequence[tuple[float, int]]) -> int:
@@ -183,6 +183,11 @@ class Streams:
     ))
 
 
+def pass_seconds(moved: int, target: Target, bandwidth: float = 0) -> float:
+  """The time of a kernel that moves so many bytes through memory, or what has another bandwidth."""
+  return target.launch + target.start + target.latency + moved / (bandwidth or target.bandwidth)
+
+
 def sum_parts(outputs: int, count: int, size: int, columns: bool, most: int, target: Target) -> int:
   """In how many parts, a program or more each, a reduction is made that is no product: ``count`` elements for each of so many
   outputs, ``size`` bytes in all. ``columns``: neighbouring outputs lie side by side in memory. 1 where that gains nothing."""
@@ -192,12 +197,11 @@ def sum_parts(outputs: int, count: int, size: int, columns: bool, most: int, tar
     programs = -(-outputs // wide) * parts
     rounds = -(-elements // (programs * ROUND))
     alone = target.start + rounds * (target.latency + target.iteration) + target.join
-    if parts > 1: alone += target.launch + target.start + target.latency + 2 * parts * outputs * 4 / target.bandwidth
+    if parts > 1: alone += pass_seconds(2 * parts * outputs * 4, target)
     return overlapped_time((size / target.bandwidth, -(-programs // (TOGETHER * target.cores)) * alone))
-  best, least, parts = 1, seconds(1), 2
-  while parts <= most:
+  best, least = 1, seconds(1)
+  for parts in powers(2, most):
     if (now := seconds(parts)) < _WORTH * least: best, least = parts, now
-    parts *= 2
   return best
 
 
@@ -213,13 +217,12 @@ def estimate(kernel: Kernel, target: Target) -> float:
 
 
 def of_product(kernel: Kernel, target: Target) -> float:
-  """Seconds, from memory traffic and bandwidth, cores that idle in the last wave, and blocks that overflow registers or shared
-  memory."""
+  """Seconds, from memory traffic, cores that idle in the last wave, and blocks that overflow registers or shared memory."""
   sizes = {a.rng: a.count for a in kernel.axes}
   tiles = {a.rng for a in kernel.of_kind(AxisKind.TILE)}
   spread = {a.rng: a.count for a in kernel.axes if a.kind is AxisKind.GRID or a.programs}   # over programs
   programs = prod(spread.values())
-  rounds = prod(a.count for a in kernel.of_kind(AxisKind.LOOP) if not a.programs)
+  rounds = volume(a for a in kernel.of_kind(AxisKind.LOOP) if not a.programs)
   cores = max(target.cores, 1)
   traffic = live = read = 0.0
   for u in kernel.nodes:

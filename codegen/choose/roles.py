@@ -13,9 +13,9 @@ from typing import Iterable
 
 from .. import index as ix
 from ..ir.dtype import dtypes
-from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, toposort
+from ..ir.uop import BinaryOps, Ops, UOp, toposort
 from ..kernel import Axis, AxisKind, Kernel
-from ..kernel.accesses import MemoryAccess, access_profile, flat_index, ids_of
+from ..kernel.accesses import MemoryAccess, access_profile, flat_index, ids_of, is_masked
 from ..kernel.rewrite import rewrite
 
 VECTOR_BYTES = 16    # bytes that one thread reads or writes at a time, at most
@@ -63,10 +63,8 @@ class Roles:
     if self.product is not None:
       bound = set(self.product.reduce.arg[1])
       a, b = map(ids_of, self.product.sides)
-      for i in a | b:
-        both = i in a and i in b
-        if i in bound: out[i] = Role.CONTRACTED if both else Role.REDUCED
-        else: out[i] = Role.BATCH if both else Role.ROW if i in a else Role.COLUMN
+      out |= dict.fromkeys(a - bound, Role.ROW) | dict.fromkeys(b - bound, Role.COLUMN)
+      out |= {i: Role.CONTRACTED if i in bound else Role.BATCH for i in a & b}
     return out
 
   def of(self, role: Role, among: Iterable[Axis]) -> list[int]:
@@ -99,11 +97,6 @@ def free(kernel: Kernel) -> list[Axis]:
   return [a for a in kernel.of_kind(AxisKind.GRID) if a.id not in kernel.bound]
 
 
-def any_contiguous(i: int, accesses: Iterable[MemoryAccess]) -> bool:
-  """Whether some access goes along memory with an axis."""
-  return any(x.steps.get(i) == 1 for x in accesses)
-
-
 def fastest_axis(x: MemoryAccess, sizes: dict[int, int]) -> int | None:
   """The axis that an access goes along memory with; of several (a window's) the longest. None for a gather, or long steps."""
   return max([i for i, s in x.steps.items() if s in (1, -1) and sizes[i] > 1], key=lambda i: sizes[i], default=None)
@@ -116,13 +109,16 @@ def vector(x: MemoryAccess, axis: int | None) -> int:
   return min(math.gcd(*[abs(s) * x.itemsize for s in steps if s], VECTOR_BYTES), VECTOR_BYTES)
 
 
-def product_of(kernel: Kernel) -> _Product | None:
-  """The sum of products that a kernel is, if ``tl.dot`` makes it."""
-  if len(kernel.reduces) != 1: return None
-  u = kernel.reduces[0]
+def multiplication(u: UOp) -> UOp | None:
+  """The product that a REDUCE adds up, without conditions outside which it counts as zero; None where it adds other things."""
   value = u.src[0]
   while is_masked(value): value = value.src[1]
-  if u.arg[0] is not BinaryOps.ADD or value.op is not Ops.ALU or value.arg is not BinaryOps.MUL: return None
+  return value if u.arg[0] is BinaryOps.ADD and value.op is Ops.ALU and value.arg is BinaryOps.MUL else None
+
+
+def product_of(kernel: Kernel) -> _Product | None:
+  """The sum of products that a kernel is, if ``tl.dot`` makes it."""
+  if len(kernel.reduces) != 1 or (value := multiplication(u := kernel.reduces[0])) is None: return None
   if u.dtype not in (dtypes.float32, dtypes.float64, dtypes.int32): return None
   if u.dtype is dtypes.int32 and any(narrow_value(s).dtype is not dtypes.int8 for s in value.src): return None
   return _Product(u, (value.src[0], value.src[1]))
@@ -132,11 +128,6 @@ def narrow_value(u: UOp) -> UOp:
   """What a CAST widened, or a WHERE leaves out elements of."""
   while is_masked(u): u = u.src[1]
   return u.src[0] if u.op is Ops.CAST else u
-
-
-def is_masked(u: UOp) -> bool:
-  """Whether a value is another one, or 0 where a condition is false."""
-  return u.op is Ops.ALU and u.arg is TernaryOps.WHERE and u.src[2].op is Ops.CONST and u.src[2].arg == 0
 
 
 def flat(kernel: Kernel) -> Kernel:
@@ -159,8 +150,8 @@ def flat(kernel: Kernel) -> Kernel:
 
 
 def rounds_of(kernel: Kernel) -> dict[UOp, int]:
-  """How many times a program goes through the elements of each LOAD where what is reduced does not fit in one block: once for
-  each phase of reductions that needs it, once more for what is stored along reduced axes."""
+  """How many times a program goes through the elements of each LOAD where what is reduced does not fit in one block: for each
+  phase of reductions that needs it, once more for what is stored along reduced axes."""
   phases: dict[UOp, int] = {}
   for u in kernel.nodes: phases[u] = max((phases[s] for s in u.src), default=0) + (u.op is Ops.REDUCE)
   seen: dict[UOp, set[int]] = {}

@@ -1,8 +1,7 @@
 """The arrangements of a kernel: from the index expressions of its LOADs and STOREs to the meta-operations that make them.
 
 Every derivation is checked by pulling the axes back through the arrangement it found: the result must be the kernel's index
-expression, node for node. An index that is no chain of meta-operations (a gather, a diagonal) prints as it is.
-"""
+expression, node for node. An index that is no chain of meta-operations (a gather, a diagonal) prints as it is."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -25,8 +24,7 @@ class ArrangedAccess:
   """One way in which a kernel touches a parameter: the index and its gate, and the arrangement behind them where there is one.
 
   ``names`` and ``axes`` are those of the arrangement's levels, an axis of the kernel for each dimension; ``where`` are the
-  conditions of the gate that the arrangement does not have.
-  """
+  conditions of the gate that the arrangement does not have."""
   param: Param
   stored: bool
   index: UOp
@@ -124,7 +122,7 @@ def _narrowed(needs: Sequence[UOp], some: Sequence[ix.Dim]) -> dict[UOp, UOp]:
     if size != n.arg: found[n] = size
   for n in some: narrow(ix.node(n), 1, None)
   for c in needs:
-    if c.op is not Ops.ALU or c.arg not in (BinaryOps.CMPLT, BinaryOps.CMPLE): continue
+    if c.arg not in (BinaryOps.CMPLT, BinaryOps.CMPLE): continue
     a, b = c.src
     less = c.arg is BinaryOps.CMPLT
     if a.op is Ops.CONST: narrow(b, a.arg + less, None)

@@ -2,8 +2,7 @@
 
     STORE(v[i], SCAN(x[i])), STORE(y[j], v[j] * 2)   ->   STORE(y[j], SCAN(x[j]) * 2)
 
-The passes ``scans`` and ``sorts`` make loops of them, also along sizes that only a launch knows.
-"""
+The passes ``scans`` and ``sorts`` make loops of them, also along sizes that only a launch knows."""
 from __future__ import annotations
 
 from dataclasses import replace

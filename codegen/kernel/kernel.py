@@ -1,10 +1,10 @@
 """A kernel in index form: parameters, axes, and a body of statements whose values are functions of the axes.
 
 A statement is a STORE or an ATOMIC, or a region of statements: FOR, WHILE, IF. A STORE goes to a param or to a variable, which
-each program has for itself.
-"""
+each program has for itself."""
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -42,8 +42,7 @@ class Axis:
   ``programs``: so many programs share the values of this LOOP, each taking every n-th; 0: each program goes through all of them.
   ``again``: how many elements the last vector, copy or block has that the one before had too (``ShiftInwards``). ``most``: how
   large a run-time size is at most, for local memory along it. ``rest_of``: the axis that this one was a part of before ``Peel``;
-  going through one of the parts needs nothing of the other.
-  """
+  going through one of the parts needs nothing of the other."""
   id: int
   size: Dim
   kind: AxisKind
@@ -64,10 +63,13 @@ class Axis:
     assert isinstance(self.size, int), f"the size of {self} is no number"
     return self.size
   @property
-  def count(self) -> int:
-    """The size, or about what it is where that is known at the launch only."""
-    return ix.count(self.size)
+  def count(self) -> int: return ix.count(self.size)   # the size, or about what it is where that is known at the launch only
   def __str__(self) -> str: return f"a{self.id}:{text_of(self.size)} {self.kind}" + (f"/{self.programs}" if self.programs else "")
+
+
+def volume(axes: Iterable[Axis]) -> int:
+  """How many values some axes have together, or about how many."""
+  return math.prod([a.count for a in axes])
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,7 @@ class Param:
 
   ``align``: for a part of a memory, the place where it begins is a multiple of so many bytes. The place itself is an argument of
   the launch. 0: it begins where the memory does. ``runs``: for an index, equal elements stand side by side in parts of so many
-  elements, and no two parts have the same row.
-  """
+  elements, and no two parts have the same row."""
   slot: int
   shape: Shape
   dtype: DType
@@ -101,8 +102,8 @@ class LocalVariable(Param):
 
 
 Around = tuple[int, ...]   # ids of the axes of the FORs around a statement
-EFFECTS = (Ops.STORE, Ops.ATOMIC)
-REGIONS = (Ops.FOR, Ops.WHILE, Ops.IF)
+EFFECTS = Ops.STORE, Ops.ATOMIC
+REGIONS = Ops.FOR, Ops.WHILE, Ops.IF
 
 
 def reads_its_place(effect: UOp) -> bool:
@@ -161,14 +162,10 @@ class Kernel:
     return sizes_of([*self.body, *(a.size for a in self.axes), *(n for p in self.params for n in p.shape), *self.needs])
 
   @cached_property
-  def statements(self) -> list[UOp]:
-    """Every statement, those of regions too, in order."""
-    return [s for s, _ in walk_statements(self.body)]
+  def statements(self) -> list[UOp]: return [s for s, _ in walk_statements(self.body)]
 
   @cached_property
-  def effects(self) -> list[UOp]:
-    """The STOREs and ATOMICs."""
-    return [s for s in self.statements if s.op in EFFECTS]
+  def effects(self) -> list[UOp]: return [s for s in self.statements if s.op in EFFECTS]   # the STOREs and ATOMICs
 
   @cached_property
   def variables(self) -> list[UOp]:
@@ -176,9 +173,7 @@ class Kernel:
     return [u for u in self.nodes if is_variable(u)]
 
   @cached_property
-  def written(self) -> frozenset[UOp]:
-    """The buffers that some statement writes."""
-    return frozenset(s.src[0] for s in self.effects)
+  def written(self) -> frozenset[UOp]: return frozenset(s.src[0] for s in self.effects)   # the buffers that some statement writes
 
   @cached_property
   def seen_dims(self) -> dict[UOp, tuple[int, ...]]:
@@ -197,8 +192,7 @@ class Kernel:
     earlier one reads, but for the very element.
 
     STOREs that were not made fresh (the scheduler's) mean what is read before any of them is done: a swap of two buffers is
-    plain.
-    """
+    plain."""
     if any(s.op is not Ops.STORE for s in self.body) or self.variables: return False
     if any(u.op is Ops.SCAN or u.op is Ops.SORTED for u in self.nodes): return False
     peeled = any(a.rest_of is not None for a in self.axes)
@@ -266,7 +260,7 @@ class Kernel:
 def structure_text(kernel: Kernel) -> str:
   """All that a kernel is, the same in every process; two kernels have the same text only where they are equal. Raises TypeError
   for a node whose argument has no such text."""
-  whole = (kernel.params, kernel.axes, kernel.body, kernel.applied, kernel.needs, kernel.free)
+  whole = kernel.params, kernel.axes, kernel.body, kernel.applied, kernel.needs, kernel.free
   order: list[UOp] = []
   number: dict[UOp, int] = {}
   roots = _nodes_in(whole)
@@ -276,8 +270,7 @@ def structure_text(kernel: Kernel) -> str:
     order += new
     roots = [x for u in new if type(u.arg) is tuple for x in _nodes_in(u.arg) if x not in number]
   lines = [
-    f"{u.op.name}{'!' if u.is_unique else ''} {u.dtype!r} {[number[s] for s in u.src]} {_arg_text(u.arg, number)}" for u in order
-  ]
+    f"{u.op.name}{'!' if u.is_unique else ''} {u.dtype!r} {[number[s] for s in u.src]} {_arg_text(u.arg, number)}" for u in order]
   return "\n".join([*lines, _arg_text(whole, number)])
 
 

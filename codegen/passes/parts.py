@@ -16,16 +16,14 @@ from ..opts import Opt, Opts
 
 @dataclass(frozen=True)
 class Part:
-  """Statements that run at once, or one value that a mark asks for (the body is not a STORE then). ``roots``: its body, once
-  expanded."""
+  """Statements that run at once, or one value that a mark asks for. ``roots``: its body, once expanded."""
   kernel: Kernel
   roots: tuple[UOp, ...] = ()
 
 
 @dataclass(frozen=True)
 class Mark:
-  """LOOP, WHILE, BREAK, IF, ELSE, or the end of one; ``values`` are its sources (start and end of a LOOP, a condition). ``axis``:
-  of a LOOP."""
+  """LOOP (over ``axis``), WHILE, BREAK, IF, ELSE, or the end of one; ``values`` are its sources: start and end, a condition."""
   op: Ops
   values: tuple[Part, ...] = ()
   axis: Axis | None = None
@@ -80,6 +78,9 @@ class Parts:
 
   def map(self, fn: Callable[[Part], Part]) -> Parts:
     """With every part replaced."""
-    return replace(
-      self, items=tuple([fn(x) if isinstance(x, Part) else replace(x, values=tuple(map(fn, x.values))) for x in self.items])
-    )
+    items = [fn(x) if isinstance(x, Part) else replace(x, values=tuple(map(fn, x.values))) for x in self.items]
+    return replace(self, items=tuple(items))
+
+  def with_kernels(self, fn: Callable[[Kernel], Kernel]) -> Parts:
+    """With the kernel of every part replaced."""
+    return self.map(lambda p: replace(p, kernel=fn(p.kernel)))

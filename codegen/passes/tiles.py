@@ -38,10 +38,13 @@ def lower_tiles(kernel: Kernel) -> Kernel:
   return with_numbered_axes(kernel.with_(axes=tuple(a for a in kernel.axes if a.size != 1), applied=()))
 
 
-def keep_tiles(kernel: Kernel) -> Kernel:
-  """For NOOPT on targets without blocks: tiles as they were written, one program a tile and loops inside: a1:64 TILE -> a1:64
-  LOOP."""
-  axes = tuple(replace(a, kind=AxisKind.LOOP) if a.kind is AxisKind.TILE else a for a in kernel.axes)
+def tiles_for(kernel: Kernel, target: Target | None) -> Kernel:
+  """A kernel with such tiles as a target has: blocks, or none. For NOOPT on targets without blocks tiles stay as they were
+  written, one program a tile and loops inside: a1:64 TILE -> a1:64 LOOP."""
+  if target and target.blocks: return cover_tiles(kernel, target.row)
+  if not kernel.plain: return kernel
+  if not config.noopt: return lower_tiles(kernel)
+  axes = tuple([replace(a, kind=AxisKind.LOOP) if a.kind is AxisKind.TILE else a for a in kernel.axes])
   return kernel.with_(axes=axes) if axes != kernel.axes else kernel
 
 
@@ -49,7 +52,7 @@ def dissolved(kernel: Kernel, target: Target) -> str:
   """Which tiles of a person's kernel are none on a target, and why; nothing where all are."""
   tiles = [a for a in kernel.of_kind(AxisKind.TILE) if a.size != 1]
   if not tiles or not kernel.plain or config.noopt: return ""
-  now = cover_tiles(kernel, target.row) if target.blocks else lower_tiles(kernel)
+  now = tiles_for(kernel, target)
   if now.of_kind(AxisKind.TILE): return ""
   why = f"a row of more than {target.row} elements is no block" if target.blocks else \
     f"{target.name} computes without blocks: a tile is one axis with the programs, which Opts cut; NOOPT=1 keeps tiles"
@@ -94,9 +97,8 @@ def _join(kernel: Kernel, a: Axis, b: Axis) -> Kernel | None:
 
 def trim(kernel: Kernel, axis: Axis) -> Kernel:
   """An axis whose last part no STORE writes, and no sum counts, is as long as the rest."""
-  if axis.id in kernel.bound:
-    limits = [summed(r.src[0], axis) if r.arg[0] is BinaryOps.ADD else None for r in kernel.reduces if axis.id in r.arg[1]]
-  else: limits = [upper(gate_or_true(s), axis) for s in kernel.body if axis.rng in s.ranges]
+  limits = [upper(gate_or_true(s), axis) for s in kernel.body if axis.rng in s.ranges] if axis.id not in kernel.bound else \
+    [summed(r.src[0], axis) if r.arg[0] is BinaryOps.ADD else None for r in kernel.reduces if axis.id in r.arg[1]]
   ends = {axis.size if n is None else n for n in limits}
   if not ends or len(ends) > 1 and not all(isinstance(n, int) for n in ends): return kernel
   size = lesser(max(ends) if len(ends) > 1 else ends.pop(), axis.size)  # type: ignore[type-var]
@@ -115,9 +117,8 @@ def without_true_gates(body: tuple[UOp, ...]) -> tuple[UOp, ...]:
 
 def upper(gate: UOp, axis: Axis) -> Dim | None:
   """The n of a condition ``axis < n`` among those of a gate."""
-  for c in ix.conjuncts(gate):
-    if c.op is Ops.ALU and c.arg is BinaryOps.CMPLT and c.src[0] is axis.rng and ix.of_sizes(c.src[1]): return ix.number(c.src[1])
-  return None
+  return next((ix.number(c.src[1]) for c in ix.conjuncts(gate)
+               if c.arg is BinaryOps.CMPLT and c.src[0] is axis.rng and ix.of_sizes(c.src[1])), None)
 
 
 def summed(u: UOp, axis: Axis) -> Dim | None:
@@ -130,8 +131,6 @@ def summed(u: UOp, axis: Axis) -> Dim | None:
       # both factors: past the end of one, the other must not be asked for an infinity
       ends = [found[s] for s in n.src if axis.rng in s.ranges]
       several = {e for e in ends if e is not None}
-      if None in ends or not several: found[n] = None
-      elif len(several) == 1: found[n] = several.pop()
-      else: found[n] = functools.reduce(greater, several)
+      found[n] = functools.reduce(greater, several) if several and None not in ends else None
     else: found[n] = None
   return found[u]

@@ -1,6 +1,6 @@
 """Writes docs/coming-from-pytorch.md and docs/coming-from-tinygrad.md: each public name there, and what it is here or why not.
 
-    python docs/names/tables.py               # writes both, and ntgrad/compat/absent.py
+    python docs/names/tables.py               # writes both, and ntgrad/compat/absent.txt
     python docs/names/tables.py --check       # names of which nothing is known
     python docs/names/tables.py --parameters  # remarks about parameters, as found by looking
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import json
 import re
 import sys
 import textwrap
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
-ABSENT = HERE.parents[1] / "ntgrad" / "compat" / "absent.py"
+ABSENT = HERE.parents[1] / "ntgrad" / "compat" / "absent.txt"
 sys.path.insert(0, str(HERE.parents[1]))
 
 import ntgrad  # noqa: E402
@@ -174,7 +173,7 @@ def document(library: str) -> tuple[str, list[str]]:
 
 
 def absent() -> str:
-  """The file of the package that has why names are not here, by reason."""
+  """The file of the package that has why names are not here: a reason, then the names, in lines of their own."""
   whys: dict[str, list[str]] = {}
   seen: set[str] = set()
   def say(name: str, why: str) -> None:
@@ -188,13 +187,10 @@ def absent() -> str:
       elif found(name) is None: say(name, f"use {e.where}" + (f"; {e.remark}" if e.remark else ""))
   for line in (HERE / "notes.txt").read_text().splitlines():   # modules, and what else no list has
     if line.startswith("+ "): say(*line[2:].split(" | "))
-  head = '"""Names of PyTorch and tinygrad that are not here, by the reason. Written by docs/names/tables.py."""'
-  lines = [head, "# ruff: noqa: E501", "WHY = {"]
+  lines = []
   for why, names in whys.items():
-    lines.append(f"  {json.dumps(why, ensure_ascii=False)}:")
-    lines += [f"    {json.dumps(line + ' ')}" for line in textwrap.wrap(" ".join(names), 120, break_on_hyphens=False)]
-    lines[-1] += ","
-  return "\n".join([*lines, "}"]) + "\n"
+    lines += [why, *textwrap.wrap(" ".join(names), 120, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)]
+  return "\n".join(lines) + "\n"
 
 
 def page(library: str) -> Path: return HERE.parent / f"coming-from-{library}.md"

@@ -1,7 +1,4 @@
-"""Derivatives of functions: ``jacobian``, ``hessian``, and products with vectors.
-
-Each element of an output is gone through by itself: kernels grow with their number.
-"""
+"""Derivatives of functions, and products with vectors. Each element of an output is gone through by itself."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -28,8 +25,7 @@ class _Apart(Function):
 
 
 def _apart(x: Any, keep: bool = True) -> Any:
-  """An input that derivatives are found for, whatever else it is given for; with ``keep`` gradients go on to what it
-  is made of."""
+  """An input that derivatives are found for; with ``keep`` gradients go on to what it is made of."""
   if not keep or not x.requires_grad: return x.detach().requires_grad_()
   with enable_grad(): return _Apart.apply(x)
 

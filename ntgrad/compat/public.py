@@ -2,7 +2,7 @@
 
 The last line of such a module's file is ``show(__name__)``. From then on there is, under its name, a module that has its
 ``__all__`` and the modules beneath it; what the file imports for itself (``Any``, ``math``, errors) is seen by its functions
-alone. A name that is missing is looked up in ``ntgrad/compat/absent.py``, which has the reasons of docs/coming-from-pytorch.md
+alone. A name that is missing is looked up in ``ntgrad/compat/absent.txt``, which has the reasons of docs/coming-from-pytorch.md
 and docs/coming-from-tinygrad.md.
 """
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from functools import cache
+from importlib import import_module
 from opcode import opmap
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -25,14 +27,14 @@ def show(name: str) -> None:
   own = {*given["__all__"]}
   beneath = {k for k, v in given.items() if isinstance(v, ModuleType) and v.__name__ == f"{name}.{k}"}
   vars(seen).update({k: v for k, v in given.items() if k in own or k in beneath or k[0] == "_"})
-  later = given.get("__getattr__")
+  later, files = given.get("__getattr__"), given.get("_FILES", ())   # modules that are imported when they are asked for
 
   def find(k: str) -> Any:
     found = sys.modules.get(f"{name}.{k}")
     if found is None:
       try:
-        if later is None: raise AttributeError(k)
-        found = later(k)
+        if later is None and k not in files: raise AttributeError(k)
+        found = import_module(f"{name}.{k}") if later is None else later(k)
       except AttributeError as e:
         if e.args != (k,): raise   # another one's, of a module that is imported
         why = reason(name, k)
@@ -43,7 +45,7 @@ def show(name: str) -> None:
     vars(seen)[k] = found
     return found
 
-  vars(seen).update(__getattr__=find, __dir__=given.get("__dir__", lambda: sorted(own)))
+  vars(seen).update(__getattr__=find, __dir__=given.get("__dir__", lambda: sorted({*own, *files})))
   sys.modules[name] = seen
 
 
@@ -101,10 +103,10 @@ def reason(place: str, name: str) -> str:
 @cache
 def _reasons() -> dict[str, str]:
   """Why by name; by what several names begin with, the reason of the first of them."""
-  from .absent import WHY
   out: dict[str, str] = {}
-  for why, names in WHY.items():
-    for name in names.split():
+  for line in Path(__file__).with_name("absent.txt").read_text().splitlines():
+    if line[0] != " ": why = line
+    for name in line.split() if line[0] == " " else ():
       out.setdefault(name, why)
       parts = name.split(".")
       for i in range(1, len(parts)): out.setdefault(".".join(parts[:i]) + ".", why)

@@ -197,11 +197,7 @@ class Making(workers.Job):
   kernel: Kernel
   label: str
   device: Elsewhere
-
-  @property
-  def count(self) -> int:
-    """None: it is counted when it is compiled."""
-    return 0
+  count: int = 0      # it is counted when it is compiled
 
   def work(self) -> workers.Work: return _made, (self.kernel, self.label, self.device)
 

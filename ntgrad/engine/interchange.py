@@ -21,7 +21,7 @@ from ntgrad.backends import memory_pool
 from ntgrad.backends.base import Device as Opened
 from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.errors import DTypeError, InterchangeError, NoInterfaceError
-from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, prod
+from ntgrad.codegen.ir.uop import Ops, UOp, prod
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.lock import lock, synchronized
 
@@ -265,7 +265,7 @@ def gather_strided(flat: UOp, shape: tuple[int, ...], strides: Sequence[int], fi
   kind = dtypes.int64 if flat.shape[0] >= 1 << 31 else dtypes.int32
   at = graph.const(first, kind, shape)
   for d, s in enumerate(strides):
-    if s: at = graph.add(at, graph.cast(graph.scalar(BinaryOps.MUL, graph.index_along(d, shape), s), kind))
+    if s: at = graph.add(at, graph.cast(graph.mul(graph.index_along(d, shape), s), kind))
   return graph.gather(flat, at)
 
 

@@ -28,8 +28,7 @@ from ntgrad.codegen.ir.errors import ExportError
 from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.ir.uop import Ops, UOp
 from ntgrad.codegen.kernel import Kernel
-from ntgrad.codegen.kernel.blocks import block_shapes
-from ntgrad.codegen.kernel.linear import UOpList
+from ntgrad.codegen.kernel.linear import UOpList, block_shapes
 from ntgrad.codegen.passes.parts import Parts
 from ntgrad.graph import origins
 from ntgrad.graph.buffer_names import BufferNames

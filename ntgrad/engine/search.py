@@ -24,8 +24,8 @@ from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import Ops, prod
 from ntgrad.codegen.kernel import Kernel
 from ntgrad.codegen.opts import OPTS, PLAIN_KINDS, Opts, SizedOpt, read_opt
+from ntgrad.codegen.passes.builder import chooses
 from ntgrad.codegen.passes.parts import Mark, Parts
-from ntgrad.codegen.passes.statements import chooses
 
 from .buffer import Buffer
 from .measuring import Bench, CandidateMemory, compiled_in_time

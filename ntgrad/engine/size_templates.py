@@ -214,7 +214,7 @@ def template(order: Sequence[UOp], source: Callable[[UOp], UOp], numbers: Mappin
   sizes = tuple(s for s, _ in made)
   varies = [len({repr(m[1][k]) for m in samples}) > 1 for k in range(len(samples[0][1]))]
   fixed = tuple(None if v or isinstance(n, Derived) else n for v, n in zip(varies, samples[-1][1]))
-  shapes = dict.fromkeys(n for u in new.values() for n in u.shape if isinstance(n, UOp))
+  shapes: dict[Any, None] = dict.fromkeys(n for u in new.values() for n in u.shape if isinstance(n, UOp))
   open_ = tuple(c for n in shapes if (c := ix.ge(n, 1)) is not ix.TRUE)
   return Template(tuple(new[u] for u in order), new, sizes, tuple(p for _, p in made), evaluator(exprs, sizes),
                   evaluator(open_, sizes), fixed, exprs, open_)

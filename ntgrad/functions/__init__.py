@@ -1,7 +1,7 @@
 """``torch``'s own functions: its names with its parameters, in its order, with its defaults.
 
-Most are methods of ``Tensor`` whose parameters stand in the same order (``table.py``; ``made.py`` makes the functions), or
-are functions of ``nn.functional``. The rest is written out by kind: ``reductions.py``, ``rearranged.py``, ``making.py``,
+Most are rows of the table of signatures (``compat/signatures.py``), or functions of ``nn.functional``. The rest is written out by
+kind: ``reductions.py``, ``rearranged.py``, ``making.py``,
 ``kinds.py`` of dtypes and devices, ``files.py``, ``settings.py``. Methods that PyTorch has no function for are functions with
 their own parameters.
 """
@@ -29,14 +29,12 @@ MISSING: Any = object()
 
 def find(name: str) -> Any:
   """What PyTorch has under this name; MISSING where it is not here."""
-  from ntgrad.tensor.made import function, functions, method
-
-  from .table import FUNCTIONAL, TABLE
+  from ntgrad.compat.signatures import AT_TOP, TOP
+  from ntgrad.tensor.made import function, method, rows
   if name in _FILE_OF: return getattr(import_module(f"{__name__}.{_FILE_OF[name]}"), name)
-  if name in FUNCTIONAL: return getattr(import_module("ntgrad.nn.functional"), name)
-  known = functions(TABLE)
-  if name in known: return function(name, *known[name])
-  return method(name) or MISSING
+  if name in AT_TOP: return getattr(import_module("ntgrad.nn.functional"), name)
+  row = rows(TOP).get(name)
+  return function(name, row, "ntgrad") if row is not None else method(name) or MISSING
 
 
 __all__ = ["MISSING", "find"]

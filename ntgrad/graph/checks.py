@@ -238,6 +238,7 @@ def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Calla
   parameters = inspect.signature(fn).parameters
   me = next((p.name for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)), "None")
   also = _also(label, parameters)
+  below = getattr(fn, "__checked_below__", ())   # parameters that what it calls checks
   needed: list[str] = []
   extra = []
   for p in parameters.values():
@@ -266,7 +267,7 @@ def _checked(fn: Callable[..., Any], label: str, names: dict[str, Any]) -> Calla
       body.append(f"{n} = _x{n}")
       p = p.replace(name=f"_x{n}")
     signature.append(p.replace(annotation=p.empty, default=default))
-    if p.annotation is p.empty or n in _ELSEWHERE or p.kind is p.VAR_KEYWORD: continue
+    if p.annotation is p.empty or n in _ELSEWHERE or n in below or p.kind is p.VAR_KEYWORD: continue
     kind = kind_of(eval(p.annotation, inspect.unwrap(fn).__globals__, names) if isinstance(p.annotation, str) else p.annotation)
     if kind is None: continue
     known[f"_plain_{n}"], known[f"_take_{n}"] = kind.plain, functools.partial(_taken, f"{label}: {n}", kind)

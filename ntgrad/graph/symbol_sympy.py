@@ -1,7 +1,4 @@
-"""Expressions over sizes as expressions of sympy, and back, and questions that only sympy answers.
-
-sympy is loaded when somebody has one of its expressions, or for a question that intervals leave open.
-"""
+"""Expressions over sizes as expressions of sympy, and back, and questions that only sympy answers, which is loaded for them."""
 from __future__ import annotations
 
 import operator

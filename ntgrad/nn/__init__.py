@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ntgrad.compat.public import show
+from ntgrad.compat.signatures import each_layer
 
 if TYPE_CHECKING:
   from ntgrad.tensor.custom import checkpoint as checkpoint
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
   from .attention import *
   from .containers import *
   from .convolution import *
-  from .dropout import *
   from .embedding import *
+  from .layers import *
   from .linear import *
   from .losses import *
   from .module import *
@@ -40,38 +41,32 @@ if TYPE_CHECKING:
   from .tree import *
 
 _NAMES = {   # by file
-  "activations":
-    "CELU ELU GELU GLU Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU LogSigmoid LogSoftmax Mish PReLU ReLU "
-    "RReLU ReLU6 SELU SiLU Sigmoid Softmax Softmax2d Softmin Softplus Softshrink Softsign Tanh Tanhshrink Threshold",
+  "activations": "PReLU Softmax2d",
   "adaptive": "AdaptiveLogSoftmaxWithLoss",
   "attention": "MultiHeadAttention MultiheadAttention Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder "
     "TransformerEncoderLayer",
   "containers": "ModuleDict ModuleList Sequential",
   "convolution": "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d",
-  "dropout": "AlphaDropout Dropout Dropout1d Dropout2d Dropout3d FeatureAlphaDropout",
   "embedding": "Embedding EmbeddingBag",
   "linear": "Bilinear Linear",
-  "losses":
-    "BCELoss BCEWithLogitsLoss CTCLoss CosineEmbeddingLoss CosineSimilarity CrossEntropyLoss GaussianNLLLoss HingeEmbeddingLoss "
-    "HuberLoss KLDivLoss L1Loss MSELoss MarginRankingLoss MultiLabelMarginLoss MultiLabelSoftMarginLoss MultiMarginLoss NLLLoss "
-    "PairwiseDistance PoissonNLLLoss SmoothL1Loss SoftMarginLoss TripletMarginLoss TripletMarginWithDistanceLoss",
+  "losses": "CTCLoss",
   "module": "Module Parameter",
   "moving":
-    "ChannelShuffle CircularPad1d CircularPad2d CircularPad3d ConstantPad1d ConstantPad2d ConstantPad3d Flatten Fold Identity "
-    "PixelShuffle PixelUnshuffle ReflectionPad1d ReflectionPad2d ReflectionPad3d ReplicationPad1d ReplicationPad2d "
+    "CircularPad1d CircularPad2d CircularPad3d ConstantPad1d ConstantPad2d ConstantPad3d Flatten Fold Identity "
+    "ReflectionPad1d ReflectionPad2d ReflectionPad3d ReplicationPad1d ReplicationPad2d "
     "ReplicationPad3d Unflatten Unfold ZeroPad1d ZeroPad2d ZeroPad3d",
   "norms":
     "BatchNorm BatchNorm1d BatchNorm2d BatchNorm3d CrossMapLRN2d GroupNorm InstanceNorm InstanceNorm1d InstanceNorm2d "
     "InstanceNorm3d LayerNorm LayerNorm2d LocalResponseNorm RMSNorm",
   "pooling":
-    "AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d "
-    "AvgPool1d AvgPool2d AvgPool3d FractionalMaxPool2d FractionalMaxPool3d LPPool1d LPPool2d LPPool3d MaxPool1d MaxPool2d "
-    "MaxPool3d MaxUnpool1d MaxUnpool2d MaxUnpool3d Upsample UpsamplingBilinear2d UpsamplingNearest2d",
+    "AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d Upsample "
+    "UpsamplingBilinear2d UpsamplingNearest2d",
   "recurrent": "GRU GRUCell LSTM LSTMCell RNN RNNCell",
   "tree": "summary",
 }
 _FILES = ("data", "datasets", "functional", "init", "optim", "state", "utils")
-_FILE_OF = {name: file for file, names in _NAMES.items() for name in names.split()}
+_FILE_OF = {row.partition("(")[0]: "layers" for row in each_layer()} | {
+  name: file for file, names in _NAMES.items() for name in names.split()}
 
 __all__ = [*_FILE_OF, *_FILES, "checkpoint"]  # noqa: PLE0604
 

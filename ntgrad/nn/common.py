@@ -82,8 +82,3 @@ def batched_or_not(layer: str, x: Tensor, n: int, channels: int | None = None) -
 def untrained(value: Tensor) -> Tensor:
   """A value in memory of its own (equal constants are one node) that no optimizer trains."""
   return value.clone().requires_grad_(False)
-
-
-def implicit_dim(dim: Any, ndim: int) -> Any:
-  """The dim that a softmax without one goes along in PyTorch: 0 for 0, 1 and 3 dimensions, else 1."""
-  return dim if dim is not None else 0 if ndim in (0, 1, 3) else 1

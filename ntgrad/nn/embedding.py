@@ -75,14 +75,12 @@ class _Table(Module):
       raise ArgumentError(f"{name}: padding_idx is {padding_idx}, expected {-n} to {n - 1}, a row of {n}")
     self.padding_idx = None if padding_idx is None else padding_idx % n
     self.max_norm, self.norm_type, self.scale_grad_by_freq = max_norm, norm_type, scale_grad_by_freq
-    if given is not None and given.shape != (n, width):
-      raise ShapeError(f"{name}: a table of shape {given.shape}, expected {(n, width)}")
-    if given is not None:
-      self.weight = given
-      return
-    begin = Tensor.randn(n, width)
-    if self.padding_idx is not None: begin = (Tensor.arange(n).unsqueeze(1) != self.padding_idx).where(begin, 0)
-    self.weight = begin.requires_grad_()
+    if given is None:
+      given = Tensor.randn(n, width)
+      if self.padding_idx is not None: given = (Tensor.arange(n).unsqueeze(1) != self.padding_idx).where(given, 0)
+      given.requires_grad_()
+    elif given.shape != (n, width): raise ShapeError(f"{name}: a table of shape {given.shape}, expected {(n, width)}")
+    self.weight = given
 
   def _rows(self, idx: Tensor) -> Tensor:
     """``weight[idx]``, through which the row ``padding_idx`` gets no gradient."""

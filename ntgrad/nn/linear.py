@@ -15,9 +15,7 @@ from .module import Module, placed
 @placed
 class Linear(Module):
   """``x @ weight.T + bias``: ``(.., in_features) -> (.., out_features)``.
-
-  ``weight`` is (out_features, in_features), ``bias`` (out_features,) or None, both from U(-k, k) with k = 1/√in_features.
-  """
+  ``weight`` is (out_features, in_features), ``bias`` (out_features,) or None, both from U(-k, k) with k = 1/√in_features."""
   _said = ("in_features", "out_features", "bias")
 
   def __init__(self, in_features: int, out_features: int, bias: bool = True):

@@ -52,13 +52,12 @@ def _from_input(kind: str, x: Tensor, weight: Tensor, bias_ih: Tensor | None, bi
 
 
 class _Cell(Module):
-  """One step of a recurrent layer."""
   _said: ClassVar[tuple[str, ...]] = ("*input_size", "*hidden_size", "bias")
   _kind: ClassVar[str]
   bias_ih: Tensor | None
   bias_hh: Tensor | None
 
-  def _make(self, input_size: int, hidden_size: int, bias: bool) -> None:
+  def __init__(self, input_size: int, hidden_size: int, bias: bool = True):
     name, gates = type(self).__name__, _GATES[self._kind]
     self.input_size, self.hidden_size = size(name, "input_size", input_size), size(name, "hidden_size", hidden_size)
     self.bias, bound = bias, 1 / math.sqrt(hidden_size)
@@ -66,6 +65,10 @@ class _Cell(Module):
     self.weight_hh = leaf(gates * hidden_size, hidden_size, bound=bound)
     self.bias_ih = leaf(gates * hidden_size, bound=bound) if bias else None
     self.bias_hh = leaf(gates * hidden_size, bound=bound) if bias else None
+
+  def __call__(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+    """The state after one step, from ``hx`` (None: zeros). Raises ShapeError."""
+    return self._step(input, (hx,))[0]
 
   def _step(self, x: Tensor, state: tuple[Tensor | None, ...]) -> State:
     name, h = type(self).__name__, self.hidden_size
@@ -88,11 +91,7 @@ class RNNCell(_Cell):
 
   def __init__(self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh"):
     self.nonlinearity = self._kind = _nonlinearity("RNNCell", nonlinearity)   # type: ignore[misc]
-    self._make(input_size, hidden_size, bias)
-
-  def __call__(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-    """The state after one step, from ``hx`` (None: zeros). Raises ShapeError."""
-    return self._step(input, (hx,))[0]
+    super().__init__(input_size, hidden_size, bias)
 
 
 @checked
@@ -102,11 +101,6 @@ class GRUCell(_Cell):
   (n, input_size), (n, hidden_size) or None -> (n, hidden_size)."""
   _kind = "GRU"
 
-  def __init__(self, input_size: int, hidden_size: int, bias: bool = True): self._make(input_size, hidden_size, bias)
-  def __call__(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-    """The state after one step, from ``hx`` (None: zeros). Raises ShapeError."""
-    return self._step(input, (hx,))[0]
-
 
 @checked
 @placed
@@ -115,8 +109,8 @@ class LSTMCell(_Cell):
   output: (n, input_size), (h, c) of (n, hidden_size) each or None -> (h', c')."""
   _kind = "LSTM"
 
-  def __init__(self, input_size: int, hidden_size: int, bias: bool = True): self._make(input_size, hidden_size, bias)
-  def __call__(self, x: Tensor, hc: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+  def __call__(self, x: Tensor,  # type: ignore[override]
+               hc: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
     """The state after one step, from ``hc`` (None: zeros). Raises ShapeError."""
     h, c = self._step(x, (None, None) if hc is None else hc)
     return h, c
@@ -155,6 +149,11 @@ class _Recurrent(Module):
   def _ends(self) -> tuple[str, ...]: return ("", "_reverse") if self.bidirectional else ("",)
   def flatten_parameters(self) -> None:
     """Does nothing: weights may lie anywhere. For programs written for PyTorch."""
+
+  def __call__(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The outputs, and the last states, from the states ``hx`` (None: zeros). Raises ShapeError."""
+    out, (h,) = self._run(input, None if hx is None else (hx,))
+    return out, h
 
   def _run(self, x: Tensor, given: tuple[Tensor, ...] | None) -> tuple[Tensor, State]:
     """The outputs of the last layer, and the last states of all."""
@@ -227,11 +226,6 @@ class RNN(_Recurrent):
     self.nonlinearity = self._kind = _nonlinearity("RNN", nonlinearity)   # type: ignore[misc]
     self._make(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
 
-  def __call__(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The outputs, and the last states, from the states ``hx`` (None: zeros). Raises ShapeError."""
-    out, (h,) = self._run(input, None if hx is None else (hx,))
-    return out, h
-
 
 @checked
 @placed
@@ -243,11 +237,6 @@ class GRU(_Recurrent):
   def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
                dropout: float = 0.0, bidirectional: bool = False):
     self._make(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
-
-  def __call__(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The outputs, and the last states, from the states ``hx`` (None: zeros). Raises ShapeError."""
-    out, (h,) = self._run(input, None if hx is None else (hx,))
-    return out, h
 
 
 @checked
@@ -263,7 +252,8 @@ class LSTM(_Recurrent):
                dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0):
     self._make(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size)
 
-  def __call__(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+  def __call__(self, input: Tensor,  # type: ignore[override]
+               hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """The outputs, and the last states (h, c), from the states ``hx`` (None: zeros). Raises ShapeError."""
     out, (h, c) = self._run(input, hx)
     return out, (h, c)

@@ -47,7 +47,7 @@ class Activation(Elementwise, Movement):
     """1 / (1 + exp(-x))."""
     u = graph.cast(self.lazydata, as_float(self.dtype))
     e = graph.exp(graph.neg(u))
-    return self._wrap(graph.unary(UnaryOps.RECIP, graph.add(e, 1.0)))
+    return self._wrap(graph.unary(UnaryOps.RECIP, e + 1.0))
   @in_float32
   def logsigmoid(self) -> Self:
     """log(sigmoid(x)), without overflow."""

@@ -15,17 +15,9 @@ from weakref import ref
 
 import numpy as np
 
+from ntgrad.codegen.ir import errors
 from ntgrad.codegen.ir.dtype import DType
-from ntgrad.codegen.ir.errors import (
-  ArgumentError,
-  CaptureError,
-  GradientError,
-  InterchangeError,
-  NtgradError,
-  ScalarError,
-  ShapeError,
-  shown,
-)
+from ntgrad.codegen.ir.errors import ArgumentError, CaptureError, GradientError, InterchangeError, ScalarError, ShapeError, shown
 from ntgrad.codegen.ir.uop import Ops
 from ntgrad.core import Base
 from ntgrad.engine.buffer import Buffer
@@ -55,9 +47,7 @@ class Protocols(Reduction):
 
   def __reduce__(self) -> Any:
     """For ``pickle`` and ``copy.deepcopy``: the value, the dtype, the device's name, ``requires_grad``, ``grad`` and ``names``.
-
-    Raises GradientError for the result of operations that requires a gradient: its graph cannot be copied.
-    """
+    Raises GradientError for the result of operations that requires a gradient: its graph cannot be copied."""
     if self._state == 1:
       raise GradientError(
         f"copy or pickle: a tensor of shape {self.shape} that was made from tensors which require a gradient has a graph, "
@@ -74,8 +64,7 @@ class Protocols(Reduction):
     ``p.data = value`` writes a tensor's values to ``p``; what shared its memory, ``backup = p.data``, keeps the values of before.
     A value of another shape, dtype or device gives ``p`` memory of its own. Where ``ntgrad.jit`` runs a function, what shares the
     memory sees the write too, and the value has to fit (else CaptureError). Raises ArgumentError for what is no tensor,
-    GradientError for ints in a leaf.
-    """
+    GradientError for ints in a leaf."""
     t: Any = self.detach()
     t.__class__ = _called(cast(Any, self._plain))
     return t
@@ -120,10 +109,7 @@ class Protocols(Reduction):
 
   def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
     """The value for ``numpy.asarray`` and numpy's functions, an array of its own; with ``copy=False`` one over the tensor's
-    memory.
-
-    Raises InterchangeError where ``copy=False`` asks for another dtype, or for memory that numpy cannot see.
-    """
+    memory. Raises InterchangeError where ``copy=False`` asks for another dtype, or for memory that numpy cannot see."""
     if copy is not False:
       values = self.numpy()
       return values if dtype is None else values.astype(dtype, copy=False)
@@ -182,7 +168,7 @@ class Protocols(Reduction):
     if self.numel() <= WHOLE: return host_view(u)
     memory: Any = self.detach()
     try: return np.from_dlpack(memory, copy=False)
-    except (BufferError, RuntimeError, NtgradError): return None
+    except (BufferError, RuntimeError, errors.NtgradError): return None
 
   def _brief(self) -> str:
     """The tensor without its values, for messages."""

@@ -12,7 +12,7 @@ from ntgrad.codegen.kernel.renaming import renamed
 from ntgrad.codegen.passes.sorts import Sorted
 
 from . import block as _b
-from .block import BlockValue, block, floating, plain_value, tracer
+from .block import BlockValue, block, block_cast, floating, plain_value, tracer
 from .parameters import Reference
 
 
@@ -23,10 +23,9 @@ def position(x: Any) -> BlockValue:
 
 
 def broadcast(*xs: Any) -> tuple[BlockValue, ...]:
-  """Blocks of one shape from some that broadcast together. Their dimensions are known to be the same from here on, so that sums
-  over several of them go through one loop."""
+  """Blocks of one shape from some that broadcast; their dimensions are the same from here on, so that sums share a loop."""
   values, axes = _b.unify("broadcast", *map(block, xs))
-  return tuple([BlockValue(u, axes) for u in values])
+  return tuple(BlockValue(u, axes) for u in values)
 
 
 def reciprocal(x: Any) -> BlockValue:
@@ -34,26 +33,20 @@ def reciprocal(x: Any) -> BlockValue:
   return _b.block_unary(UnaryOps.RECIP, x, floating(x))
 
 
-def _holds(x: Any) -> BlockValue:
-  b = block(x)
-  return b if b.dtype.kind == "b" else _b.block_binary(BinaryOps.CMPNE, b, 0)
-
-
 def all(x: Any, axis: int | None = None, keep_dims: Any = False) -> BlockValue:  # noqa: A001
   """Whether all elements along an axis, or all there are, are true (of numbers: are not 0)."""
-  return _b.block_reduce(BinaryOps.AND, _holds(x), axis, keep_dims, "all")
+  return _b.block_reduce(BinaryOps.AND, _b.truth(x), axis, keep_dims, "all")
 
 
 def any(x: Any, axis: int | None = None, keep_dims: Any = False) -> BlockValue:  # noqa: A001
   """Whether some element along an axis, or of all, is true (of numbers: is not 0)."""
-  return _b.block_reduce(BinaryOps.OR, _holds(x), axis, keep_dims, "any")
+  return _b.block_reduce(BinaryOps.OR, _b.truth(x), axis, keep_dims, "any")
 
 
-def along(op: Ops, x: Any, arg: Any, axis: int, name: str, any_size: bool = False) -> BlockValue:
+def _along(op: Ops, x: Any, arg: Any, axis: int, name: str, any_size: bool = False) -> BlockValue:
   """A variable with what ``op`` makes of all elements along an axis."""
   b = block(x)
-  at = _b.axis_number(name, axis, b.ndim)
-  a = b.axes[at]
+  a = b.axes[_b.axis_number(name, axis, b.ndim)]
   value = plain_value(b.value)
   if a is None: return BlockValue(value, b.axes)
   t = tracer()
@@ -64,22 +57,21 @@ def along(op: Ops, x: Any, arg: Any, axis: int, name: str, any_size: bool = Fals
 
 def _scan(name: str, fn: BinaryOps, x: Any, axis: int, reverse: Any, every: Any) -> BlockValue:
   if not isinstance(every, int) or every < 0: raise ArgumentError(f"{name}: every is a number of elements, got {every!r}")
-  more = (every,) if every else ()
-  return along(Ops.SCAN, x, lambda a: (fn, a, True if reverse else False, *more), axis, name, True)
+  return _along(Ops.SCAN, x, lambda a: (fn, a, True if reverse else False, *((every,) if every else ())), axis, name, True)
 
 
 def cumsum(input: Any, axis: int = 0, reverse: Any = False, dtype: Any = None, every: Any = 0) -> BlockValue:
   """Running sums along an axis; with ``reverse`` from its end, with ``every`` anew after so many elements; in ``dtype``."""
   b = block(input)
   d = acc_dtype(b.dtype) if dtype is None else _b.dtype_of(dtype)
-  out = _scan("cumsum", BinaryOps.ADD, _b.block_cast(b, d), axis, reverse, every)
-  return _b.block_cast(out, b.dtype) if dtype is None and b.dtype.kind == "f" else out
+  out = _scan("cumsum", BinaryOps.ADD, block_cast(b, d), axis, reverse, every)
+  return block_cast(out, b.dtype) if dtype is None and b.dtype.kind == "f" else out
 
 
 def cumprod(input: Any, axis: int = 0, reverse: Any = False, dtype: Any = None, every: Any = 0) -> BlockValue:
   """Running products along an axis; with ``reverse`` from its end, with ``every`` anew after so many elements; in ``dtype``."""
   b = block(input)
-  return _scan("cumprod", BinaryOps.MUL, b if dtype is None else _b.block_cast(b, _b.dtype_of(dtype)), axis, reverse, every)
+  return _scan("cumprod", BinaryOps.MUL, b if dtype is None else block_cast(b, _b.dtype_of(dtype)), axis, reverse, every)
 
 
 def cummax(x: Any, axis: int = 0, reverse: Any = False, every: Any = 0) -> BlockValue:
@@ -98,7 +90,7 @@ def sort_bits(x: Any, low: int, high: int, axis: int = -1, keep: Any = 0, bitoni
   b = block(x)
   at = _b.axis_number("sort_bits", axis, b.ndim)
   if b.dtype.kind != "u": raise DTypeError(f"sort_bits: unsigned ints, got {b.dtype}; bitcast others")
-  if not all_ints(low, high) or not 0 <= low < high <= 8 * b.dtype.itemsize:
+  if not _all_ints(low, high) or not 0 <= low < high <= 8 * b.dtype.itemsize:
     raise ArgumentError(f"sort_bits: bits from {low!r} to {high!r} of {b.dtype}, which has {8 * b.dtype.itemsize}")
   n = b.dims[at]
   if not isinstance(keep, int) or keep < 0 or isinstance(n, int) and keep > n:
@@ -115,7 +107,7 @@ def sort_bits(x: Any, low: int, high: int, axis: int = -1, keep: Any = 0, bitoni
   return v.block
 
 
-def all_ints(*xs: Any) -> bool: return not [x for x in xs if not isinstance(x, int)]
+def _all_ints(*xs: Any) -> bool: return not [x for x in xs if not isinstance(x, int)]
 
 
 def put(where: Any, value: Any, mask: Any = None, axis: Any = None, add: Any = False) -> None:
@@ -130,5 +122,5 @@ def put(where: Any, value: Any, mask: Any = None, axis: Any = None, add: Any = F
 
 def threefry(counter: Any, key: Any) -> BlockValue:
   """The 64 bits of threefry2x32 for a counter and a key, both uint64."""
-  counter, key = _b.block_cast(counter, dtypes.uint64), _b.block_cast(key, dtypes.uint64)
+  counter, key = block_cast(counter, dtypes.uint64), block_cast(key, dtypes.uint64)
   return _b.block_binary(BinaryOps.THREEFRY, counter, key, dtypes.uint64)

@@ -51,6 +51,3 @@ def simulate_arrangement(arrangement: Callable[..., Any], tensors: Sequence[Tens
     inner = picture.shape[len(whole.shape):]
     targets.append(picture.reshape((-1, *inner) if whole.shape else inner))
   return tuple(sources), tuple(targets)
-
-
-__all__ = ["arranged", "simulate_arrangement"]

@@ -675,7 +675,7 @@ LAYERS: dict[str, tuple[tuple[Any, ...], Callable[[], tuple[Any, ...]]]] = {
   **{name: (args, lambda: (f(3, 2),)) for name, args in _SMALL.items()},
   **{f"Dropout{n}d": ((0.5, False), lambda n=n: (f(1, 2, *[2] * n),)) for n in (1, 2, 3)},
   **{f"MaxPool{n}d": ((2, 2, 0, 1, False, False), lambda n=n: (f(1, 1, *[2] * n),)) for n in (1, 2, 3)},
-  **{f"AvgPool{n}d": ((2, 2, 0, False, True, 2), lambda n=n: (f(1, 1, *[2] * n),)) for n in (1, 2, 3)},
+  **{f"AvgPool{n}d": ((2, 2, 0, False, True, 2)[:4 + min(n, 2)], lambda n=n: (f(1, 1, *[2] * n),)) for n in (1, 2, 3)},
   **{f"Adaptive{k}Pool{n}d": ((1,), lambda n=n: (f(1, 1, *[2] * n),)) for n in (1, 2, 3) for k in ("Avg", "Max")},
   **{f"InstanceNorm{n}d": ((2, 1e-5, 0.1, True, True), lambda n=n: (f(1, 2, *[2] * n),)) for n in (1, 2, 3)},
   **{f"ConvTranspose{n}d": ((2, 2, 2, 2, 0, 0, 1, True, 1), lambda n=n: (f(1, 2, *[2] * n),)) for n in (1, 2, 3)},

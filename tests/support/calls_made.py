@@ -6,8 +6,8 @@ from typing import Any, Callable
 
 import ntgrad
 from ntgrad import Tensor, array_api as xp, linalg, special
-from ntgrad.functions.table import TABLE
-from ntgrad.tensor.made import functions, method
+from ntgrad.compat.signatures import LINALG, SPECIAL, TOP
+from ntgrad.tensor.made import method, rows
 
 P = inspect.Parameter
 PLACED = (P.POSITIONAL_ONLY, P.POSITIONAL_OR_KEYWORD)
@@ -16,10 +16,8 @@ OF_INTS = ("bitwise_not",)   # methods without parameters that floats have not
 
 def tables() -> dict[str, tuple[Any, str]]:
   """Functions that are made by tables, with the names of their methods."""
-  out = {f"ntgrad.{n}": (getattr(ntgrad, n), of) for n, (_, of) in functions(TABLE).items()}
-  for at, module in (("linalg", linalg), ("special", special)):
-    out |= {f"{at}.{n}": (getattr(module, n), of) for n, (_, of) in module._TABLE.items()}
-  return out
+  places: Any = (("ntgrad", ntgrad, TOP), ("linalg", linalg, LINALG), ("special", special, SPECIAL))
+  return {f"{at}.{n}": (getattr(module, n), row.method) for at, module, table in places for n, row in rows(table).items()}
 
 
 def of_methods(call: Any, good: dict[str, Callable[[], Any]]) -> dict[str, Callable[[], Any]]:

@@ -24,7 +24,7 @@ reset_peak_memory_stats""".split())
 
 def own(m: Any) -> list[str]:
   """The names of a module that no table has."""
-  return [n for n in m.__all__ if n not in getattr(m, "_TABLE", ())]
+  return [n for n in m.__all__ if n not in getattr(m, "_MADE", ())]
 
 
 def names() -> set[str]:

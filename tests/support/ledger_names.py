@@ -63,10 +63,10 @@ def names_of(module: ModuleType) -> list[str]:
   own = [n for n, x in vars(module).items() if n[0] != "_" and getattr(x, "__module__", "") == module.__name__]
   found = {*getattr(module, "__all__", own)}
   if module is ntgrad:
+    from ntgrad.compat.signatures import AT_TOP, TOP
     from ntgrad.functions import _FILE_OF
-    from ntgrad.functions.table import FUNCTIONAL, TABLE
-    from ntgrad.tensor.made import functions
-    asked = {*_FILE_OF, *FUNCTIONAL, *functions(TABLE), *dir(Tensor), *dir(dtypes)}
+    from ntgrad.tensor.made import rows
+    asked = {*_FILE_OF, *AT_TOP, *rows(TOP), *dir(Tensor), *dir(dtypes)}
     found |= {n for n in asked if n[0] != "_" and hasattr(module, n)}
   return sorted(found)
 

@@ -25,7 +25,6 @@ RENAMED = {"BCELoss": "binary_cross_entropy", "BCEWithLogitsLoss": "binary_cross
 # what functions call otherwise, or what a class stands for
 WAYS = {"Zero": "constant", "Constant": "constant", "Reflection": "reflect", "Replication": "replicate", "Circular": "circular"}
 GIVEN: dict[str, dict[str, Any]] = {f"{way}Pad{n}d": {"mode": mode} for n in (1, 2, 3) for way, mode in WAYS.items()}
-MORE = {"AvgPool1d": {"divisor_override"}}   # what functions do not take
 OTHERS = {   # other values of arguments that are texts
   "reduction": ("mean", "sum", "none"), "mode": ("sum", "mean", "max", "nearest", "linear", "bilinear"),
   "approximate": ("none", "tanh"), "padding_mode": ("zeros",)}
@@ -66,7 +65,6 @@ def calls(name: str) -> Iterator[dict[str, Any]]:
   """Arguments of a layer, by name; those that are for its tensors are in the function's tensors."""
   names, good = parameters(getattr(nn, name)), LAYERS[name][0]
   base = dict(zip(names, good))
-  for n in set(base) & MORE.get(name, set()): del base[n]
   required = [n for n, p in inspect.signature(getattr(nn, name)).parameters.items() if p.default is p.empty]
   yield {n: base[n] for n in required if n in base}
   yield base

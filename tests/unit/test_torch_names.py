@@ -16,15 +16,15 @@ import pytest
 
 import ntgrad
 from ntgrad import Device, Tensor, config, dtypes, nn
+from ntgrad.compat.signatures import AT_TOP, TOP
 from ntgrad.errors import ArgumentError, AxisError, DeviceError, DTypeError, GradientError, NtgradError, ShapeError
 from ntgrad.functions import _FILE_OF, find
-from ntgrad.functions.table import FUNCTIONAL, TABLE
 from ntgrad.nn.functional import ctc_kernels
-from ntgrad.tensor.made import function, functions, method
+from ntgrad.tensor.made import Made, function, method, rows
 from support.name_cases import cases, computed, inputs
 
 torch: Any = ntgrad
-NAMES = [*_FILE_OF, *functions(TABLE), *FUNCTIONAL]
+NAMES = [*_FILE_OF, *rows(TOP), *AT_TOP]
 MODULES = ("autograd autograd.functional cuda func linalg optim optim.lr_scheduler optim.swa_utils random special utils.data "
            "utils.checkpoint")
 CASES = cases()
@@ -58,7 +58,7 @@ def test_every_name_of_the_tables_has_a_case() -> None:
                   "get_float32_matmul_precision get_num_threads use_deterministic_algorithms is_inference_mode_enabled "
                   "are_deterministic_algorithms_enabled set_printoptions frombuffer save load".split())
   without = [n for n in NAMES if f"torch.{n}(" not in used and f"torch.{n} " not in used and n not in elsewhere and n[-1] != "_"]
-  plain = {n for n, (parameters, _) in functions(TABLE).items() if parameters in ("input", "input, other")} | FUNCTIONAL
+  plain = {n for n, row in rows(TOP).items() if row.parameters in ("input", "input, other")} | AT_TOP
   alike = set("BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor HalfTensor IntTensor ShortTensor adjoint conj "
               "is_conj is_neg is_storage resolve_conj resolve_neg dtype nan e inf pi fill divide subtract multiply "
               "nonzero_static swapdims moveaxis unsafe_chunk unsafe_split split_with_sizes unsafe_split_with_sizes dsplit "
@@ -191,13 +191,14 @@ def test_refusals(call: Any, error: Any) -> None:
 # ---- how names are found
 def test_tables() -> None:
   assert len(NAMES) == len(set(NAMES)), "each name once"
-  for name, (parameters, of) in functions(TABLE).items():
-    made = function(name, parameters, of)
-    assert made.__doc__ == method(of).__doc__ and made.__name__ == name
+  for name, row in rows(TOP).items():
+    made = function(name, row)
+    assert made.__doc__ == Made(name, row).text and made.__name__ == name
+    assert len(made.__doc__ or "") > 5 and method(row.method) is not None
     given = [p.replace(annotation=p.empty) for p in inspect.signature(made).parameters.values()]
-    assert given == list(inspect.signature(eval(f"lambda {parameters}: 0")).parameters.values()), name
+    assert given == list(inspect.signature(eval(f"lambda {row.parameters}: 0")).parameters.values()), name
   for name in NAMES: assert getattr(torch, name) is find(name) or callable(getattr(torch, name)), name
-  for name in FUNCTIONAL: assert getattr(torch, name) is getattr(nn.functional, name)
+  for name in AT_TOP: assert getattr(torch, name) is getattr(nn.functional, name)
 
 
 def test_files(tmp_path: Path) -> None:

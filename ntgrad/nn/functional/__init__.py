@@ -1,28 +1,32 @@
 """``torch.nn.functional``: its functions with its parameters, in its order, with its defaults.
 
 What a function computes is a method of ``Tensor``, whose parameters are tinygrad's: ``conv2d(x, w, None, 2, 1)`` is
-``x.conv2d(w, stride=2, padding=1)``. ``training`` means what it says, whatever ``Tensor.training`` is; ``inplace`` writes the
-input; ``size_average`` and ``reduce`` stand for ``reduction`` where they are given; what PyTorch warns of is silent here.
+``x.conv2d(w, stride=2, padding=1)``. Most are rows of the table of signatures; the rest is written out by kind.
+``training`` means what it says, whatever ``Tensor.training`` is; ``inplace`` writes the input; ``size_average`` and ``reduce``
+stand for ``reduction`` where they are given; what PyTorch warns of is silent here.
 """
 # ruff: noqa: F403 - what a file has to give is its __all__
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ntgrad.compat.public import show
+from ntgrad.compat.signatures import FUNCTIONAL
+from ntgrad.tensor.made import functions
 
-from . import activations, attention, ctc, losses, moves, norms, pools, products
-from .activations import *
+from . import attention, ctc, losses, moves, products
 from .attention import *
 from .ctc import *
 from .losses import *
 from .moves import *
-from .norms import *
-from .pools import *
 from .products import *
 
-__all__ = sorted([name for part in (activations, ctc, attention, losses, moves, norms, pools, products)  # noqa: PLE0605
-                  for name in part.__all__])
+if TYPE_CHECKING:
+  from .made import *
+
+_MADE = functions(FUNCTIONAL, __name__)
+globals().update(_MADE)
+__all__ = sorted([*_MADE, *[n for part in (attention, ctc, losses, moves, products) for n in part.__all__]])  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:

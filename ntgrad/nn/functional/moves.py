@@ -1,4 +1,4 @@
-"""Elements moved, looked up and resampled: padding, rows of a table, one-hot, pixels and channels, other sizes, grids."""
+"""Elements moved, looked up and resampled: padding, rows of a table, one-hot, other sizes."""
 from __future__ import annotations
 
 import math
@@ -95,31 +95,6 @@ def embedding_bag(input: Tensor, weight: Tensor, offsets: Operand | None = None,
   return bagged(rows, nothing, mode, None if offsets is None else offsets.named(), include_last_offset)
 
 
-# ---- pixels and channels
-@checked
-def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
-  """Channels to pixels: (.., c * r², h, w) -> (.., c, h * r, w * r). Raises ShapeError, ArgumentError."""
-  return input.pixel_shuffle(upscale_factor)
-
-
-@checked
-def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
-  """Pixels to channels: (.., c, h * r, w * r) -> (.., c * r², h, w). Raises ShapeError, ArgumentError."""
-  return input.pixel_unshuffle(downscale_factor)
-
-
-@checked
-def channel_shuffle(input: Tensor, groups: int) -> Tensor:
-  """Channels of ``groups`` groups taken in turn: (n, c, ..). Raises ShapeError, ArgumentError."""
-  return input.channel_shuffle(groups)
-
-
-@checked
-def native_channel_shuffle(input: Tensor, groups: int) -> Tensor:
-  """:func:`channel_shuffle`. Raises ShapeError, ArgumentError."""
-  return input.channel_shuffle(groups)
-
-
 # ---- other sizes
 @checked
 def interpolate(input: Tensor, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None,
@@ -145,40 +120,4 @@ def interpolate(input: Tensor, size: Ints | None = None, scale_factor: float | S
   return input.interpolate(size, scale_factor, mode, align_corners)
 
 
-@checked
-def upsample(input: Tensor, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None,
-             mode: str = "nearest", align_corners: bool | None = None) -> Tensor:
-  """:func:`interpolate` by its older name. Raises as that."""
-  return input.interpolate(size, scale_factor, mode, align_corners)
-
-
-@checked
-def upsample_nearest(input: Tensor, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None) -> Tensor:
-  """:func:`interpolate` with mode "nearest". Raises as that."""
-  return input.interpolate(size, scale_factor, "nearest")
-
-
-@checked
-def upsample_bilinear(input: Tensor, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None) -> Tensor:
-  """:func:`interpolate` with mode "bilinear" and ``align_corners``. Raises as that."""
-  return input.interpolate(size, scale_factor, "bilinear", True)
-
-
-# ---- grids
-@checked
-def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
-  """The places that affine maps (n, 2, 3), or (n, 3, 4), send a regular grid to, for :func:`grid_sample`. ``align_corners``
-  None is False. Raises ShapeError, DTypeError, ArgumentError."""
-  return theta.affine_grid(size, bool(align_corners))
-
-
-@checked
-def grid_sample(input: Tensor, grid: Operand, mode: str = "bilinear", padding_mode: str = "zeros",
-                align_corners: bool | None = None) -> Tensor:
-  """Elements of (n, c, h, w) at the places of a grid (n, h', w', 2), or one dimension more. ``align_corners`` None is False.
-  Raises ShapeError, DTypeError, ArgumentError (``Tensor.grid_sample``)."""
-  return input.grid_sample(grid, mode, padding_mode, bool(align_corners))
-
-
-__all__ = ["affine_grid", "channel_shuffle", "embedding", "embedding_bag", "grid_sample", "interpolate", "native_channel_shuffle",
-           "one_hot", "pad", "pixel_shuffle", "pixel_unshuffle", "upsample", "upsample_bilinear", "upsample_nearest"]
+__all__ = ["embedding", "embedding_bag", "interpolate", "one_hot", "pad"]

@@ -1,0 +1,149 @@
+"""Layers that are functions with their parameters kept: the rows ``LAYERS`` of the table of signatures.
+
+``ELU(alpha, inplace): elu`` is::
+
+    @layer
+    class ELU(Layer):
+      alpha: float = 1.0
+      inplace: bool = False
+      def __call__(self, input: Tensor) -> Tensor: return Tensor.elu(input, self.alpha)
+
+Types and defaults are those of ``nn.functional.elu``. ``inplace`` writes the result to the input, as PyTorch has it. No memory is
+saved by it: it is for programs that go on with the input.
+"""
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, fields
+from functools import wraps
+from typing import Any, TypeVar, dataclass_transform
+
+from ntgrad.codegen.ir.errors import ArgumentError
+from ntgrad.compat.signatures import FUNCTIONAL, each_layer
+from ntgrad.graph.checks import checked
+from ntgrad.tensor.made import Made, Row, parts, rows
+
+from .common import batched_or_not, ints, probability
+from .module import Module, forward_of
+
+C = TypeVar("C", bound=type)
+_REDUCTIONS = {"KLDivLoss": ("mean", "batchmean", "sum", "none")}   # of others without batchmean
+_LEAST = {"kernel_size": 1, "stride": 1, "padding": 0, "dilation": 1}   # of windows, for each spatial dimension
+
+
+@dataclass_transform()
+def layer(cls: C) -> C:
+  """A layer whose arguments are the class's annotated attributes, checked as all public functions' are."""
+  kind: Any = cls
+  if "__call__" not in vars(kind): kind.__call__, kind.forward = kind.__call__, forward_of(kind)   # refuses under its own name
+  if "inplace" in vars(kind).get("__annotations__", ()): kind.__call__ = _written(f"nn.{kind.__name__}", kind.__call__)
+  made: Any = checked(dataclass(repr=False, eq=False)(cls))
+  made._said = tuple([f.name for f in fields(made) if f.name != "inplace" and f.name not in getattr(made, "_unsaid", ())])
+  return made
+
+
+def _written(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
+  @wraps(fn)
+  def call(self: Any, input: Any) -> Any:
+    out = fn(self, input)
+    return input._in_place(name, lambda: out) if self.inplace else out
+  return call
+
+
+class Layer(Module):
+  """What layers of the table have in common: their arguments are checked once, when they are made."""
+  _rank = 0   # of windows: how many spatial dimensions there are
+  _drops = False
+
+  def __post_init__(self) -> None:
+    name, kept = type(self).__name__, vars(self)
+    if self._drops: probability(f"nn.{name}", "p", kept["p"])
+    if "reduction" in kept and kept["reduction"] not in (known := _REDUCTIONS.get(name, ("mean", "sum", "none"))):
+      takes = f"{', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
+      raise ArgumentError(f"nn.{name}: reduction {kept['reduction']!r}; it takes {takes}")
+    if "lower" in kept and not kept["lower"] <= kept["upper"]:
+      raise ArgumentError(f"nn.{name}: lower {kept['lower']}, upper {kept['upper']}; they must be in order")
+    if "output_ratio" in kept and (kept["output_size"] is None) is (kept["output_ratio"] is None):
+      raise ArgumentError(f"nn.{name}: give output_size or output_ratio, one of them")
+    if not self._rank: return
+    if kept.get("stride", 0) is None: self.stride = kept["kernel_size"]
+    for what in _LEAST.keys() & kept.keys(): setattr(self, what, ints(name, what, kept[what], self._rank, _LEAST[what]))
+
+
+# ---- made of rows
+
+_ROW = re.compile(r"(\w+)\((.*?)\): (\w+)(?:\((.*)\))?")
+_FUNCTIONS = rows(FUNCTIONAL)
+_ROWS = {row.partition("(")[0]: row for row in each_layer()}
+
+
+class MadeLayer:
+  """A row of ``LAYERS``, read: the layer's name, its function, its arguments (names with annotation and default, as source) and
+  what a call takes."""
+
+  def __init__(self, row: str):
+    self.name, given, function, also = parts(_ROW, row)
+    first = "input1" if "input2" in also else "input"
+    self.function = Made(function, _FUNCTIONS.get(function) or Row(f"{first}, ...", function, ""))
+    arguments = self.function.definition.args
+    self.kinds = {a.arg: ast.unparse(a.annotation) if a.annotation else "Any" for a in self.function.parameters}
+    every = [*arguments.args, *arguments.kwonlyargs]
+    values = [*[None] * (len(arguments.args) - len(arguments.defaults)), *arguments.defaults, *arguments.kw_defaults]
+    self.defaults = {a.arg: ast.unparse(v) for a, v in zip(every, values) if v is not None}
+    words = [w for w in given.split(", ") if w]
+    self.unsaid = frozenset([w[1:] for w in words if w[0] == "-"])
+    self.fields = [w.removeprefix("-") for w in words]
+    self.called = [self.function.first, *[w for w in also.split(", ") if w]]
+    self.rank = int((re.findall(r"\d", self.name) or [0])[0]) if "Pool" in self.name or "Unpool" in self.name else 0
+
+  def field(self, name: str) -> str:
+    """An argument of the class: operands are tensors here, since what is kept is shown, loaded and moved as such."""
+    if name == "*": return "_: KW_ONLY"
+    kind = self.kinds[name].replace("Operand", "Tensor")
+    return f"{name}: {kind}" + (f" = {self.defaults[name]}" if name in self.defaults else "")
+
+  def parameter(self, name: str) -> str:
+    """A parameter of the call."""
+    kind = "Tensor" if name == self.called[0] else "Any" if (k := self.kinds[name]) == "Operand" else k
+    return f"{name}: {kind}" + (f" = {self.defaults[name]}" if name in self.defaults else "")
+
+  @property
+  def heading(self) -> str:
+    """``__call__``'s first line."""
+    return f"def __call__(self, {', '.join(map(self.parameter, self.called))}) -> {ast.unparse(self.function.definition.returns)}"
+
+  def source(self) -> str:
+    """The class."""
+    values = {n: (n if n in self.called else f"self.{n}" if n in self.fields else "") for n in self.function.values}
+    if "training" in values:
+      without = "the slope is the mean of both" if self.name == "RReLU" else "nothing is dropped"
+      values["training"] = ("self.p != 0 and " if "p" in self.fields else "") + f"self._trains({without!r})"
+    call = self.function.call(self.function.first, {n: self._converted(n, v) for n, v in values.items() if v})
+    checks = [f"_batched_or_not({self.name!r}, {self.function.first}, {self.rank})"] if self.rank else []
+    return "\n".join([
+      "from __future__ import annotations", "@_layer", f"class {self.name}(_Layer):", f"  {self.function.text!r}",
+      f"  _rank, _unsaid, _drops = {self.rank}, {self.unsaid!r}, {'Dropout' in self.name}",
+      f"  _buffers = frozenset({[n for n in self.fields if 'Operand' in self.kinds.get(n, '')]!r})",
+      *[f"  {self.field(n)}" for n in self.fields],
+      f"  {self.heading}:", f'    """See the class. Raises as :func:`nn.functional.{self.function.name}`."""',
+      *[f"    {line}" for line in checks], f"    return {call}"])
+
+  def _converted(self, name: str, value: str) -> str:
+    """An argument as the method takes it: Softmax's dim where none is given."""
+    own = self.function.values[name]
+    return own.replace(f"({name},", f"({value},") if own.startswith("_implicit_dim") else value
+
+
+def class_of(name: str) -> Any:
+  """The layer of a row. Raises KeyError where there is none of this name."""
+  made = MadeLayer(_ROWS[name])
+  scope = {**made.function.scope(), "_layer": layer, "_Layer": Layer, "_batched_or_not": batched_or_not,
+           "KW_ONLY": KW_ONLY, "__name__": "ntgrad.nn.layers"}
+  exec(compile(made.source(), os.path.join(os.path.dirname(__file__), f"<layer {name}>"), "exec"), scope)
+  return scope[name]
+
+
+__all__ = ["Layer", "MadeLayer", "class_of", "layer"]
