@@ -412,14 +412,6 @@ def _across(x: Any, order: Any) -> Any:
   return tl.gather(x, tl.broadcast_to(order[None, :], (x.shape[0], order.shape[0])), 1)
 
 
-def _ordered(before: Any, x: Any, at: Any) -> Any:
-  """Where elements stand when those that are ``before`` others come first, equal ones as they stood."""
-  rank = tl.sum(tl.where(before | ((x[None, :] == x[:, None]) & (at[None, :] < at[:, None])), 1, 0), axis=1)
-  order = at * 0
-  for k in range(at.shape[0]): order = tl.where(at == _element(rank, at, k), k, order)
-  return order
-
-
 def _cholesky(a: Any, l: Any) -> None:
   n = a.shape[1]
   at = tl.arange(0, n)
@@ -546,7 +538,10 @@ def _eigh(a: Any, w: Any, v: Any) -> None:
     beside = tl.sum(tl.where(diagonal, 0.0, x * x))
     sweep += 1
   values = tl.sum(tl.where(diagonal, x, 0.0), axis=1)
-  order = _ordered(values[None, :] < values[:, None], values, at)
+  less = (values[None, :] < values[:, None]) | ((values[None, :] == values[:, None]) & (at[None, :] < at[:, None]))
+  rank = tl.sum(tl.where(less, 1, 0), axis=1)
+  order = at * 0
+  for k in range(n): order = tl.where(at == _element(rank, at, k), k, order)
   w = (tl.gather(values, order, 0) * scale + wrong)[None, None]  # noqa: F841
   v = (_across(vectors, order) + wrong)[None]  # noqa: F841
 
@@ -577,7 +572,10 @@ def _svd(a: Any, u: Any, v: Any) -> None:
       vectors = c[None, :] * vectors - s[None, :] * _across(vectors, p)
     sweep += 1
   size = tl.sum(x * x, axis=0)
-  order = _ordered(size[None, :] > size[:, None], size, at)
+  more = (size[None, :] > size[:, None]) | ((size[None, :] == size[:, None]) & (at[None, :] < at[:, None]))
+  rank = tl.sum(tl.where(more, 1, 0), axis=1)
+  order = at * 0
+  for k in range(n): order = tl.where(at == _element(rank, at, k), k, order)
   u = (_across(x, order) * scale + wrong)[None]  # noqa: F841
   v = (_across(vectors, order) + wrong)[None]  # noqa: F841
 
