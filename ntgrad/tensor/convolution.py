@@ -580,14 +580,12 @@ class Pooling(Scattering, Random):
     sizes, spatial = self._adaptive_sizes(name, n, output_size), self.shape[self.ndim - n:]
     t, places, weights = self._taps(self.lazydata, [_adaptive(s, t) for s, t in zip(spatial, sizes)], dtypes.float32)
     used, axes = _all_of(weights, t), tuple(range(self.ndim, self.ndim + n))
-    if used is not None:
-      t = graph.where(graph.expand(used, t.shape), t, dtypes.min(t.dtype))
+    if used is not None: t = graph.where(graph.expand(used, t.shape), t, dtypes.min(t.dtype))
     best = _greatest(t, axes)
     values = self._wrap(graph.drop(best, axes))
     if not return_indices: return values
     at = graph.const(0, dtypes.int32, t.shape)
-    for size, j in zip(spatial, places):
-      at = at * size + graph.expand(graph.cast(j, dtypes.int32), t.shape)
+    for size, j in zip(spatial, places): at = at * size + graph.expand(graph.cast(j, dtypes.int32), t.shape)
     return values, self._from_node(_first_of(name, t, best, at, used, axes, math.prod(spatial)))._called(values._names)
 
   adaptive_max_pool1d = member(_adaptive_max, 1, ":meth:`adaptive_max_pool2d` of lines: (.., l) -> (.., output_size).")

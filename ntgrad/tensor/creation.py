@@ -144,8 +144,7 @@ def new_shape(name: str, shape: Sequence[Any], size: Any = None) -> tuple[int, .
     shape = (tuple(size) if isinstance(size, (tuple, list)) else size,)
   s = shape_of(name, shape)
   if any([n < 0 for n in s]): raise ArgumentError(f"{name}: shape {s}; sizes must not be negative")
-  if math.prod(s) > MAX_SIZE:
-    raise ArgumentError(f"{name}: shape {s} has {math.prod(s)} elements; a tensor has up to {MAX_SIZE}")
+  if math.prod(s) > MAX_SIZE: raise ArgumentError(f"{name}: shape {s} has {math.prod(s)} elements; a tensor has up to {MAX_SIZE}")
   return s
 
 
@@ -470,8 +469,7 @@ class Creation(Elementwise, Movement):
   def bartlett_window(cls, window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None,
                       requires_grad: bool | None = None) -> Self:
     """1 - |2 t - 1|: a triangle."""
-    return cls._window("bartlett_window", window_length, periodic, lambda t: 1 - np.abs(2 * t - 1), dtype,
-                       device, requires_grad)
+    return cls._window("bartlett_window", window_length, periodic, lambda t: 1 - np.abs(2 * t - 1), dtype, device, requires_grad)
 
   @classmethod
   def kaiser_window(cls, window_length: int, periodic: bool = True, beta: float = 12.0, *, dtype: Any = None,

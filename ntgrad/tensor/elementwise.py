@@ -103,10 +103,8 @@ class Elementwise(Base):
       if d is not da: a = graph.cast(a, d)
       b = scalar_node(fn.name, x, d, a.shape)
       x = None
-    elif isinstance(x, (list, tuple, np.ndarray)) or foreign(x):
-      return self._binary(fn, self._from_host(x), reverse)
-    else:
-      raise DTypeError(f"{fn.name}: an operand of {type(x).__name__}; operands are tensors, numbers, lists and numpy arrays")
+    elif isinstance(x, (list, tuple, np.ndarray)) or foreign(x): return self._binary(fn, self._from_host(x), reverse)
+    else: raise DTypeError(f"{fn.name}: an operand of {type(x).__name__}; operands are tensors, numbers, lists and numpy arrays")
     d = a.dtype
     if d.kind == "b":
       if fn is BinaryOps.SUB: raise DTypeError("SUB: bools cannot be subtracted; use ^ (xor), or cast them to an int dtype")

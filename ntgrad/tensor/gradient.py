@@ -210,8 +210,7 @@ _STOPS = frozenset({Ops.SORT_AXIS, Ops.DETACH, Ops.CONST, Ops.IOTA, Ops.BITCAST}
 
 def sources_of(u: UOp) -> tuple[UOp, ...]:
   """Where the gradient of a node may go on to."""
-  if u.op in _STOPS:
-    return u.note.call.sources if isinstance(u.note, graph.Result) else ()
+  if u.op in _STOPS: return u.note.call.sources if isinstance(u.note, graph.Result) else ()
   if u.dtype.kind != "f": return ()
   return u.src if u.op is not Ops.SLOPED else u.src[1:]
 

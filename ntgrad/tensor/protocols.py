@@ -202,8 +202,7 @@ class Protocols(Reduction):
 
   # ---- as a container and as a number
   def __iter__(self) -> Iterator[Self]:
-    if not self.ndim:
-      raise ScalarError("iteration: a tensor of shape () has no dimension to go along; .item() gives its number")
+    if not self.ndim: raise ScalarError("iteration: a tensor of shape () has no dimension to go along; .item() gives its number")
     return iter([self[i] for i in range(self.shape[0])])
 
   def __contains__(self, value: Any) -> bool: return bool((self == value).any().item())
