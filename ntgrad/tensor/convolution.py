@@ -103,15 +103,6 @@ def _inside_out(u: UOp, rest: int, n: int) -> UOp:
   return permute(u, (*range(rest), *range(rest + n, rest + 2 * n), *range(rest, rest + n)))
 
 
-def _folded(u: UOp, shape: tuple[int, ...], size: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> UOp:
-  """The adjoint of windows: (rest.., outer.., inner..) -> (rest.., d..) of ``shape``, where windows overlap their sum."""
-  n, rest = len(size), len(shape) - len(size)
-  u = reshape(u, u.shape[:rest + n] + (1,) * rest + u.shape[rest + n:])
-  t = untile(u, shape, ((1, 1, 1),) * rest + tuple(zip(size, stride, dilation)))
-  axes = tuple(range(len(shape), len(t.shape)))
-  return drop(graph.total(t, axes), axes)
-
-
 @checked
 class Convolution(Elementwise, Movement):
   """Convolution and its adjoint."""
@@ -250,25 +241,14 @@ class Convolution(Elementwise, Movement):
     lead = s[:-2] + (s[-2] // math.prod(k),)
     rest = len(lead)
     u = reshape(cast(self.lazydata, acc_dtype(self.dtype)), lead + k + outer)
-    u = _folded(_inside_out(u, rest, n), lead + full, k, st, di)
-    u = shrink(u, [(0, a) for a in lead] + [(lo, lo + a) for a, (lo, _) in zip(size, pairs)])
+    # the adjoint of windows: where they overlap their sum
+    u = _inside_out(u, rest, n)
+    u = untile(reshape(u, u.shape[:rest + n] + (1,) * rest + u.shape[rest + n:]), lead + full,
+               ((1, 1, 1),) * rest + tuple(zip(k, st, di)))
+    axes = range(rest + n, len(u.shape))
+    u = shrink(drop(graph.total(u, axes), axes), [(0, a) for a in lead] + [(lo, lo + a) for a, (lo, _) in zip(size, pairs)])
     out = self._wrap(cast(u, self.dtype))
     return out._called(None if self._names is None else self._names[:rest - 1] + (None,) * (n + 1))
-
-
-# ---- pooling
-def _greatest(t: UOp, axes: Sequence[int]) -> UOp:
-  """The greatest along axes, which become 1."""
-  return reduce(BinaryOps.OR if t.dtype.kind == "b" else BinaryOps.MAX, t, axes)
-
-
-def _first_of(name: str, t: UOp, best: UOp, places: UOp, used: UOp | None, axes: tuple[int, ...], total: int) -> UOp:
-  """Of each window the least place, int32, of what equals the best of it (or is NaN) and is used; windows lie along axes."""
-  most = dtypes.max(dtypes.int32)
-  if total > most: raise ShapeError(f"{name}: indices of {total} elements; int32 counts {most}")
-  found = reaches(detach(t), expand(detach(best), t.shape))
-  if used is not None: found = found & expand(used, t.shape)
-  return drop(reduce(BinaryOps.MIN, where(found, places, most), axes), axes)
 
 
 # ---- taps: how one dimension becomes another
@@ -415,21 +395,29 @@ class Pooling(Scattering, Random):
     return windows(pad_value(u, ((0, 0),) * (len(u.shape) - len(k)) + tuple(pairs), fill), k, st, di)
 
   # ---- the greatest
+  def _greatest(self, name: str, t: UOp, axes: Sequence[int], total: int, places: Callable[[], UOp] | None,
+                used: UOp | None = None) -> Any:
+    """The greatest of each window; windows lie along axes, and elements not ``used`` do not count. With ``places``, of windows'
+    elements among ``total``, also which it is, int32: the first of equal ones, a NaN before all."""
+    best = reduce(BinaryOps.OR if t.dtype.kind == "b" else BinaryOps.MAX, t, axes)
+    values, most = self._wrap(drop(best, axes)), dtypes.max(dtypes.int32)
+    if places is None: return values
+    if total > most: raise ShapeError(f"{name}: indices of {total} elements; int32 counts {most}")
+    found = reaches(detach(t), expand(detach(best), t.shape))
+    if used is not None: found = found & expand(used, t.shape)
+    first = drop(reduce(BinaryOps.MIN, where(found, places(), most), axes), axes)
+    return values, self._from_node(first)._called(values._names)
+
   def _max_pool(self, name: str, n: int | None, kernel_size: Ints = 2, stride: Ints | None = None, dilation: Ints = 1,
                 padding: Padding = 0, ceil_mode: bool = False, return_indices: bool = False) -> Any:
     k, st, di, pairs = self._pool(name, n, kernel_size, stride, dilation, padding, ceil_mode)
-    t = self._windows_of(self.lazydata, k, st, di, pairs, dtypes.min(self.dtype))
-    axes = tuple(range(len(t.shape) - len(k), len(t.shape)))
-    best = _greatest(t, axes)
-    values = self._wrap(drop(best, axes))
-    if not return_indices: return values
-    spatial = self.shape[self.ndim - len(k):]
+    t, spatial = self._windows_of(self.lazydata, k, st, di, pairs, dtypes.min(self.dtype)), self.shape[self.ndim - len(k):]
     total = math.prod(spatial)
-    nowhere = dtypes.max(dtypes.int32)
-    # which element of the input each window's are; those of the padding come after all others
-    place = self._windows_of(reshape(iota(total), spatial), k, st, di, pairs, nowhere)
-    place = broadcast(place, t.shape)
-    return values, self._from_node(_first_of(name, t, best, place, None, axes, total))._called(values._names)
+    def places() -> UOp:   # those of the padding come after all others
+      at = self._windows_of(reshape(iota(total), spatial), k, st, di, pairs, dtypes.max(dtypes.int32))
+      return broadcast(at, t.shape)
+    axes = range(len(t.shape) - len(k), len(t.shape))
+    return self._greatest(name, t, axes, total, places if return_indices else None)
 
   max_pool1d = member(_max_pool, 1, ":meth:`max_pool2d` over the last dimension: (.., l) -> (.., l').")
   def max_pool2d(self, kernel_size: Ints = (2, 2), stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
@@ -502,8 +490,7 @@ class Pooling(Scattering, Random):
     ``divisor_override`` is what sums are divided by in place of the number of elements. What follows the stride is in tinygrad's
     order; give it by name, since PyTorch has another. Raises ShapeError, ArgumentError, DTypeError for what is not float."""
     return self._avg_pool(
-      "avg_pool2d", None, kernel_size, stride, dilation, padding, ceil_mode, count_include_pad, divisor_override
-    )
+      "avg_pool2d", None, kernel_size, stride, dilation, padding, ceil_mode, count_include_pad, divisor_override)
 
   avg_pool3d = member(_avg_pool, 3, ":meth:`avg_pool2d` over the last three dimensions: (.., d, h, w) -> (.., d', h', w').")
   def _lp_pool(self, name: str, n: int, norm_type: float, kernel_size: Ints, stride: Ints | None = None,
@@ -581,14 +568,14 @@ class Pooling(Scattering, Random):
   def _adaptive_max(self, name: str, n: int, output_size: int | None | Sequence[int | None], return_indices: bool = False) -> Any:
     sizes, spatial = self._adaptive_sizes(name, n, output_size), self.shape[self.ndim - n:]
     t, places, weights = self._taps(self.lazydata, [_adaptive(s, t) for s, t in zip(spatial, sizes)], dtypes.float32)
-    used, axes = _all_of(weights, t), tuple(range(self.ndim, self.ndim + n))
+    used = _all_of(weights, t)
     if used is not None: t = where(expand(used, t.shape), t, dtypes.min(t.dtype))
-    best = _greatest(t, axes)
-    values = self._wrap(drop(best, axes))
-    if not return_indices: return values
-    at = const(0, dtypes.int32, t.shape)
-    for size, j in zip(spatial, places): at = at * size + expand(cast(j, dtypes.int32), t.shape)
-    return values, self._from_node(_first_of(name, t, best, at, used, axes, math.prod(spatial)))._called(values._names)
+    def at() -> UOp:
+      out = const(0, dtypes.int32, t.shape)
+      for size, j in zip(spatial, places): out = out * size + expand(cast(j, dtypes.int32), t.shape)
+      return out
+    axes = range(self.ndim, self.ndim + n)
+    return self._greatest(name, t, axes, math.prod(spatial), at if return_indices else None, used)
 
   adaptive_max_pool1d = member(_adaptive_max, 1, ":meth:`adaptive_max_pool2d` of lines: (.., l) -> (.., output_size).")
   adaptive_max_pool2d = member(_adaptive_max, 2, """

@@ -95,11 +95,6 @@ def eye(x: Any, m: int, n: int | None = None) -> Any:
   return x.eye(m, n, dtype=x.dtype, device=x.device).unsqueeze(0)
 
 
-def _half_diagonal(x: Any) -> Any:
-  """The lower triangle with half of the diagonal."""
-  return x.tril() * (1 - eye(x, x.shape[-1]) * 0.5)
-
-
 # ---- matrices too large for a program
 _MOST = 2 ** 19   # bytes of blocks that a program may keep: local memory of PoCL's device, and more than a GPU's registers
 # how many blocks of a matrix's size each kernel keeps
@@ -181,8 +176,8 @@ def cholesky(a: Any) -> Any:
   if 0 not in l.shape: l, = _computed(_cholesky, _cholesky_by_host, x, l)
   def rule(grads: Any, xs: Any, outs: Any) -> Any:
     low = outs[0]
-    inner = _half_diagonal(low.mT @ grads[0].tril())
-    # l^-T inner l^-1
+    # l^-T inner l^-1, inner being a lower triangle with half of the diagonal
+    inner = (low.mT @ grads[0].tril()).tril() * (1 - eye(low, low.shape[-1]) * 0.5)
     g = triangular(low.mT, triangular(low.mT, inner.mT, False).mT, False)
     return ((g + g.mT) * 0.5,)
   return with_rule("cholesky", [l], [a], rule)[0]

@@ -357,8 +357,7 @@ def _refuse_gone(name: str, loss: Any, found: Iterable[UOp]) -> None:
     if u.op is Ops.BUFFER and u.arg.stale:
       raise GradientError(
         f"{name}: the gradient of a tensor of shape {loss.shape} needs the old value of a tensor of shape {u.shape} ({u.dtype}), "
-        f"which was overwritten by {u.arg.gone or 'an assignment'}; call {name} before that is realised, or write to a .clone()"
-      )
+        f"which was overwritten by {u.arg.gone or 'an assignment'}; call {name} before that is realised, or write to a .clone()")
 
 
 @synchronized
