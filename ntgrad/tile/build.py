@@ -165,7 +165,7 @@ def compiled(kernel: TileKernel, c: Config, device: Device) -> tuple[dict[str, A
   of = {p.name: p.dtype for p in s.parameters}
   condition = manifest.conditions([form.condition])
   entry = _about(s, c) | {
-    "arguments": [[list(map(manifest.sized, t.shape)), p.dtype.name] for t, p in zip(kernel.takes, s.parameters)],
+    "arguments": [[list(map(manifest.declared_size, t.shape)), p.dtype.name] for t, p in zip(kernel.takes, s.parameters)],
     "takes": manifest.signature(kernel, [of.get(t.name) for t in kernel.tensors]),
     "sizes": [size.name for size in s.kernel.sizes],
     "condition": condition,
