@@ -5,7 +5,6 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ntgrad.graph.checks import checked
 from ntgrad.tensor import Tensor
 
 from .base import Numbers, Optimizer, ParamGroup, decayed
@@ -52,7 +51,6 @@ class AdamLike(Optimizer):
     return p - n.lr * up, new
 
 
-@checked
 class Adam(AdamLike):
   """Adam (https://arxiv.org/abs/1412.6980) with bias correction. ``weight_decay`` is added to the gradient, as in PyTorch.
 
@@ -70,7 +68,6 @@ class Adam(AdamLike):
     self._start(locals())
 
 
-@checked
 class AdamW(AdamLike):
   """Adam with decoupled weight decay (https://arxiv.org/abs/1711.05101): as :class:`Adam`, and ``p -= lr · weight_decay · p``."""
   decoupled = True
@@ -80,7 +77,6 @@ class AdamW(AdamLike):
                maximize: bool = False, **options: Any): self._start(locals())
 
 
-@checked
 class Adamax(AdamLike):
   """Adam with the greatest gradient in place of the mean square (https://arxiv.org/abs/1412.6980), as PyTorch has it.
   ``u = max(b2·u, |g| + eps)``; ``p -= lr/(1-b1ᵗ) · m/u``. Raises as :class:`Adam`."""
@@ -94,7 +90,6 @@ class Adamax(AdamLike):
     return p - n.lr / n.bias1 * (m / u), {"exp_avg": m, "exp_inf": u}
 
 
-@checked
 class NAdam(AdamLike):
   """Adam with Nesterov's momentum (https://openreview.net/forum?id=OM0jvwB8jIp57ZJjtNEZ), as PyTorch has it.
   ``muₜ = b1·(1 - 0.96^(t·momentum_decay)/2)``; ``p -= lr · (g·(1-muₜ)/(1-Πmu) + m·muₜ₊₁/(1-Πmu·muₜ₊₁)) / (√(v/(1-b2ᵗ)) + eps)``.
@@ -120,7 +115,6 @@ class NAdam(AdamLike):
     return (g * n.of_g + new["exp_avg"] * n.of_m) / ((new["exp_avg_sq"] / n.bias2).sqrt() + n.eps)
 
 
-@checked
 class RAdam(AdamLike):
   """Rectified Adam (https://arxiv.org/abs/1908.03265), as PyTorch has it: without v while that is of too few gradients.
   Raises as :class:`Adam`."""

@@ -204,6 +204,10 @@ class Optimizer:
   _alone = False                    # whether each parameter is updated by itself
   _decays = False                   # whether the weight decay is a part of the gradient that rules get
 
+  def __init_subclass__(cls) -> None:
+    super().__init_subclass__()
+    if cls.__module__.startswith(f"{__package__}."): checked(cls)
+
   def __init__(self, params: Iterable[Any], lr: float, options: Mapping[str, Any] | None = None,
                more: Mapping[str, Any] | None = None):
     name = type(self).__name__

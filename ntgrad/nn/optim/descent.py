@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ntgrad.codegen.ir.errors import ArgumentError
-from ntgrad.graph.checks import checked
 from ntgrad.tensor import Tensor
 
 from .base import AT_LEAST_0, Numbers, Optimizer, ParamGroup, decayed
@@ -21,7 +20,6 @@ def with_momentum(group: ParamGroup, flat: Flat, g: Tensor, n: Numbers, taken: T
   return g + n.momentum * b if group["nesterov"] else b, {"momentum_buffer": b}
 
 
-@checked
 class SGD(Optimizer):
   """Stochastic gradient descent with momentum, as PyTorch has it.
 
@@ -54,7 +52,6 @@ class SGD(Optimizer):
     return p - (g if group["classic"] else n.lr * g), b
 
 
-@checked
 class RMSprop(Optimizer):
   """RMSprop (https://www.cs.toronto.edu/~tijmen/csc321/slides/lecture_slides_lec6.pdf), as PyTorch has it.
 
@@ -78,7 +75,6 @@ class RMSprop(Optimizer):
     return p - n.lr * up, new
 
 
-@checked
 class Adagrad(Optimizer):
   """Adagrad (https://jmlr.org/papers/v12/duchi11a.html), as PyTorch has it.
   ``sum += g²``; ``p -= lr/(1 + (t-1)·lr_decay) · g / (√sum + eps)``. Raises as :class:`Optimizer`."""
@@ -98,7 +94,6 @@ class Adagrad(Optimizer):
     return p - n.lr * n.decay * (g / (total.sqrt() + n.eps)), {"sum": total}
 
 
-@checked
 class Adadelta(Optimizer):
   """Adadelta (https://arxiv.org/abs/1212.5701), as PyTorch has it.
   ``v = rho·v + (1-rho)·g²``; ``d = √(u + eps) / √(v + eps) · g``; ``u = rho·u + (1-rho)·d²``; ``p -= lr·d``.
@@ -114,7 +109,6 @@ class Adadelta(Optimizer):
     return p - n.lr * d, {"square_avg": v, "acc_delta": n.rho * flat["acc_delta"] + n.rest * (d * d)}
 
 
-@checked
 class Rprop(Optimizer):
   """Resilient backpropagation (https://doi.org/10.1109/ICNN.1993.298623), as PyTorch has it: by the gradients' signs alone.
 
@@ -142,7 +136,6 @@ class Rprop(Optimizer):
     return p - g.sign() * step, {"prev": g, "step_size": step}
 
 
-@checked
 class ASGD(Optimizer):
   """Averaged stochastic gradient descent (https://doi.org/10.1137/0330046), as PyTorch has it: ``state[p]["ax"]`` is the average.
   ``eta = lr / (1 + lambd·lr·(t-1))^alpha``; ``p = (1 - lambd·eta)·p - eta·g``; from step ``t0`` on ``ax`` is the mean of p.
@@ -162,7 +155,6 @@ class ASGD(Optimizer):
     return new, {"ax": n.mu.eq(1).where(new, flat["ax"] + (new - flat["ax"]) * n.mu)}
 
 
-@checked
 class Lion(Optimizer):
   """Lion (https://arxiv.org/abs/2302.06675): ``p -= lr · (sign(b1·m + (1-b1)·g) + weight_decay·p)``; ``m = b2·m + (1-b2)·g``.
   Learning rates are 3 to 10 times smaller than Adam's, weight decay as much larger. Raises as :class:`Optimizer`."""

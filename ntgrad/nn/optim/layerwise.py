@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
-from ntgrad.graph.checks import checked
 from ntgrad.nn.common import number
 from ntgrad.tensor import Tensor
 
@@ -19,7 +18,6 @@ from .flat import Flat
 def _length(x: Tensor) -> Tensor: return x.square().sum().sqrt().reshape(1)
 
 
-@checked
 class LARS(Optimizer):
   """Layer-wise adaptive rates (https://arxiv.org/abs/1708.03888), as tinygrad has it.
 
@@ -44,7 +42,6 @@ class LARS(Optimizer):
     return p - (g if group["classic"] else g * rate), b
 
 
-@checked
 class LAMB(AdamLike):
   """Layer-wise adaptive moments (https://arxiv.org/abs/1904.00962), as tinygrad has it.
   ``u = m/(1-b1ᵗ) / (√(v/(1-b2ᵗ)) + eps) + weight_decay·p``; ``p -= lr · |p|/|u| · u`` (``adam``: without the lengths).
@@ -83,7 +80,6 @@ def _adjusted(name: str, what: str, value: Any) -> str | None:
   return value or "original"
 
 
-@checked
 class Muon(Optimizer):
   """Momentum whose singular values are all made near 1 (https://kellerjordan.github.io/posts/muon/), for matrices, as PyTorch has
   it. Convolutions' weights (n, ..) are taken as matrices (n, rest); train vectors, embeddings and the last layer by another.
