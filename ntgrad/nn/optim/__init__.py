@@ -3,9 +3,8 @@ from ntgrad.compat.public import show
 
 from . import lr_scheduler as lr_scheduler, swa_utils as swa_utils
 from .adam import Adam, Adamax, AdamW, NAdam, RAdam
-from .base import Optimizer
+from .base import Optimizer, OptimizerGroup
 from .descent import ASGD, SGD, Adadelta, Adagrad, Lion, RMSprop, Rprop
-from .group import OptimizerGroup
 from .layerwise import LAMB, LARS, Muon
 from .swa_utils import EMA
 

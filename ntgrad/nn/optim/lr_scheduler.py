@@ -16,8 +16,7 @@ from ntgrad.engine.recording import refuse_recording
 from ntgrad.graph.checks import checked
 from ntgrad.nn.common import number
 
-from .base import Optimizer
-from .group import OptimizerGroup
+from .base import Optimizer, OptimizerGroup
 
 _PLAIN = (int, float, str, type(None))   # what lists and dicts of a schedule's state hold
 _THEIRS = {"verbose", "_step_count", "_get_lr_called_within_step", "_is_initial"}   # of PyTorch's schedules
