@@ -15,11 +15,10 @@ from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.graph.checks import checked
 from ntgrad.nn.data import Dataset
 from ntgrad.nn.data.sets import row_of
-from ntgrad.nn.files import plain_file
-from ntgrad.nn.state.mapped import Mapped
+from ntgrad.nn.state.files import Mapped, plain_file
 from ntgrad.nn.state.npz import array_header
 
-from .digits import folder_of, listing
+from .images import folder_of, listing
 
 Array = np.ndarray[Any, Any]
 _OWN = (".npy", ".ppm", ".pgm", ".bmp")

@@ -13,10 +13,9 @@ from ntgrad.codegen.ir.dtype import dtypes
 from ntgrad.codegen.ir.errors import DTypeError, StateError, shown
 from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.graph.checks import checked
-from ntgrad.nn.files import unpacked
 from ntgrad.tensor import Tensor
 
-from .mapped import SMALL, Bytes, Mapped, Refuse, tensor_of
+from .files import SMALL, Bytes, Mapped, Refuse, tensor_of, unpacked
 
 Path = str | os.PathLike[str]
 

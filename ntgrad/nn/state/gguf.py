@@ -26,7 +26,7 @@ from ntgrad.core import MAX_DIMS, Base
 from ntgrad.graph.checks import checked
 from ntgrad.tensor import Tensor
 
-from .mapped import Mapped, Refuse, checked_shape, dtype_table, tensor_of
+from .files import Mapped, Refuse, checked_shape, dtype_table, tensor_of
 from .pickles import ROOM
 
 _NUMBERS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}

@@ -12,11 +12,10 @@ from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.errors import NtgradError, StateError, shown
 from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.graph.checks import checked
-from ntgrad.nn.files import plain_file, replaced_when_whole
 from ntgrad.tensor import Tensor
 
 from .archives import Member, first_bytes, member_bytes, zip_members
-from .mapped import Mapped, Refuse, checked_bools, checked_shape, host_bytes, swapped, tensor_of
+from .files import Mapped, Refuse, checked_bools, checked_shape, host_bytes, plain_file, replaced_when_whole, swapped, tensor_of
 
 _HEADER = 1 << 16   # bytes of a .npy header, at most
 # dtypes that the format has

@@ -20,10 +20,19 @@ from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.core import MAX_SIZE
 from ntgrad.graph.buffer_names import remember_names
 from ntgrad.graph.checks import checked
-from ntgrad.nn.files import plain_file, replaced_when_whole
 from ntgrad.tensor import Tensor
 
-from .mapped import Mapped, Refuse, checked_bools, checked_shape, dtype_table, host_bytes, tensor_of
+from .files import (
+  Mapped,
+  Refuse,
+  checked_bools,
+  checked_shape,
+  dtype_table,
+  host_bytes,
+  plain_file,
+  replaced_when_whole,
+  tensor_of,
+)
 from .names import listed
 
 # what files call the dtypes; the format has no others that ntgrad could hold

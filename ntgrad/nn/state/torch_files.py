@@ -24,11 +24,22 @@ from ntgrad.codegen.ir.uop import Ops
 from ntgrad.core import MAX_DIMS
 from ntgrad.graph.checks import checked
 from ntgrad.graph.nodes import shrink
-from ntgrad.nn.files import plain_file, replaced_when_whole
 from ntgrad.tensor import Tensor
 
 from .archives import is_zip, member_bytes, tar_members, zip_members
-from .mapped import Bytes, Mapped, Refuse, checked_bools, checked_shape, dtype_table, host_bytes, swapped, tensor_of
+from .files import (
+  Bytes,
+  Mapped,
+  Refuse,
+  checked_bools,
+  checked_shape,
+  dtype_table,
+  host_bytes,
+  plain_file,
+  replaced_when_whole,
+  swapped,
+  tensor_of,
+)
 from .pickles import ROOM, Called, Loaded, key, load, pairs, text_bytes
 
 _MAGIC, _VERSION = 0x1950a86a20f9469cfc6c, 1001   # of files before torch 1.6
