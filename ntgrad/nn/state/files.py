@@ -77,7 +77,7 @@ def unpacked(data: Any, how: str, refuse: Callable[[str], NtgradError]) -> bytea
 
 
 @contextmanager
-def replaced_when_whole(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path) -> Iterator[BinaryIO]:
   """A file to write that takes the place of ``path`` when the block ends; if it ends by an error, nothing has changed.
 
   What processes that were killed left unfinished in the folder is removed: the file is locked while its process lives. Raises
@@ -113,7 +113,7 @@ def _locked_file(folder: Path) -> tuple[BinaryIO, Path]:
 
 # ---- files in memory
 
-def dtype_table(said: str) -> dict[str, DType]:
+def dtypes_in(said: str) -> dict[str, DType]:
   """Dtypes by what files call them: ``"F32:float32 F16:float16"``."""
   return {theirs: dtypes.of(ours) for theirs, ours in [pair.split(":") for pair in said.split()]}
 

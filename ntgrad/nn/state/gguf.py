@@ -26,12 +26,12 @@ from ntgrad.core import MAX_DIMS, Base
 from ntgrad.graph.checks import checked
 from ntgrad.tensor import Tensor
 
-from .files import Mapped, Refuse, checked_shape, dtype_table, tensor_of
+from .files import Mapped, Refuse, checked_shape, dtypes_in, tensor_of
 from .pickles import ROOM
 
 _NUMBERS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
 _TEXT, _LIST, _DEEPEST = 8, 9, 4
-_PLAIN = {int(k): d for k, d in dtype_table(
+_PLAIN = {int(k): d for k, d in dtypes_in(
   "0:float32 1:float16 24:int8 25:int16 26:int32 27:int64 28:float64 30:bfloat16").items()}
 _TYPES = {int(k): name for k, name in [pair.split(":") for pair in (
   "2:Q4_0 3:Q4_1 6:Q5_0 7:Q5_1 8:Q8_0 9:Q8_1 10:Q2_K 11:Q3_K 12:Q4_K 13:Q5_K 14:Q6_K 15:Q8_K 16:IQ2_XXS 17:IQ2_XS 18:IQ3_XXS "

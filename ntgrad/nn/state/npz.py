@@ -15,7 +15,7 @@ from ntgrad.graph.checks import checked
 from ntgrad.tensor import Tensor
 
 from .archives import Member, first_bytes, member_bytes, zip_members
-from .files import Mapped, Refuse, checked_bools, checked_shape, host_bytes, plain_file, replaced_when_whole, swapped, tensor_of
+from .files import Mapped, Refuse, checked_bools, checked_shape, host_bytes, plain_file, replacing, swapped, tensor_of
 
 _HEADER = 1 << 16   # bytes of a .npy header, at most
 # dtypes that the format has
@@ -41,7 +41,7 @@ def npz_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], compre
       raise StateError(f"npz_save: {shown(name)} is {t.dtype.name}, which the format has not; "
                        "cast it to float32, or use safe_save")
   how = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
-  with replaced_when_whole(to) as f, zipfile.ZipFile(f, "w", how, allowZip64=True) as z:
+  with replacing(to) as f, zipfile.ZipFile(f, "w", how, allowZip64=True) as z:
     for name, t in tensors.items():
       # an early date, as numpy has it: equal tensors are equal files
       info = zipfile.ZipInfo(name + ".npy", (1980, 1, 1, 0, 0, 0))

@@ -22,21 +22,11 @@ from ntgrad.graph.buffer_names import remember_names
 from ntgrad.graph.checks import checked
 from ntgrad.tensor import Tensor
 
-from .files import (
-  Mapped,
-  Refuse,
-  checked_bools,
-  checked_shape,
-  dtype_table,
-  host_bytes,
-  plain_file,
-  replaced_when_whole,
-  tensor_of,
-)
+from .files import Mapped, Refuse, checked_bools, checked_shape, dtypes_in, host_bytes, plain_file, replacing, tensor_of
 from .names import listed
 
 # what files call the dtypes; the format has no others that ntgrad could hold
-SAFE_DTYPES = dtype_table("BOOL:bool I8:int8 U8:uint8 I16:int16 U16:uint16 I32:int32 U32:uint32 I64:int64 U64:uint64 "
+SAFE_DTYPES = dtypes_in("BOOL:bool I8:int8 U8:uint8 I16:int16 U16:uint16 I32:int32 U32:uint32 I64:int64 U64:uint64 "
   "F8_E4M3:float8_e4m3 F8_E5M2:float8_e5m2 F8_E8M0:float8_e8m0 F16:float16 BF16:bfloat16 F32:float32 F64:float64")
 _SAFE_NAMES = {d: name for name, d in SAFE_DTYPES.items()}
 _MAX_HEADER = 100_000_000  # the format's own limit: a damaged length must not make us read gigabytes
@@ -74,7 +64,7 @@ def safe_save(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metad
   text += b" " * (-len(text) % 8)
   if len(text) > _MAX_HEADER:
     raise StateError(f"safe_save: the header of {len(tensors)} tensors takes {len(text)} bytes, the format allows {_MAX_HEADER}")
-  with replaced_when_whole(to) as f:
+  with replacing(to) as f:
     f.write(len(text).to_bytes(8, "little") + text)
     for name in order: f.write(host_bytes(tensors[name]).data)
 

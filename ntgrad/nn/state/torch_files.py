@@ -27,25 +27,13 @@ from ntgrad.graph.nodes import shrink
 from ntgrad.tensor import Tensor
 
 from .archives import is_zip, member_bytes, tar_members, zip_members
-from .files import (
-  Bytes,
-  Mapped,
-  Refuse,
-  checked_bools,
-  checked_shape,
-  dtype_table,
-  host_bytes,
-  plain_file,
-  replaced_when_whole,
-  swapped,
-  tensor_of,
-)
+from .files import Mapped, Refuse, checked_bools, checked_shape, dtypes_in, host_bytes, plain_file, replacing, swapped, tensor_of
 from .pickles import ROOM, Called, Loaded, key, load, pairs, text_bytes
 
 _MAGIC, _VERSION = 0x1950a86a20f9469cfc6c, 1001   # of files before torch 1.6
-STORAGES = dtype_table("Float:float32 Double:float64 Half:float16 BFloat16:bfloat16 Long:int64 Int:int32 Short:int16 Char:int8 "
+STORAGES = dtypes_in("Float:float32 Double:float64 Half:float16 BFloat16:bfloat16 Long:int64 Int:int32 Short:int16 Char:int8 "
                        "Byte:uint8 Bool:bool")
-DTYPES = {d.name: d for d in STORAGES.values()} | dtype_table(
+DTYPES = {d.name: d for d in STORAGES.values()} | dtypes_in(
   "uint16:uint16 uint32:uint32 uint64:uint64 float8_e5m2:float8_e5m2 float8_e4m3fn:float8_e4m3 float8_e8m0fnu:float8_e8m0")
 _STORAGES, _NAMES = [{d: name for name, d in table.items()} for table in (STORAGES, DTYPES)]
 _FOLDER = "archive"   # of files that are written
@@ -72,7 +60,7 @@ _KNOWN: dict[str, Any] = {
 class _Storage:
   """Memory that tensors share: its key in the file, and how to read it as a tensor of one dimension."""
   def __init__(self, key: str, nbytes: int, dtype: DType | None): self.key, self.nbytes, self.dtype = key, nbytes, dtype
-  read: Callable[[], Bytes]
+  read: Callable[[], Any]
   packed = False
 
 
@@ -420,7 +408,7 @@ def torch_save(obj: Any, path: str | os.PathLike[str]) -> None:
   to = plain_file("torch_save", path, new=True)
   writer = _Writer(lambda why: StateError(f"torch_save: {shown_path(path)} cannot be written: {why}"))
   pickle = b"\x80\x02" + writer.code(obj) + b"."
-  with replaced_when_whole(to) as f, zipfile.ZipFile(f, "w", zipfile.ZIP_STORED, allowZip64=True) as z:
+  with replacing(to) as f, zipfile.ZipFile(f, "w", zipfile.ZIP_STORED, allowZip64=True) as z:
     def write(name: str, data: Any) -> None:
       info = zipfile.ZipInfo(f"{_FOLDER}/{name}", (1980, 1, 1, 0, 0, 0))   # an early date: equal values are equal files
       gap = -(f.tell() + 30 + len(info.filename) + 20 + 4) % _ALIGN   # behind the header, its name and the field of large sizes
