@@ -15,8 +15,8 @@ from ntgrad.codegen.ir.paths import shown_path
 from ntgrad.graph.checks import checked
 from ntgrad.nn.data import Dataset
 from ntgrad.nn.data.sets import row_of
+from ntgrad.nn.state.archives import array_header
 from ntgrad.nn.state.files import Mapped, plain_file
-from ntgrad.nn.state.npz import array_header
 
 from .images import folder_of, listing
 

@@ -9,8 +9,7 @@ from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
 from ntgrad.nn.common import number
 from ntgrad.tensor import Tensor
 
-from .base import AT_LEAST_0, BELOW_1, Numbers, Optimizer, ParamGroup, decayed
-from .flat import Flat
+from .base import AT_LEAST_0, BELOW_1, Flat, Numbers, Optimizer, ParamGroup, decayed
 
 New = tuple[Tensor, dict[str, Tensor]]
 

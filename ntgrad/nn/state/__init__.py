@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from ntgrad.compat.public import show
 
-from .archives import tar_extract, zip_extract
+from .archives import npz_load, npz_save, tar_extract, zip_extract
 from .gguf import gguf_load
 from .names import get_parameters, get_state_dict, load_state_dict
-from .npz import npz_load, npz_save
 from .safetensors import SAFE_DTYPES, safe_load, safe_load_metadata, safe_save
 from .torch_files import torch_load, torch_save
 
