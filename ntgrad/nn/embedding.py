@@ -62,12 +62,6 @@ def bagged(rows: Any, nothing: Any, mode: str, offsets: Tensor | None = None, la
 
 class _Table(Module):
   """A table of rows, and what is asked of those that are used."""
-  weight: Tensor
-  padding_idx: int | None
-  max_norm: float | None
-  norm_type: float
-  scale_grad_by_freq: bool
-
   def _make(self, n: int, width: int, given: Tensor | None, padding_idx: int | None, max_norm: float | None, norm_type: float,
             scale_grad_by_freq: bool) -> None:
     name = f"nn.{type(self).__name__}"

@@ -21,22 +21,15 @@ def _scale_and_shift(shape: tuple[int, ...], weight: bool, bias: bool = True) ->
           Tensor.zeros(*shape, requires_grad=True) if weight and bias else None)
 
 
-def _factor(name: str, momentum: float | None) -> float | None:
-  if momentum is not None and not 0 <= momentum <= 1: raise ArgumentError(f"nn.{name}: momentum is {momentum}, expected 0 to 1")
-  return momentum
-
-
 class _Tracking(Module):
   """A norm that keeps running statistics: ``running_mean``, ``running_var`` and how many batches they are of."""
   _buffers = frozenset({"running_mean", "running_var", "num_batches_tracked"})
-  eps: float
-  momentum: float | None
-  affine: bool
-  track_running_stats: bool
 
-  def _make(self, n: int, bias: bool) -> None:
-    self.weight, self.bias = _scale_and_shift((n,), self.affine, bias)
-    if self.track_running_stats:
+  def _make(self, name: str, n: int, eps: float, momentum: float | None, affine: bool, track: bool, bias: bool) -> None:
+    if momentum is not None and not 0 <= momentum <= 1: raise ArgumentError(f"nn.{name}: momentum is {momentum}, expected 0 to 1")
+    self.eps, self.momentum, self.affine, self.track_running_stats = eps, momentum, affine, track
+    self.weight, self.bias = _scale_and_shift((n,), affine, bias)
+    if track:
       self.num_batches_tracked = untrained(Tensor.zeros(dtype=dtypes.int64))
       self.running_mean, self.running_var = untrained(Tensor.zeros(n)), untrained(Tensor.ones(n))
 
@@ -76,9 +69,8 @@ class BatchNorm(_Tracking):
       affine, track_running_stats, momentum = track_running_stats, momentum if isinstance(momentum, bool) else True, affine
     for name, value in (("affine", affine), ("track_running_stats", track_running_stats)): flag(f"nn.BatchNorm: {name}", value)
     if isinstance(momentum, bool): raise ArgumentError(f"nn.BatchNorm: momentum is {momentum}, expected 0 to 1")
-    self.sz, self.eps, self.track_running_stats = size("BatchNorm", "sz", sz), eps, track_running_stats
-    self.momentum, self.affine = _factor("BatchNorm", momentum), bool(affine)
-    self._make(sz, bias)
+    self.sz = size("BatchNorm", "sz", sz)
+    self._make("BatchNorm", sz, eps, momentum, bool(affine), track_running_stats, bias)
 
   def calc_stats(self, x: Tensor) -> tuple[Tensor, Tensor]:
     """The mean and biased variance, each (sz,), to normalise ``x`` by: the batch's own, or the running ones outside training."""
@@ -131,10 +123,8 @@ class InstanceNorm2d(_Tracking):
 
   def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = False,
                track_running_stats: bool = False, bias: bool = True):
-    name = type(self).__name__
-    self.num_features, self.eps, self.momentum = size(name, "num_features", num_features), eps, _factor(name, momentum)
-    self.affine, self.track_running_stats = affine, track_running_stats
-    self._make(num_features, bias)
+    self.num_features = size(name := type(self).__name__, "num_features", num_features)
+    self._make(name, num_features, eps, momentum, affine, track_running_stats, bias)
 
   def __call__(self, x: Tensor) -> Tensor:
     """The input's shape. Raises ShapeError for another number of channels or dimensions, in training ArgumentError for one value

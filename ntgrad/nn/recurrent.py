@@ -54,8 +54,6 @@ def _from_input(kind: str, x: Tensor, weight: Tensor, bias_ih: Tensor | None, bi
 class _Cell(Module):
   _said: ClassVar[tuple[str, ...]] = ("*input_size", "*hidden_size", "bias")
   _kind: ClassVar[str]
-  bias_ih: Tensor | None
-  bias_hh: Tensor | None
 
   def __init__(self, input_size: int, hidden_size: int, bias: bool = True):
     name, gates = type(self).__name__, _GATES[self._kind]
@@ -118,7 +116,6 @@ class _Recurrent(Module):
   _said: ClassVar[tuple[str, ...]] = ("*input_size", "*hidden_size", "num_layers", "bias", "batch_first", "dropout",
                                       "bidirectional")
   proj_size = 0
-  weight_ih_l0: Tensor
 
   def _make(self, input_size: int, hidden_size: int, num_layers: int, bias: bool, batch_first: bool, dropout: float,
             bidirectional: bool, proj_size: int = 0) -> None:
