@@ -201,8 +201,6 @@ class CrossMapLRN2d(LocalResponseNorm):
 
 
 class _OverLast(Module):
-  normalized_shape: tuple[int, ...]
-
   def _over(self, name: str, what: str, sizes: Ints) -> tuple[int, ...]:
     shape = tuple([size(name, what, n) for n in ((sizes,) if isinstance(sizes, int) else sizes)])
     if not shape: raise ArgumentError(f"nn.{name}: {what} is empty, expected the sizes of the last dimensions")

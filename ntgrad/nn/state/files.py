@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -135,6 +135,15 @@ class Mapped:
       raise StateError(f"{self.name}: {shown_path(self.path)} had {self.size} bytes when it was opened and has fewer now; "
                        "load it again")
     return self.all[part]
+
+
+class Entry(NamedTuple):
+  """What a file says of a tensor: its dtype or type, and where its bytes are."""
+  name: str
+  kind: Any
+  shape: tuple[int, ...]
+  begin: int
+  end: int
 
 
 class Unread(Storage):

@@ -26,7 +26,7 @@ from ntgrad.core import MAX_DIMS, Base
 from ntgrad.graph.checks import checked
 from ntgrad.tensor import Tensor
 
-from .files import Mapped, Refuse, checked_shape, dtypes_in, tensor_of
+from .files import Entry, Mapped, Refuse, checked_shape, dtypes_in, tensor_of
 from .pickles import ROOM
 
 _NUMBERS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
@@ -36,14 +36,6 @@ _PLAIN = {int(k): d for k, d in dtypes_in(
 _TYPES = {int(k): name for k, name in [pair.split(":") for pair in (
   "2:Q4_0 3:Q4_1 6:Q5_0 7:Q5_1 8:Q8_0 9:Q8_1 10:Q2_K 11:Q3_K 12:Q4_K 13:Q5_K 14:Q6_K 15:Q8_K 16:IQ2_XXS 17:IQ2_XS 18:IQ3_XXS "
   "19:IQ1_S 20:IQ4_NL 21:IQ3_S 22:IQ2_S 23:IQ4_XS 29:IQ1_M 34:TQ1_0 35:TQ2_0 39:MXFP4").split()]}
-
-
-class _Entry(NamedTuple):
-  name: str
-  kind: int
-  shape: tuple[int, ...]
-  begin: int
-  nbytes: int
 
 
 @checked
@@ -78,13 +70,13 @@ def gguf_load(path: str | os.PathLike[str], device: str | None = None) -> tuple[
   return metadata, {e.name: _tensor(data, e, start, device) for e in entries}
 
 
-def _tensor(data: Mapped, e: _Entry, start: int, device: str | None) -> Tensor:
-  source = partial(data.__getitem__, slice(start + e.begin, start + e.begin + e.nbytes))
+def _tensor(data: Mapped, e: Entry, start: int, device: str | None) -> Tensor:
+  source = partial(data.__getitem__, slice(start + e.begin, start + e.end))
   if e.kind in _PLAIN: return tensor_of(source, _PLAIN[e.kind], e.shape, device)
-  return unpacked(tensor_of(source, dtypes.uint8, (e.nbytes,), device), QUANTISED[_TYPES[e.kind]], e.shape)
+  return unpacked(tensor_of(source, dtypes.uint8, (e.end - e.begin,), device), QUANTISED[_TYPES[e.kind]], e.shape)
 
 
-def _entry(r: _Cursor) -> _Entry:
+def _entry(r: _Cursor) -> Entry:
   r.take(2000)
   name = r.text("the name of a tensor")
   said = shown(name)
@@ -92,7 +84,7 @@ def _entry(r: _Cursor) -> _Entry:
   if ndim > MAX_DIMS: raise r.refuse(f"{said} has {ndim} dimensions, a tensor has up to {MAX_DIMS}")
   shape = tuple([int(n) for n in np.frombuffer(r.bytes(8 * ndim, f"the sizes of {said}"), "<u8")][::-1])
   kind, begin = r.number("<u4", f"the type of {said}"), r.number("<u8", f"the place of {said}")
-  if kind in _PLAIN: return _Entry(name, kind, shape, begin, checked_shape(shape, _PLAIN[kind], said, r.refuse))
+  if kind in _PLAIN: return Entry(name, kind, shape, begin, begin + checked_shape(shape, _PLAIN[kind], said, r.refuse))
   if (type_name := _TYPES.get(kind, kind)) not in QUANTISED:
     raise r.refuse(f"{said} is of type {type_name}; types: F32, F16, BF16, F64, I8, I16, I32, I64, "
                    f"{', '.join(QUANTISED)}")
@@ -100,22 +92,22 @@ def _entry(r: _Cursor) -> _Entry:
   how = QUANTISED[type_name]
   if not shape or shape[-1] % how.numbers:
     raise r.refuse(f"{said} of {type_name} has the shape {shape}; its last dimension comes in blocks of {how.numbers}")
-  return _Entry(name, kind, shape, begin, math.prod(shape) // how.numbers * how.nbytes)
+  return Entry(name, kind, shape, begin, begin + math.prod(shape) // how.numbers * how.nbytes)
 
 
-def _check_places(entries: list[_Entry], start: int, size: int, alignment: int, refuse: Refuse) -> None:
+def _check_places(entries: list[Entry], start: int, size: int, alignment: int, refuse: Refuse) -> None:
   """Tensors lie in the file, where one may begin, and none in another."""
   at, before, names = 0, "", set()
-  for e in sorted(entries, key=lambda e: (e.begin, e.nbytes)):
+  for e in sorted(entries, key=lambda e: (e.begin, e.end)):
     if e.name in names: raise refuse(f"the tensor {shown(e.name)} stands twice in it")
     names.add(e.name)
     if e.begin % alignment:
       raise refuse(f"{shown(e.name)} begins at byte {e.begin} of the data, which is no multiple of {alignment}")
-    if start + e.begin + e.nbytes > size:
-      raise refuse(f"{shown(e.name)} takes bytes {e.begin} to {e.begin + e.nbytes} of its {max(size - start, 0)} bytes of data "
+    if start + e.end > size:
+      raise refuse(f"{shown(e.name)} takes bytes {e.begin} to {e.end} of its {max(size - start, 0)} bytes of data "
                    "(the file may be truncated)")
     if e.begin < at: raise refuse(f"{shown(e.name)} begins at byte {e.begin} of the data, inside of {shown(before)}")
-    at, before = e.begin + e.nbytes, e.name
+    at, before = e.end, e.name
 
 
 class _Cursor:
