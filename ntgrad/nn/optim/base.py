@@ -18,7 +18,7 @@ from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, GradientError, N
 from ntgrad.codegen.ir.uop import Ops
 from ntgrad.graph.checks import checked
 from ntgrad.nn.common import number
-from ntgrad.reads import Reads, Where
+from ntgrad.reads import Reads
 from ntgrad.tensor import Tensor
 
 # options of PyTorch's that change nothing here: every step is fused, and may be captured
@@ -400,11 +400,11 @@ class Optimizer:
     numbers and scalars."""
     raise NotImplementedError(f"{type(self).__name__} has no rule for a step")
 
-  def _note_reads(self, reads: Reads, text: str, where: Where) -> None:
+  def _note_reads(self, reads: Reads, text: str) -> None:
     """Note what a captured step has as constants: which groups there are, and options that are no numbers."""
-    for i, g in enumerate(reads.whole(self.param_groups, f"{text}.param_groups", where)):
+    for i, g in enumerate(reads.whole(self.param_groups, f"{text}.param_groups")):
       for k, v in g.options.items():
-        if v is None or isinstance(v, (bool, str)): reads.item(g.options, k, f"{text}.param_groups[{i}][{k!r}]", where)
+        if v is None or isinstance(v, (bool, str)): reads.item(g.options, k, f"{text}.param_groups[{i}][{k!r}]")
 
   # ---- what everyone calls
   @property
