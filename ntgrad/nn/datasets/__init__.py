@@ -1,7 +1,5 @@
 """What to train on, as numpy arrays, from local files and installed packages. Nothing is downloaded. Errors name the file, what
 was expected and what was found."""
-from __future__ import annotations
-
 from ntgrad.compat.public import show
 
 from .images import Digits, Images, cifar10, cifar100, fashion_mnist, load_idx, mnist

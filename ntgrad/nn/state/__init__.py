@@ -2,8 +2,6 @@
 strangers: everything in one is checked before a tensor is made of it, and nothing in one is ever run. Bytes of tensors are read
 from the file when they are first needed.
 """
-from __future__ import annotations
-
 from ntgrad.compat.public import show
 
 from .archives import npz_load, npz_save, tar_extract, zip_extract
