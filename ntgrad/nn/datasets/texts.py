@@ -154,7 +154,9 @@ def csv(path: str | os.PathLike[str], label: str | int | None = None, header: bo
     if n not in names: raise ArgumentError(f"csv: a dtype for a column {shown(n)}; there are {few(names)}")
   wanted = {n: str if d is str else dtypes.of(d) for n, d in by_name.items()}
   columns = {n: _column(name, n, cells, numbers, wanted.get(n)) for n, cells in zip(names, map(list, zip(*rows)))}
-  found = None if label is None else columns.pop(_label(names, label))
+  if isinstance(label, int) and -len(names) <= label < len(names): label = names[label]
+  if label is not None and label not in names: raise ArgumentError(f"csv: label {shown(label)}; the columns are {few(names)}")
+  found = None if label is None else columns.pop(str(label))
   if found is None or found.dtype.kind != "U": return Table(columns, found, ())
   classes, places = np.unique(found, return_inverse=True)
   return Table(columns, places.astype(np.int32), tuple(classes.tolist()))
@@ -167,12 +169,6 @@ def _rows(name: str, whole: str, delimiter: str) -> Iterator[tuple[int, list[str
     for row in reader:
       if row: yield reader.line_num, row
   except python_csv.Error as e: raise ArgumentError(f"csv: line {reader.line_num} of {name!r} is damaged: {e}") from None
-
-
-def _label(names: list[str], label: str | int) -> str:
-  if isinstance(label, str) and label in names: return label
-  if isinstance(label, int) and -len(names) <= label < len(names): return names[label]
-  raise ArgumentError(f"csv: label {shown(label)}; the columns are {few(names)}")
 
 
 def _column(path: str, name: str, cells: list[str], lines: list[int], wanted: DType | type[str] | None) -> Array:

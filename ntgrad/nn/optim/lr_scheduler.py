@@ -14,7 +14,7 @@ from ntgrad.codegen.ir.errors import ArgumentError, StateError, shown
 from ntgrad.compat.public import show
 from ntgrad.engine.recording import refuse_recording
 from ntgrad.graph.checks import checked
-from ntgrad.nn.common import number
+from ntgrad.nn.common import number, one_of
 
 from .base import Optimizer, OptimizerGroup
 
@@ -39,11 +39,6 @@ def _whole(name: str, what: str, value: Any, least: int = 1) -> int:
   if not isinstance(value, int) or isinstance(value, bool) or value < least:
     raise ArgumentError(f"{name}: {what} is {shown(value)}, expected a whole number of at least {least}")
   return value
-
-
-def _one_of(name: str, what: str, value: Any, *choices: str) -> str:
-  if value in choices: return str(value)
-  raise ArgumentError(f"{name}: {what} is {shown(value)}, expected {', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}")
 
 
 def _float(name: str, what: str, value: Any, least: float = -math.inf) -> float: return number(least)(name, what, value)
@@ -299,7 +294,7 @@ class OneCycleLR(LRScheduler):
     self.total_steps = _whole(name, "total_steps", total_steps)
     if not 0 <= _float(name, "pct_start", pct_start) <= 1:
       raise ArgumentError(f"{name}: pct_start is {pct_start!r}, expected from 0 to 1")
-    self.anneal_strategy = _one_of(name, "anneal_strategy", anneal_strategy, "cos", "linear")
+    self.anneal_strategy = one_of(name, "anneal_strategy", anneal_strategy, "cos", "linear")
     self.cycle_momentum = cycle_momentum
     n = len(groups)
     low, high = _floats(name, "base_momentum", base_momentum, n), _floats(name, "max_momentum", max_momentum, n)
@@ -347,8 +342,8 @@ class CyclicLR(LRScheduler):
     n = len(groups)
     if scale_fn is not None and not callable(scale_fn):
       raise ArgumentError(f"{name}: scale_fn is {shown(scale_fn)}, expected a function of a number")
-    if scale_fn is None: _one_of(name, "mode", mode, "triangular", "triangular2", "exp_range")
-    _one_of(name, "scale_mode", scale_mode, "cycle", "iterations")
+    if scale_fn is None: one_of(name, "mode", mode, "triangular", "triangular2", "exp_range")
+    one_of(name, "scale_mode", scale_mode, "cycle", "iterations")
     up = _whole(name, "step_size_up", step_size_up)
     self.total_size = float(up + (up if step_size_down is None else _whole(name, "step_size_down", step_size_down)))
     self.step_ratio = up / self.total_size
@@ -456,7 +451,7 @@ class ReduceLROnPlateau(LRScheduler):
                threshold_mode: str = "rel", cooldown: int = 0, min_lr: Any = 0.0, eps: float = 1e-8):
     name = "ReduceLROnPlateau"
     self.optimizer = _optimizer(name, optimizer)
-    self.mode, self.threshold_mode = _one_of(name, "mode", mode, "min", "max"), _one_of(
+    self.mode, self.threshold_mode = one_of(name, "mode", mode, "min", "max"), one_of(
       name, "threshold_mode", threshold_mode, "rel", "abs")
     self.factor = _float(name, "factor", factor, 0)
     if self.factor >= 1: raise ArgumentError(f"{name}: factor is {factor!r}, expected below 1")

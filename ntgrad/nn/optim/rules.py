@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
-from ntgrad.nn.common import number
+from ntgrad.nn.common import number, one_of
 from ntgrad.tensor import Tensor
 
 from .base import AT_LEAST_0, BELOW_1, Flat, Numbers, Optimizer, ParamGroup, decayed
@@ -370,10 +370,8 @@ def _steps(name: str, what: str, value: Any) -> int:
   return value
 
 
-def _adjusted(name: str, what: str, value: Any) -> str | None:
-  if value not in (None, "original", "match_rms_adamw", "none"):
-    raise ArgumentError(f"{name}: {what} is {shown(value)}, expected 'original', 'match_rms_adamw' or 'none'")
-  return value or "original"
+def _adjusted(name: str, what: str, value: Any) -> str:
+  return one_of(name, what, "original" if value is None else value, "original", "match_rms_adamw", "none")
 
 
 class Muon(Optimizer):
