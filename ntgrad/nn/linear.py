@@ -20,7 +20,7 @@ from .module import Module, placed
 class Linear(Module):
   """``x @ weight.T + bias``: ``(.., in_features) -> (.., out_features)``.
   ``weight`` is (out_features, in_features), ``bias`` (out_features,) or None, both from U(-k, k) with k = 1/√in_features."""
-  _said = ("in_features", "out_features", "bias")
+  _said = "in_features out_features bias"
 
   def __init__(self, in_features: int, out_features: int, bias: bool = True):
     self.in_features, self.out_features = size("Linear", "in_features", in_features), size("Linear", "out_features", out_features)
@@ -41,7 +41,7 @@ class Bilinear(Module):
   ``weight`` is (out_features, in1_features, in2_features), ``bias`` (out_features,) or None, both from U(-k, k) with
   k = 1/√in1_features.
   """
-  _said = ("in1_features", "in2_features", "out_features", "bias")
+  _said = "in1_features in2_features out_features bias"
 
   def __init__(self, in1_features: int, in2_features: int, out_features: int, bias: bool = True):
     for what, n in (("in1_features", in1_features), ("in2_features", in2_features), ("out_features", out_features)):
@@ -82,7 +82,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
   cutoffs[i + 1], the last one up to ``n_classes``, computed from ``in_features / div_value ** (i + 1)`` features. Parameters have
   PyTorch's names: ``head.weight``, ``tail.0.0.weight``, ``tail.0.1.weight``. All clusters are computed for all rows.
   """
-  _said = ("in_features", "n_classes", "cutoffs", "div_value")
+  _said = "in_features n_classes cutoffs div_value"
 
   def __init__(self, in_features: int, n_classes: int, cutoffs: Sequence[int], div_value: float = 4.0, head_bias: bool = False):
     super().__init__()

@@ -60,7 +60,7 @@ class BatchNorm(_Tracking):
   By place the parameters are tinygrad's, or PyTorch's where ``momentum``, a float or None, is third:
   ``(sz, eps, momentum, affine, track_running_stats)``.
   """
-  _said = ("*sz", "eps", "momentum", "affine", "track_running_stats")
+  _said = "*sz eps momentum affine track_running_stats"
   _ranks: ClassVar[tuple[int, ...]] = ()   # numbers of dimensions that it takes; none: any from 2
 
   def __init__(self, sz: int, eps: float = 1e-5, affine: bool | float | None = True, track_running_stats: bool = True,
@@ -118,7 +118,7 @@ class InstanceNorm2d(_Tracking):
   ``affine`` adds ``weight`` and ``bias`` of (num_features,). With ``track_running_stats`` running statistics are kept in training
   and used outside of it, as BatchNorm does.
   """
-  _said = ("*num_features", "eps", "momentum", "affine", "track_running_stats")
+  _said = "*num_features eps momentum affine track_running_stats"
   _rank = 2
 
   def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = False,
@@ -163,7 +163,7 @@ class InstanceNorm(Module):
 
   By tinygrad's name; ``weight`` and ``bias`` are (num_features,), with ``affine`` (:class:`InstanceNorm2d` has none by default).
   """
-  _said = ("*num_features", "eps", "affine")
+  _said = "*num_features eps affine"
 
   def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = True):
     self.num_features, self.eps, self.affine = size("InstanceNorm", "num_features", num_features), eps, affine
@@ -180,7 +180,7 @@ class InstanceNorm(Module):
 @checked
 class LocalResponseNorm(Module):
   """x / (k + alpha · mean(x² of ``size`` channels around))^beta: ``(n, c, ..) -> same`` (AlexNet, section 3.3)."""
-  _said = ("*size", "alpha", "beta", "k")
+  _said = "*size alpha beta k"
 
   def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0):
     self.size, self.alpha, self.beta, self.k = count(type(self).__name__, "size", size), alpha, beta, k
@@ -217,7 +217,7 @@ class _OverLast(Module):
 class LayerNorm(_OverLast):
   """Layer normalisation over the last dimensions (https://arxiv.org/abs/1607.06450): ``(.., *normalized_shape) -> same``.
   ``weight`` (ones) and ``bias`` (zeros) have ``normalized_shape``; both are None without ``elementwise_affine``."""
-  _said = ("*normalized_shape", "eps")
+  _said = "*normalized_shape eps"
 
   def __init__(self, normalized_shape: int | tuple[int, ...], eps: float = 1e-5, elementwise_affine: bool = True,
                bias: bool = True):
@@ -246,7 +246,7 @@ class GroupNorm(Module):
   Each of ``num_groups`` groups of channels by its own mean and variance. ``affine`` adds ``weight`` and, unless ``bias`` is
   False, ``bias`` of (num_channels,).
   """
-  _said = ("*num_groups", "*num_channels", "eps", "affine")
+  _said = "*num_groups *num_channels eps affine"
 
   def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, bias: bool = True):
     self.num_groups, self.num_channels = size("GroupNorm", "num_groups", num_groups), num_channels
@@ -266,7 +266,7 @@ class GroupNorm(Module):
 class RMSNorm(_OverLast):
   """``x / √(mean(x²) + eps) · weight`` over the last dimension (https://arxiv.org/abs/1910.07467), in float32 inside.
   ``dim`` may be the sizes of several last dimensions. ``eps`` None is what the dtype of the input rounds to, as in PyTorch."""
-  _said = ("*dim", "eps")
+  _said = "*dim eps"
 
   def __init__(self, dim: Ints, eps: float | None = 1e-6, elementwise_affine: bool = True):
     shape, self.dim, self.eps = self._over("RMSNorm", "dim", dim), dim, eps

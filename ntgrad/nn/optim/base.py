@@ -24,6 +24,7 @@ from ntgrad.tensor import Tensor
 # options of PyTorch's that change nothing here: every step is fused, and may be captured
 _WITHOUT_EFFECT = frozenset({"foreach", "fused", "capturable", "differentiable"})
 _ALIGN = 64   # bytes: every parameter starts at a cache line (and a vector register) of its own
+_NO_OPTIONS = frozenset({"self", "__class__", "params", "lr", "options", "b1", "b2"})   # among an optimizer's arguments
 _RATES = ("initial_lr", "max_lr", "min_lr")   # that schedules write down
 
 
@@ -315,10 +316,10 @@ class Optimizer:
       raise ArgumentError(f"{name}: none of the {len(self.buffers)} params has requires_grad; set it on those to train")
     self._begin(self.param_groups)
 
-  def _start(self, given: Mapping[str, Any]) -> None:
-    """Begin with the locals of a subclass's ``__init__``: its arguments. Betas come as in PyTorch (one tuple) or as in tinygrad
-    (two numbers)."""
-    options = {k: v for k, v in given.items() if k not in ("self", "__class__", "params", "lr", "options", "b1", "b2")}
+  def _start(self, given: Mapping[str, Any], order: str = "") -> None:
+    """Begin with the locals of a subclass's ``__init__``: its arguments, options in this order or another. Betas come as in
+    PyTorch (one tuple) or as in tinygrad (two numbers)."""
+    options = {k: given[k] for k in order.split() or given if k not in _NO_OPTIONS}
     if "b1" in given:
       b1, b2, options = given["b1"], given["b2"], {"betas": None, **options}
       if options["betas"] is None:

@@ -35,8 +35,7 @@ class SGD(Optimizer):
 
   def __init__(self, params: Iterable[Any], lr: float = 0.001, momentum: float = 0.0, weight_decay: float = 0.0,
                nesterov: bool = False, classic: bool = False, *, dampening: float = 0.0, maximize: bool = False, **options: Any):
-    super().__init__(params, lr, {"momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov,
-                                  "dampening": dampening, "maximize": maximize, "classic": classic}, options)
+    self._start(locals(), "momentum weight_decay nesterov dampening maximize classic")
 
   @classmethod
   def _scalars_for(cls, group: ParamGroup) -> Sequence[str]: return cls._scalars_of if group["dampening"] else ()
@@ -84,8 +83,7 @@ class Adagrad(Optimizer):
 
   def __init__(self, params: Iterable[Any], lr: float = 0.01, lr_decay: float = 0.0, weight_decay: float = 0.0,
                initial_accumulator_value: float = 0.0, eps: float = 1e-10, *, maximize: bool = False, **options: Any):
-    super().__init__(params, lr, {"lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps, "maximize": maximize,
-                                  "initial_accumulator_value": initial_accumulator_value}, options)
+    self._start(locals(), "lr_decay weight_decay eps maximize initial_accumulator_value")
 
   @classmethod
   def _scalars(cls, n: Numbers, t: Tensor) -> list[Tensor]: return [1 / (1 + (t - 1) * n.lr_decay)]
@@ -391,10 +389,8 @@ class Muon(Optimizer):
                ns_steps: int = 5, ns_coefficients: Sequence[float] = (3.4445, -4.775, 2.0315), nesterov: bool = True, *,
                eps: float = 1e-7, adjust_lr_fn: str | None = None, maximize: bool = False,
                ns_params: Sequence[float] | None = None, **options: Any):
-    super().__init__(params, lr, {
-      "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov, "eps": eps, "ns_steps": ns_steps,
-      "ns_coefficients": tuple(ns_coefficients if ns_params is None else ns_params), "adjust_lr_fn": adjust_lr_fn,
-      "maximize": maximize}, options)
+    ns_coefficients = tuple(ns_coefficients if ns_params is None else ns_params)
+    self._start(locals(), "weight_decay momentum nesterov eps ns_steps ns_coefficients adjust_lr_fn maximize")
 
   def _check_param(self, p: Tensor) -> None:
     if p.ndim < 2:
