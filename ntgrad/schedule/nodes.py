@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.view import Shape as Shape, pull
+from ntgrad.codegen.index.view import Shape, pull
 from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp
 
 Nodes = tuple[UOp, ...]
