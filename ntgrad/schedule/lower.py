@@ -136,8 +136,7 @@ class Lowering:
       where = storage_index(root, at) or (ix.const(0),)
       mode: tuple[str, tuple[int, ...]] | None = None
       if root.op is Ops.SCATTER:
-        # it goes in order through the axes of its indices, but for one that is an index itself, which has a row each; along one
-        # that neither the place nor the value has, the same is done again
+        # it goes in order through its indices' axes, but for one that is an index itself; along one that nothing has, again and again
         axes = [i for i in g.at[:len(root.src[1].shape)] if i.op is Ops.RANGE and i not in at[:len(root.src) - 2]]
         used = axes_in(*where, value, gate)
         if root.arg[0] == "add": value = repeated(BinaryOps.ADD, value, ix.product([i.arg[1] for i in axes if i not in used]))

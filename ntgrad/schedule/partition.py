@@ -25,14 +25,12 @@ from .scan import join_scan
 from .sort import join_sort
 
 CHEAP = 6            # ALU cost up to which a value is computed again instead of stored
-# the same of a value that is computed from no more bytes in memory than it would take itself; for targets with blocks, which
-# compute much while they load
+# the same of a value that is computed from no more bytes than it would take itself; for targets with blocks, which load meanwhile
 AGAIN, BLOCKS_AGAIN = 6, 40
 _SEVERAL = 3          # values in memory that may be looked at for that
 _FEW = 8              # a value with so many times fewer elements is a statistic: it costs nothing to load
 REUSED_CHEAP = 2      # the same beneath a reduction that uses each value many times (matmul, convolution)
-# of a product that a target multiplies in blocks: how often it uses each element of a factor, and how many products it sums, from
-# which on a factor that has to be computed is stored first (its blocks are then copied past the registers)
+# of a product in blocks: uses of each element of a factor, and products, from which on a factor that is computed is stored first
 FACTOR_USES, FACTOR_PRODUCTS = 512, 1 << 29
 # products of a sum from which on it shares a kernel with no other sum where a target multiplies blocks
 LARGE_PRODUCT = 1 << 20
