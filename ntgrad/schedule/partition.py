@@ -42,7 +42,8 @@ _ROWS = frozenset({Ops.SCAN_AXIS, Ops.SORT_AXIS})   # what needs whole rows, and
 _ROWS_OR_SUMS = _ROWS | {Ops.REDUCE_AXIS}
 _NO_AXES: frozenset[UOp] = frozenset()
 
-Use = tuple[Group, Idx, UOp]     # of a node: kernel, index, condition under which the element exists
+Use = tuple[Group, Idx, UOp]          # of a node: kernel, index, condition under which the element exists
+Asked = tuple[UOp, Group, Idx, UOp]   # a node, and a use of it
 
 
 def own_cost(u: UOp) -> int: return FUNCTIONS[u.arg].recompute if u.op is Ops.ALU else 0
@@ -106,10 +107,10 @@ class Partition:
       self.again[u] = self._again(u)
     self.groups = Groups({u: i for i, u in enumerate(self.order)})
     self.uses: dict[UOp, dict[Use, None]] = {u: {} for u in self.order}
-    self.binds: dict[tuple[UOp, Group, Idx, UOp], tuple[Idx, UOp, Nodes]] = {}
+    self.binds: dict[Asked, tuple[Idx, UOp, Nodes]] = {}
     # of a node beneath reductions of the kernel that asks for it: the axes that these bind
-    self.around: dict[tuple[UOp, Group, Idx, UOp], frozenset[UOp]] = {}
-    self.merged: set[tuple[UOp, Group, Idx, UOp]] = set()  # sums that are part of the sum above them
+    self.around: dict[Asked, frozenset[UOp]] = {}
+    self.merged: set[Asked] = set()  # sums that are part of the sum above them
     self.launches: dict[int, Group] = {}   # the kernels of LAUNCHs, by call
     self.of_one: set[UOp] = set()   # nodes computed from one reduction of as many elements at most
     self.must: set[UOp] = set(sinks)
