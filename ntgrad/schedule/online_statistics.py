@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.ir.config import config
@@ -32,8 +32,7 @@ LONG_PART_ELEMENTS, LINE_ELEMENTS = 1024, 64  # elements of a part, from which o
 _MORE = 2                                     # times as many parts as are needed, at most, where their blocks are fuller
 
 
-@dataclass(frozen=True)
-class Shifted:
+class Shifted(NamedTuple):
   """A sum of ``f(x - shift)``, and the statistic of ``x`` that the shift is made of. ``exponential``: f is exp, else it
   squares."""
   sum: UOp

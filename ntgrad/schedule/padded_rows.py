@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.choose.roles import VECTOR_BYTES
@@ -81,8 +81,7 @@ def with_rows(items: Sequence[ScheduleItem], sinks: Collection[UOp]) -> list[Sch
   return [found.changed(item, nodes) for item in items]
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(NamedTuple):
   """A row that gets longer: its dimension, its elements before and after, and the graph node of the longer buffer."""
   place: int
   before: int
