@@ -13,7 +13,7 @@ from typing import Any, Callable, Mapping, Sequence, Union
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.assume import assumes, condition_holds, negated
-from ntgrad.codegen.index.size_text import computed, size_nodes, text_of, without_options
+from ntgrad.codegen.index.size_text import from_parts, size_nodes, text_of, without_options
 from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.errors import ArgumentError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
@@ -438,7 +438,7 @@ def _parsed(text: str) -> int | Symbol:
   def made(n: ast.AST, values: Mapping[ast.AST, Any]) -> Any:
     fn, parts = _read(text, n)
     return fn(*[values[p] for p in parts])
-  expression: int | Symbol = computed(root, lambda n: _read(text, n)[1], made)
+  expression: int | Symbol = from_parts(root, lambda n: _read(text, n)[1], made)
   return expression
 
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, Callable, Mapping
 
 from ntgrad.codegen import index as ix
-from ntgrad.codegen.index.size_text import computed, size_nodes, text_of
+from ntgrad.codegen.index.size_text import from_parts, size_nodes, text_of
 from ntgrad.codegen.ir.errors import ArgumentError
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
 
@@ -62,7 +62,7 @@ def from_sympy(e: Any) -> UOp:
     each = {sympy.Mod: ix.mod, sympy.Max: ix.greatest, sympy.Min: ix.least}.get(n.func)
     if each is not None: return reduce(each, [_whole(e, a) for a in args]), ix.ONE
     raise ArgumentError(f"{e}: {n.func.__name__} has no meaning for sizes; + - * // % ** floor, ceiling, Mod, Max and Min have")
-  return _whole(e, computed(e, lambda n: n.args, made))
+  return _whole(e, from_parts(e, lambda n: n.args, made))
 
 
 def _whole(e: Any, x: Ratio) -> UOp:

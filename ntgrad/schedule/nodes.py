@@ -19,8 +19,10 @@ def viewed(u: UOp) -> UOp:
   return u
 
 
-# about how many elements a value has, and its bytes in memory; what some axes go through together; whether all sizes are numbers
+# about how many elements a value has, and each output of a reduction is made of; the bytes of a value in memory; what some axes
+# go through together; whether all sizes are numbers
 def elements_of(u: UOp) -> int: return ix.elements(u.shape)
+def reduced_size(u: UOp) -> int: return ix.elements([u.src[0].shape[a] for a in u.arg[1]])
 def node_bytes(u: UOp) -> int: return ix.elements(u.shape) * u.dtype.itemsize
 def axes_size(axes: Iterable[UOp]) -> int: return ix.elements([r.arg[1] for r in axes])
 def is_fixed(shape: Iterable[ix.Dim]) -> bool: return all([isinstance(n, int) for n in shape])
@@ -41,7 +43,7 @@ def indexed(idx: Idx) -> UOp: return UOp(Ops.INDEX, ix.INT, idx)
 def at_place(access: UOp, idx: Idx) -> UOp: return access.replace((access.src[0], indexed(idx), *access.src[2:]))
 def movement(op: Ops, x: UOp, arg: object) -> UOp: return UOp(op, x.dtype, (x,), arg)
 def reshaped(x: UOp, shape: Shape) -> UOp: return movement(Ops.RESHAPE, x, shape)
-def in_memory(x: UOp) -> UOp: return movement(Ops.CONTIGUOUS, x, None)
+def as_buffer(x: UOp) -> UOp: return movement(Ops.CONTIGUOUS, x, None)
 
 
 def with_axis(x: UOp, axis: int, *sizes: ix.Dim, after: int = 1) -> UOp:

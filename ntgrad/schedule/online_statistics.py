@@ -24,7 +24,7 @@ from ntgrad.codegen.ir.target import Target
 from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UnaryOps, UOp, toposort
 from ntgrad.graph import nodes as graph
 
-from .nodes import is_fixed, movement, node_bytes
+from .nodes import is_fixed, movement, node_bytes, reduced_size
 
 BENEATH = 64                                  # nodes between a shift and the statistic that it is made of
 _LITTLE = 0.5                                 # of the cache: what takes no more is read again from there
@@ -47,9 +47,8 @@ def find_shifted(sinks: Sequence[UOp], target: Target) -> dict[UOp, Shifted]:
   if config.noopt: return found
   for u in toposort(sinks):
     if (s := _shifted(u)) is None or s.statistic in found: continue
-    count = ix.elements(s.x.shape[a] for a in u.arg[1])
-    # what is read does not wait for the second pass, in registers or in the cache
-    if count > _longest_part(s.x, u.arg[1], target) and node_bytes(s.x) > _LITTLE * target.cache:
+    # else what is read does not wait for the second pass: in registers, or in the cache
+    if reduced_size(u) > _longest_part(s.x, u.arg[1], target) and node_bytes(s.x) > _LITTLE * target.cache:
       found[u] = found[s.statistic] = s
   return found
 

@@ -14,7 +14,7 @@ from ntgrad.codegen.kernel.accesses import flat_index, steps_of
 from ntgrad.codegen.kernel.rewrite import rewrite
 from ntgrad.graph import nodes as graph
 
-from .nodes import Idx, Nodes, elements_of, is_fixed, movement, node_bytes, pulled, reshaped, viewed, with_axis
+from .nodes import Idx, Nodes, elements_of, is_fixed, movement, node_bytes, pulled, reduced_size, reshaped, viewed, with_axis
 from .online_statistics import find_shifted, in_one_pass, in_parts_along, stored_along
 from .placement import own
 from .scan import split_scan
@@ -74,7 +74,7 @@ def merge_movement(u: UOp) -> UOp | None:
 def split_reduce(u: UOp, target: Target) -> UOp | None:
   """sum over 64M elements -> sum over P of P partial sums, each its own program."""
   shape, axes, cores = u.src[0].shape, u.arg[1], target.cores
-  count, outputs = summed(u), elements_of(u)
+  count, outputs = reduced_size(u), elements_of(u)
   if count <= _SPLIT_FROM // 2: return None
   if outputs >= 4 * cores: return split_for_cache(u, count, outputs, target)
   if count <= _SPLIT_FROM: return None
@@ -88,9 +88,6 @@ def split_reduce(u: UOp, target: Target) -> UOp | None:
     rounds = -(-parts * outputs // cores)
     if parts > 1 and rounds * cores <= MOST_UNEVEN * parts * outputs: return _in_parts(u, u.src[0], a, parts)
   return in_padded_parts(u, axis, min(want, n))
-
-
-def summed(u: UOp) -> int: return ix.elements([u.src[0].shape[a] for a in u.arg[1]])   # for each output of a reduction
 
 
 def leaves(x: UOp, idx: Idx = ()) -> Iterator[tuple[UOp, Idx]]:
@@ -126,7 +123,7 @@ def split_for_cache(u: UOp, count: int, outputs: int, target: Target) -> UOp | N
 def split_blocks(u: UOp, target: Target) -> UOp | None:
   """A long reduction that leaves cores idle, as a program makes a block of outputs -> one of partial ones (split-k), in as many
   parts as take the least time."""
-  x, count, outputs = u.src[0], summed(u), elements_of(u)
+  x, count, outputs = u.src[0], reduced_size(u), elements_of(u)
   if count < 2 * _LEAST_PART: return None
   most, of = count // _LEAST_PART, viewed(x)
   product = u.arg[0] is BinaryOps.ADD and is_contraction(of)
