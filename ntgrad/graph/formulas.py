@@ -71,7 +71,7 @@ _GAMMA = _floats("""
 _STIRLING = (1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
 # the same for its derivative, 1 / (x*x) times a polynomial of it: B(2n) / 2n; for the second one B(2n)
 _STIRLING_1 = (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
-_STIRLING_2 = (7 / 6, -691 / 2730, 5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6)
+_STIRLING_2 = (7 / 6, -691 / 2730, 5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6)   # of the second one
 _BIG = 2.0 ** 60   # its square is finite in float32, and 1 beside it nothing in float64
 
 

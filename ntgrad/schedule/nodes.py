@@ -1,12 +1,13 @@
 """What every step of scheduling asks of a node, and the nodes that it makes."""
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index.view import Shape, pull
 from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp
 
+LEAVES_WITHIN = 64   # nodes that are looked at for what a value is made of
 Nodes = tuple[UOp, ...]
 Idx = Nodes
 Body = Nodes                           # the statements of a kernel
@@ -31,6 +32,20 @@ def is_fixed(shape: Iterable[ix.Dim]) -> bool: return all([isinstance(n, int) fo
 # the axes that indices, or conditions, go along; where a movement finds an element in its source, and when there is one
 def axes_in(*indices: UOp) -> frozenset[UOp]: return frozenset().union(*[i.ranges for i in indices])
 def pulled(u: UOp, idx: Idx) -> tuple[Idx, UOp]: return pull(u.op, u.src[0].shape, u.arg, idx)
+
+
+def leaves(x: UOp, idx: Idx = ()) -> Iterator[tuple[UOp, Idx]]:
+  """What a value is made of element by element, constants left out, and which element of each goes into element ``idx``; of much
+  some of it."""
+  left, seen = [(x, idx)], {x}
+  while left and len(seen) < LEAVES_WITHIN:
+    u, at = left.pop()
+    if u.op in MOVEMENT or u.op in (Ops.ALU, Ops.CAST, Ops.DETACH):
+      if at and u.op in MOVEMENT: at = pulled(u, at)[0]
+      new = [s for s in dict.fromkeys(u.src) if s not in seen]
+      seen.update(new)
+      left += [(s, at) for s in new]
+    elif u.op is not Ops.CONST: yield u, at
 
 
 def in_bounds(idx: Iterable[UOp], shape: Iterable[ix.Dim]) -> UOp:

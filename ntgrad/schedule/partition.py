@@ -271,9 +271,7 @@ class Partition:
   def _make_root(self, u: UOp, ds: list[Use]) -> None:
     """Give ``u`` a buffer: stored by a kernel that computes it anyway where there is one, else by a kernel of its own."""
     if u.op in (Ops.CAT, Ops.COPY, Ops.SCATTER, Ops.LAUNCH, Ops.AFTER):
-      for g, _, _ in ds:
-        self.groups.read(g, u)
-        if u.op is Ops.AFTER: self.groups.read(g, u.src[1])   # waits for the effect
+      for g, _, _ in ds: self._await(u, g)
       self.uses[u] = {}
       if u.op is Ops.CAT: self._cat(u)
       if u.op is Ops.SCATTER: self._scatter(u)
@@ -327,9 +325,8 @@ class Partition:
   def _can_store(self, u: UOp, d: Use, readers: Collection[Group]) -> bool:
     """Whether the kernel of a use can store ``u`` too: it needs each element once, and waits for none that reads ``u``."""
     g, idx, valid = d
-    if valid is not ix.TRUE or not index_covers(idx, u.shape) or g.full: return False
-    if u.op is not Ops.REDUCE_AXIS and set(g.out) != {i for i in idx if i.op is Ops.RANGE}: return False
-    return self._takes(u, d, readers)
+    once = valid is ix.TRUE and index_covers(idx, u.shape) if u.op is Ops.REDUCE_AXIS else g.stands(idx, valid, u.shape)
+    return once and not g.full and self._takes(u, d, readers)
 
   def _may_join(self, u: UOp, g: Group) -> bool:
     """Whether ``g`` may store ``u`` too: it reads no element of it elsewhere, and no write has to be kept apart."""
@@ -385,10 +382,13 @@ class Partition:
   def _launch(self, u: UOp) -> None:
     """A kernel that there is already, which waits for its arguments; it stores nothing else."""
     g = self.launches[u.arg[3]] = self.launches.get(u.arg[3]) or self.groups.new(())
-    for s in u.src:
-      self.groups.read(g, s)
-      if s.op is Ops.AFTER: self.groups.read(g, s.src[1])
+    for s in u.src: self._await(s, g)
     self.groups.store(g, u)
+
+  def _await(self, u: UOp, g: Group) -> None:
+    """Have a kernel read a value, and wait for the effect that it comes after."""
+    self.groups.read(g, u)
+    if u.op is Ops.AFTER: self.groups.read(g, u.src[1])
 
   def _rows(self, u: UOp, g: Group, idx: Idx, valid: UOp) -> tuple[Idx, UOp]:
     """Where in its base a GATHER or SCATTER reads or writes for element ``idx``, and when that is inside."""
