@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import itertools
 import operator
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Callable, Mapping, Sequence, Union
 
@@ -224,12 +225,13 @@ class Symbol:
   __eq__, __ne__ = map(_comparison, ("==", "!="))
 
 
+@dataclass(frozen=True, slots=True)
 class Condition:
   """A comparison of which the result is not known yet: ``N < 4``. ``evaluate`` gives it one. As a bool it is an error; but ``==``
   is whether both are the same expression, so that Symbols are found in lists and tables."""
-  __slots__ = ("op", "a", "b")
-
-  def __init__(self, op: str, a: int | Symbol, b: int | Symbol): self.op, self.a, self.b = op, a, b
+  op: str
+  a: int | Symbol
+  b: int | Symbol
 
   @property
   def node(self) -> UOp: return compared(self.op, _node(self.a), _node(self.b))
@@ -240,9 +242,6 @@ class Condition:
     raise ArgumentError(f"{self}: not known before {_listed([s.name for s in symbols_of(self)])} has a value")
 
   def __repr__(self) -> str: return f"{self.a} {self.op} {self.b}"
-  def __hash__(self) -> int: return hash((self.op, self.a, self.b))
-  def __eq__(self, other: object) -> bool:
-    return isinstance(other, Condition) and (self.op, self.a, self.b) == (other.op, other.a, other.b)
 
   def subs(self, mapping: Mapping[Any, Any]) -> bool | Condition:
     """With ``mapping``'s values for names; a bool where that decides it."""
