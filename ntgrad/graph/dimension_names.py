@@ -42,8 +42,9 @@ def checked_names(name: str, names: Sequence[Any], shape: _Shape) -> Names | Non
   return _or_none(tuple(names))
 
 
-def axis_of(name: str, axis: Any, ndim: int, called: Names | None = None) -> int:
-  """An axis as a number from 0; negative ones count from the end, text is one of the names. Raises AxisError."""
+def axis_of(name: str, axis: Any, ndim: int, called: Names | None = None, to: str = "") -> int:
+  """An axis as a number from 0; negative ones count from the end, text is one of the names. ``to`` says what is done with it that
+  takes one. Raises AxisError."""
   if type(axis) is int and 0 <= axis < ndim: return axis
   if isinstance(axis, str): return axis_named(name, axis, called)
   if not isinstance(axis, (int, np.integer)) or isinstance(axis, bool):
@@ -51,6 +52,7 @@ def axis_of(name: str, axis: Any, ndim: int, called: Names | None = None) -> int
   n = max(ndim, 1)
   if not -n <= axis < n:
     raise AxisError(f"{name}: axis {shown(axis)} of a tensor with {ndim} dimensions; axes go from {-n} to {n - 1}")
+  if to and not ndim: raise AxisError(f"{name}: a tensor of shape () has no dimension to {to}")
   return int(axis) % n
 
 
