@@ -19,7 +19,7 @@ from ntgrad.graph import dimension_names as dimensions, nodes as graph, origins
 from ntgrad.graph.alias import Alias, AliasView, Move, apply_view, repeats, write_watchers
 from ntgrad.graph.change_counts import Stamped
 from ntgrad.graph.checks import Valued, checked, of_kind, real_number, whole_number
-from ntgrad.graph.dimension_names import Names, Places, checked_names, names_at, text
+from ntgrad.graph.dimension_names import Names, Places, axes_of, axis_of, checked_names, names_at, text
 from ntgrad.graph.host_values import MAX_DIMS, host_view, is_host_view
 from ntgrad.graph.modes import mode
 from ntgrad.graph.variable import BoundInt
@@ -396,11 +396,11 @@ class Base(Valued):
     """A dim as a number from 0; ``to`` says what is done with it that takes one. Raises AxisError."""
     n = self.ndim
     if type(dim) is int and -n <= dim < n: return dim % n
-    return dimensions.axis_of(name, dim, n, self._names, to)
+    return axis_of(name, dim, n, self._names, to)
 
   def _dims(self, name: str, dims: Any) -> tuple[int, ...]:
     """A dim, several, or None for all, as sorted numbers from 0. Raises AxisError."""
-    return dimensions.axes_of(name, dims, self.ndim, self._names)
+    return axes_of(name, dims, self.ndim, self._names)
 
   def _needs_floats(self, name: str) -> None:
     of_kind("f", name, "a tensor", self, "it takes floats (cast it first)")
