@@ -5,7 +5,6 @@ import operator
 import sys
 import threading
 from functools import lru_cache, reduce
-from importlib import import_module
 from typing import Any, Callable, Mapping
 
 from ntgrad.codegen import index as ix
@@ -78,20 +77,17 @@ def _whole(e: Any, x: Ratio) -> UOp:
 def never_negative(u: UOp) -> bool:
   """Whether sympy shows that a polynomial of sizes is 0 or more: asked once, for half a second. False says nothing."""
   if all(len(ix.factors(t)) < 2 for t, _ in ix.linear(u)[0]): return False   # of a sum of names, intervals say all there is
-  import_module("sympy")   # not part of the half second
+  import sympy  # not part of the half second
   answer: list[bool] = []
-  asking = threading.Thread(target=lambda: answer.append(_ask(u)), daemon=True)
+  def ask() -> None:
+    e = to_sympy(u)
+    for s in size_nodes(u):   # N = 3 + n, n >= 0
+      if s.arg.lower is not None: e = e.subs(to_sympy(s), s.arg.lower + sympy.Symbol(s.arg.name, integer=True, nonnegative=True))
+    answer.append(bool(sympy.expand(e).is_nonnegative or sympy.factor(e).is_nonnegative))
+  asking = threading.Thread(target=ask, daemon=True)
   asking.start()
   asking.join(_SECONDS)
   return bool(answer and answer[0])
-
-
-def _ask(u: UOp) -> bool:
-  import sympy
-  e = to_sympy(u)
-  for s in size_nodes(u):   # N = 3 + n, n >= 0
-    if s.arg.lower is not None: e = e.subs(to_sympy(s), s.arg.lower + sympy.Symbol(s.arg.name, integer=True, nonnegative=True))
-  return bool(sympy.expand(e).is_nonnegative or sympy.factor(e).is_nonnegative)
 
 
 def as_comparison(e: Any) -> tuple[str, Any, Any] | None:
