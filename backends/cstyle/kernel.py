@@ -324,8 +324,7 @@ class CKernel(Writer):
     if fn is UnaryOps.ISNAN:
       return self.binary(UOp.alu(BinaryOps.CMPNE, x, x)) if x.dtype.kind == "f" else self.constant(u.dtype, False)
     if fn is UnaryOps.NOT:
-      if u.dtype.kind == "b" and t.n == 1: return f"!{operand}", UNARY
-      return self.wrapped(u, f"~{operand}", UNARY)
+      return (f"!{operand}", UNARY) if u.dtype.kind == "b" and t.n == 1 else self.wrapped(u, f"~{operand}", UNARY)
     if fn is UnaryOps.NEG:
       if u in self.facts.exposed: return self.signed(u, f"-{self.unsigned(x, ATOM if x in self.modular else UNARY, t.n)}", UNARY)
       return self.wrapped(u, f"-({operand})" if operand.startswith("-") else f"-{operand}", UNARY)
@@ -339,8 +338,7 @@ class CKernel(Writer):
   def wrapped(self, u: UOp, text: str, prec: int) -> Text:
     """C computes with 8 and 16 bit scalars as int: cut the result back."""
     t = self.value_type(u.dtype)
-    if t.n > 1 or u.dtype.kind not in "iu" or t.size >= 4: return text, prec
-    return f"({t})({text})", UNARY
+    return (text, prec) if t.n > 1 or u.dtype.kind not in "iu" or t.size >= 4 else (f"({t})({text})", UNARY)
 
   def unsigned(self, x: UOp, prec: int, n: int, bare: bool = False) -> str:
     """An int of ``n`` lanes as an operand of unsigned ints; ``bare``: beside another one, which makes it one as well."""

@@ -72,8 +72,7 @@ def signature(uops: Sequence[UOp]) -> dict[str, str]:
 def settings(elements: int, product: int, flattened: bool) -> tuple[int, int]:
   """Warps and pipeline stages for a kernel: enough registers a thread, and wide loads. ``elements`` are those of all its axes;
   ``product`` those of its largest accumulator if it has a dot; ``flattened``: one pipeline goes through all its blocks."""
-  if product: return 8 if product > 128 * 128 else 4, 3 if flattened else 4
-  return warps_for(elements), 3
+  return (8 if product > 128 * 128 else 4, 3 if flattened else 4) if product else (warps_for(elements), 3)
 
 
 def sort_key(dtype: DType) -> DType:
