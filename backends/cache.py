@@ -318,7 +318,7 @@ def _clean(writing: int) -> None:
 def _count(writing: int, nbytes: int) -> None:
   """Note that so many bytes were written, and remove entries when it is too much."""
   if not config.cache_bytes: return
-  blocks = _blocks(nbytes)
+  blocks = -(-(nbytes + records.head_size()) // BLOCK)
   with _inside() as root:
     try: fd = os.open(_SIZE, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _FILE, 0o600, dir_fd=root)
     except OSError:   # no file: it is counted again
@@ -330,25 +330,16 @@ def _count(writing: int, nbytes: int) -> None:
   if total == blocks or total * BLOCK > config.cache_bytes: trim()   # the first: nobody has counted what is there
 
 
-def _blocks(nbytes: int) -> int: return -(-(nbytes + records.head_size()) // BLOCK)
-
-
 def entries(root: Path) -> Iterator[tuple[int, int, str]]:
   """When each entry was last used (ns), its size in blocks, and its path; other files in the folder are left out."""
-  for table in _folders(str(root)):
-    for part in _folders(table):
-      try: found = list(os.scandir(part))
+  for folder, inside, files in os.walk(root):
+    inside[:] = [name for name in inside if not name.startswith(".")]
+    for name in files:
+      if len(name) != 64 or not name.startswith(os.path.basename(folder)): continue
+      path = os.path.join(folder, name)
+      try: about = os.lstat(path)
       except OSError: continue
-      for f in found:
-        if len(f.name) != 64 or not f.name.startswith(os.path.basename(part)): continue
-        try: about = f.stat(follow_symlinks=False)
-        except OSError: continue
-        yield about.st_mtime_ns, -(-about.st_size // BLOCK), f.path
-
-
-def _folders(path: str) -> list[str]:
-  try: return [f.path for f in os.scandir(path) if not f.name.startswith(".") and f.is_dir(follow_symlinks=False)]
-  except OSError: return []
+      yield about.st_mtime_ns, -(-about.st_size // BLOCK), path
 
 
 def trim() -> None:

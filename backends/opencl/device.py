@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Callable, Sequence
@@ -139,7 +139,7 @@ def target_of(d: Any, vector_bits: int) -> Target:
   return replace(cpu, rates=rates.of_cpu(cpu.cores, cpu.lanes, hertz))
 
 
-@lru_cache(maxsize=1)
+@cache
 def core_cache() -> int:
   """Bytes of the cache that each core has for itself, as Linux tells; 0 where it does not."""
   try: text = _LEVEL_2.read_text().strip()
