@@ -1,7 +1,5 @@
-"""What a backend is: a renderer, a compiler and a runtime behind one device object.
-
-The engine knows devices only through these classes. A device that lacks a capability inherits the method that says so: it raises
-DeviceError, or gives None or False where the engine has another way.
+"""What a backend is: a renderer, a compiler and a runtime behind one device object. The engine knows devices only through these
+classes. A device that lacks a capability inherits what says so: DeviceError, or None or False where the engine has another way.
 """
 from __future__ import annotations
 

@@ -1,15 +1,14 @@
 """The disk cache: records under a key, safe against damage, against other processes and other users, and against being killed.
 
-Every entry is one file, a record (``codegen/index/records.py``). It is written in ``.writing`` and moved to its place in one
-step, so a reader sees the whole of it or nothing; an entry that is damaged, or makes no sense, is removed and counts as absent.
-Where the disk cannot be written, nothing is cached.
+An entry is one file, a record (``codegen/index/records.py``), written in ``.writing`` and moved to its place in one step. One
+that is damaged, or makes no sense, is removed and counts as absent. Where the disk cannot be written, nothing is cached.
 
 What lies there is loaded and run, so the folder, the folders in it and the entries belong to this user, and nobody else may write
 them; links in it are not followed. Where that is not so of the folder, a private one is used, and that is said.
 
-The entries take at most ``config.cache_bytes``; the least recently used are removed first. The sizes are not added up at each
-write: each process appends a byte to the file ``.size`` for every block that it writes, in one step, so the length of that file
-is an upper bound for all processes. Only when that is too large are the files themselves counted, and ``.size`` is rewritten.
+The entries take at most ``config.cache_bytes``; the least recently used go first. Each process appends a byte to the file
+``.size`` for every block that it writes: its length is an upper bound. Only when that is too large are the files counted, and it
+is rewritten.
 """
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Helper functions for what languages in C's style have no operator or function for, made for the scalar or vector type that
-asks.
+"""Helper functions for what languages in C's style have no operator or function for, made for the type that asks.
 
 A helper is called ``<function>_<type>``, for example ``max_float8``; a template gets a :class:`Type` and gives the function's
-text. In it ``@name(`` calls a function of the template's own type, ``@name:float8(`` of another: a builtin function of the
-language, or again a helper.
+text, in which ``@name(`` calls a function of its own type, ``@name:float8(`` of another: a builtin function, or again a helper.
 """
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Linear UOps to a language in C's style, written to be read: one statement for each value that is used twice or has an effect,
-the rest inline.
-
+"""Linear UOps to a language in C's style, written to be read: one statement for each value that is used twice or has an effect.
 Values of float16, bfloat16 and the fp8 dtypes are held in ``float`` registers: LOAD widens them, STORE, CAST and BITCAST round
-them to nearest even; ALU results between are not rounded. A vector of bool is an ``intN`` of 0 and -1.
-"""
+them to nearest even; ALU results between are not rounded. A vector of bool is an ``intN`` of 0 and -1."""
 from __future__ import annotations
 
 import re

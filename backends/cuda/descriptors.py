@@ -2,14 +2,12 @@
 
     LOAD(x, (gidx0*64 + r0)*100 + r1, gidx0*64 + r0 < 250), axes r0:64, r1:32
     ->   sizes (250, 100), strides (100, 1), blocks (64, 32); the block at [gidx0*64, 0]
-
-Sizes and strides may be made of sizes that the launch gives, where all that a descriptor asks for can be proven of them:
-
     LOAD(x, (gidx0*64 + r0)*(K_16*16) + r1, gidx0*64 + r0 < M)   ->   sizes (M, ..), strides (K_16*16, 1)
 
 An access says where each of its elements lies, and under which condition there is one. A descriptor says that of a whole box, and
-an access names the corner of a block of it; what lies outside the box is read as 0 and not written, as the condition has it. An
-access of another form goes by pointers, and the kernel's source says why.
+an access names the corner of a block of it; what lies outside is read as 0 and not written, as the condition has it. Sizes and
+strides may be made of sizes of the launch, where all that a descriptor asks for can be proven. An access of another form goes by
+pointers, and the kernel's source says why.
 """
 from __future__ import annotations
 

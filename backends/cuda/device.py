@@ -1,8 +1,6 @@
-"""The CUDA runtime: memory with reuse, copies, launches of what Triton compiled. No PyTorch, no CUDA toolkit.
-
-Everything goes to one stream, in order: memory that is freed may be handed out again while a kernel still reads it, for whatever
-writes it next stands behind that kernel. An allocation is its address, a plain int.
-"""
+"""The CUDA runtime: memory with reuse, copies, launches of what Triton compiled. No PyTorch, no CUDA toolkit. Everything goes to
+one stream, in order: memory that is freed may be handed out again while a kernel still reads it, for what writes it next stands
+behind that kernel. An allocation is its address, a plain int."""
 from __future__ import annotations
 
 import math

@@ -1,8 +1,5 @@
-"""Functions in Triton's Python that rendered kernels draw on; a module has those that it uses, each once.
-
-They are written for blocks and scalars alike, and in plain arithmetic, so that every chip from sm_80 on has them and Triton's
-interpreter runs them too. Integer constants keep the other operand's dtype, as Triton has it.
-"""
+"""Functions in Triton's Python that rendered kernels draw on, for blocks and scalars alike, in plain arithmetic: every chip from
+sm_80 on has them, and Triton's interpreter runs them too. Integer constants keep the other operand's dtype, as Triton has it."""
 from __future__ import annotations
 
 from typing import Iterable

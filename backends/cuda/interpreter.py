@@ -1,9 +1,8 @@
-"""A device that runs rendered Triton source under Triton's interpreter, over numpy memory: for tests of what CUDA will run,
-without a GPU.
+"""A device that runs rendered Triton source under Triton's interpreter, over numpy memory: for tests of CUDA without a GPU.
 
-Triton's interpreter takes the language's functions apart into numpy calls. It is told once a process by an environment variable
-to do so; here it is told for one launch at a time, so that the same process compiles, and what it has no numpy for (libdevice,
-narrow floats, NaN in a maximum) is added for that time.
+The interpreter takes the language's functions apart into numpy calls, as an environment variable tells it once a process; here it
+is told for one launch at a time, so that the same process compiles, with what it has no numpy for (libdevice, narrow floats, NaN
+in a maximum).
 """
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Linear UOps to Triton Python, written to be read: one statement for each value that is used twice or has an effect, the rest
-inline.
+"""Linear UOps to Triton Python, written to be read: one statement for each value that is used twice or has an effect.
 
 A value that varies with TILE axes is a block: it has a dimension for each of those axes, in one order for the whole kernel, and
 no others; ``[:, None]`` brings the operands of an operation to a common rank. TILE sizes that are no power of two are rounded up;

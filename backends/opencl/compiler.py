@@ -1,10 +1,7 @@
-"""Many kernels to binaries: programs of several kernels, cached on disk.
-
-PoCL takes 100 ms to build a kernel and another 100 for machine code at its first launch; a process compiles one thing at a time.
-So kernels wait in units, in the order in which they will be launched; a unit is built when its first kernel is to be launched,
-and meanwhile worker processes (``backends/workers.py``) build units from the other end. What this process has built is saved once
-all its kernels have run and nothing has been compiled for a moment, or at exit.
-"""
+"""Many kernels to binaries: programs of several kernels, cached on disk. PoCL takes 100 ms to build one, and another 100 for
+machine code at its first launch, one at a time. So kernels wait in units, in the order of their launches; a unit is built when
+its first kernel is needed, and meanwhile worker processes (``backends/workers.py``) build from the other end. What this process
+has built is saved once all its kernels have run and nothing has been compiled for a moment, or at exit."""
 from __future__ import annotations
 
 import atexit

@@ -1,8 +1,5 @@
-"""The OpenCL runtime: memory with reuse, copies, launches.
-
-PoCL makes any CPU a device; its queue is in order, so memory that is freed may be handed out again while a kernel still reads it:
-whatever writes it next stands behind that kernel in the queue.
-"""
+"""The OpenCL runtime: memory with reuse, copies, launches. PoCL makes any CPU a device; its queue is in order, so memory that is
+freed may be handed out again while a kernel still reads it: whatever writes it next stands behind that kernel in the queue."""
 from __future__ import annotations
 
 import atexit

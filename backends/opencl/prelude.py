@@ -1,8 +1,6 @@
-"""The helper functions of OpenCL C: those of every language in C's style, and how PoCL's builtin functions are called.
-
-PoCL calls every OpenCL builtin (``exp``, ``max``, ``vload8``, ``convert_int8``) out of line, which spills all vector registers
-at the call. So what hot loops need is written here with operators and compiler builtins, which inline and vectorise.
-"""
+"""The helper functions of OpenCL C: those of every language in C's style, and how PoCL's builtin functions are called. It calls
+each (``exp``, ``max``, ``vload8``, ``convert_int8``) out of line, which spills all vector registers at the call. So what hot
+loops need is written here with operators and compiler builtins, which inline and vectorise."""
 from __future__ import annotations
 
 from functools import partial

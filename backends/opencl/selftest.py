@@ -1,9 +1,7 @@
-"""Whether a driver's builtin functions of vectors can be called: each, at each width, against the same function of scalars.
-
-A driver may get a lane wrong for what its neighbours hold: PoCL 3.0 takes ``sin(0.001f)`` for 0.008 beside a large number. A
-function is tested when a kernel first needs it for vectors, every width of it in one small program, once for a driver's version;
-the result is cached on disk. Widths that are wrong are not called: ``prelude`` goes on with vectors of half the width, down to
-single numbers.
+"""Whether a driver's builtin functions of vectors can be called: each, at each width, against the same function of scalars. A
+driver may get a lane wrong for what its neighbours hold: PoCL 3.0 takes ``sin(0.001f)`` for 0.008 beside a large number. A
+function is tested when a kernel first needs it for vectors, all widths in one small program, once for a driver's version; the
+result is cached on disk. In place of widths that are wrong ``prelude`` calls vectors of half the width, down to single numbers.
 """
 from __future__ import annotations
 

@@ -1,17 +1,11 @@
-"""Kernels of PoCL's CPU run by threads of this process, without a queue.
+"""Kernels of PoCL's CPU run by threads of this process, without a queue, whose launches cost 30 to 60 µs: once a kernel has run
+there, PoCL has written its machine code to a shared library, which we call. The thread that launches takes part in the work,
+helpers look for more for a millisecond, then they sleep. Many launches, such as those of a replay, are one call.
 
-A launch through PoCL's queue costs 30 to 60 µs: two threads are woken, and the launching one waits until it is woken again. So
-once a kernel has run there, and PoCL has written its machine code to a shared library, we call that code ourselves: the thread
-that launches takes part in the work, and helpers that look for more (a millisecond, then they sleep) take part from the next
-microsecond on. Many launches, such as those of a replay, are one call.
-
-What runs in the threads is OpenCL C too, since PoCL is the compiler that is there: RUN goes through launches, HELP helps. They
-call a kernel as PoCL's own threads do, for each group of work-items:
-
-  ``_pocl_kernel_NAME_workgroup(args, context, x, y, z)``
-
-``args`` has the address of each argument, then of each address of local memory, of which every thread has its own. This is so in
-PoCL 3.0, on Linux and x86-64; other versions and machines have the queue.
+What runs in the threads is OpenCL C too: RUN goes through launches, HELP helps. They call a kernel as PoCL's own threads do, for
+each group of work-items: ``_pocl_kernel_NAME_workgroup(args, context, x, y, z)``. ``args`` has the address of each argument, then
+of each address of local memory, of which every thread has its own. This is so in PoCL 3.0, on Linux and x86-64; others have the
+queue.
 """
 from __future__ import annotations
 
