@@ -79,10 +79,6 @@ class _Slot:
   offset: dict[UOp, UOp] = field(default_factory=dict)
 
 
-def _number(u: UOp) -> Dim: return int(u.arg) if u.op is Ops.CONST else u
-def _expression(n: Dim) -> UOp: return ix.const(n) if isinstance(n, int) else n
-
-
 def _constant(u: UOp) -> int:
   """Raises NoBox for an index that is no number."""
   if u.op is not Ops.CONST: raise NoBox(f"its blocks begin at multiples of {dim_text(u)}")
@@ -90,9 +86,6 @@ def _constant(u: UOp) -> int:
 
 
 def _at_most(a: UOp, b: UOp | int) -> bool: return ix.vmax(ix.sub(a, b)) <= 0
-
-
-def _divides(n: int, u: UOp) -> bool: return ix.mod(u, n) is ix.ZERO
 
 
 def _ascending(first: tuple[UOp, UOp], second: tuple[UOp, UOp]) -> int:
@@ -138,7 +131,7 @@ def _box(u: UOp, dims: Mapping[UOp, frozenset[int]], padded: Mapping[int, int]) 
     if ix.vmin(size) < 1 or ix.vmax(size) >= 1 << 31 or s.bound is None and ix.vmax(high) >= 1 << 31:
       raise NoBox(f"a dimension has {dim_text(size)} elements")
     offset = {x: _constant(k) for x, k in s.offset.items()}
-    out.append(Dimension(_number(size), _number(s.stride), block, s.axis, offset, _constant(start)))
+    out.append(Dimension(ix.number(size), ix.number(s.stride), block, s.axis, offset, _constant(start)))
   _check(out, itemsize, not load)
   return Box(tuple(out))
 
@@ -198,13 +191,13 @@ def _check(dims: Sequence[Dimension], itemsize: int, written: bool) -> None:
   if any(n * itemsize % UNIT for n in (inner.start, *inner.terms.values())):
     raise NoBox(f"blocks begin at other than multiples of {UNIT} bytes")
   for outer, below in pairwise(dims):
-    stride, under, size = map(_expression, (outer.stride, below.stride, below.size))
+    stride, under, size = map(ix.node, (outer.stride, below.stride, below.size))
     apart = ix.mul(stride, itemsize)
-    if not _divides(UNIT, apart): raise NoBox(f"its rows are {dim_text(apart)} bytes apart, no multiple of {UNIT}")
+    if not ix.divides(UNIT, apart): raise NoBox(f"its rows are {dim_text(apart)} bytes apart, no multiple of {UNIT}")
     if ix.vmin(apart) >= _FAR: raise NoBox(f"its rows are {dim_text(apart)} bytes apart")
     if ix.mod(stride, under) is not ix.ZERO or not _at_most(ix.mul(size, under), stride): raise NoBox("its windows overlap")
-  ends = ix.mul(_expression(inner.size), itemsize)
-  if written and not _divides(UNIT, ends):
+  ends = ix.mul(ix.node(inner.size), itemsize)
+  if written and not ix.divides(UNIT, ends):
     raise NoBox(f"its rows end at {dim_text(ends)} bytes, no multiple of the {UNIT} that are written at once")
 
 

@@ -11,7 +11,7 @@ from sys import maxsize
 from typing import Callable, Mapping, NamedTuple, Sequence
 
 from ntgrad.codegen.index import Size
-from ntgrad.codegen.ir import COMPARE, BinaryOps, CompileError, DType, Ops, UnaryOps, UOp, toposort
+from ntgrad.codegen.ir import COMPARE, BinaryOps, CompileError, DType, Ops, UnaryOps, UOp, power_of_two, toposort
 from ntgrad.codegen.kernel import linear
 from ntgrad.codegen.kernel.linear import NARROW, accesses_variable, accumulator, is_dot, named_sources, terms
 
@@ -47,9 +47,6 @@ def triton_type(dtype: DType) -> str:
   if dtype.count > 1:
     raise CompileError(f"Triton has no vectors ({dtype}): blocks are TILE axes; render the kernel without LANE axes")
   return f"tl.{_TYPE.get(dtype.name, dtype.name)}"
-
-
-def power_of_two(n: int) -> int: return 1 << (n - 1).bit_length()
 
 
 class Facts(Writer):

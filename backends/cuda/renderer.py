@@ -85,7 +85,7 @@ def to_int32(text: str) -> str: return f"{text if text.isidentifier() else f'({t
 
 def in_one_dimension(grid: Sequence[Dim]) -> bool:
   """Whether all programs are launched in the first dimension: a launch might not have as many in the others."""
-  return any((n if isinstance(n, int) else ix.vmax(n)) > GRID_LIMIT for n in grid[1:])
+  return any(ix.vmax(ix.node(n)) > GRID_LIMIT for n in grid[1:])
 
 
 def launch_grid(spec: ProgramSpec) -> Callable[[Sequence[int]], Grid]:
@@ -195,9 +195,7 @@ class _TritonKernel(Expressions):
 
   def count(self, grid: Sequence[Dim]) -> str:
     """The product of some dimensions of the grid, as an operand."""
-    product = ix.ONE
-    for n in grid: product = ix.mul(product, n)
-    text = dim_text(product, self.called.__getitem__)
+    text = dim_text(ix.product(grid), self.called.__getitem__)
     return text if text.isalnum() else f"({text})"
 
   def write_define_acc(self, u: UOp) -> None:
