@@ -85,8 +85,7 @@ def folder() -> Path:
   given = config.cache_dir or str(_platform_folder())
   try:
     if not os.path.isabs(given): given = os.path.abspath(given)
-    known = _places.get((given, os.geteuid()))
-    if known is None: known = _places[given, os.geteuid()] = _place(given)
+    if (known := _places.get((given, os.geteuid()))) is None: known = _places[given, os.geteuid()] = _place(given)
   except (OSError, ValueError): return Path(given)   # where nothing can lie
   return Path(known)
 
@@ -221,8 +220,7 @@ def key(*parts: object) -> str:
 
 def get(table: str, name: str, form: Form[T]) -> T | None:
   """The value kept under a key; None where there is none. An entry that is damaged, or no such value, is removed."""
-  body = load(table, name)
-  if body is None: return None
+  if (body := load(table, name)) is None: return None
   try: return records.unpacked(form, body, f"{table}/{name}")
   except RecordError:
     remove(table, name)
@@ -306,8 +304,7 @@ def _say(e: Exception) -> None:
 
 def _clean(writing: int) -> None:
   """Remove files that processes which were killed had begun to write; done once for each folder."""
-  root = str(folder())
-  if root in _seen: return
+  if (root := str(folder())) in _seen: return
   _seen.add(root)
   for name in os.listdir(writing):
     with suppress(OSError):   # another process did

@@ -56,8 +56,7 @@ def temporary() -> Path:
     if abandoned: shutil.rmtree(other, ignore_errors=True)
   path = Path(tempfile.mkdtemp(prefix=PREFIX))
   (path / LOCK).touch()
-  lock = _lock(path)
-  if lock is not None: _locks.append(lock)
+  if (lock := _lock(path)) is not None: _locks.append(lock)
   atexit.register(_remove, path, os.getpid())
   return path
 

@@ -102,8 +102,7 @@ class Library:
 
   def source(self, name: str, t: Type) -> Source:
     """The helper ``name`` for a type, after those that it calls."""
-    found = self.made.get((name, t))
-    if found is None:
+    if (found := self.made.get((name, t))) is None:
       text, needs = self.resolve(self.template(name, t).strip("\n"), t)
       found = self.made[name, t] = *needs, (f"{name}_{t}", text)
     return found
@@ -113,8 +112,7 @@ class Library:
     out: dict[str, str] = {}
     def called(m: re.Match[str]) -> str:
       of = t.parse(m[2]) if m[2] else t
-      builtin = self.builtin(m[1], of)
-      if builtin is None: out.update(self.source(m[1], of))
+      if (builtin := self.builtin(m[1], of)) is None: out.update(self.source(m[1], of))
       return builtin or f"{m[1]}_{of}"
     return _CALL.sub(called, text), tuple(out.items())
 

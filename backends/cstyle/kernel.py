@@ -397,8 +397,7 @@ class CKernel(Writer):
     self.assign_phis()
     self.lines[top:top] = [margin + line for line in self.arrays]
     while self.depth: self.emit("}")
-    reserved = self.language.reserved
-    if reserved is not None and self.name in reserved.union(self.helpers):
+    if (reserved := self.language.reserved) is not None and self.name in reserved.union(self.helpers):
       raise CompileError(f"no kernel can be called {self.name}: {self.language.name} has something of this name; give it another")
     loaded, stored = touched(self.uops, Ops.LOAD), touched(self.uops, Ops.STORE, Ops.ATOMIC)
     args: dict[str, str] = {}

@@ -19,7 +19,7 @@ from typing import Mapping, Sequence
 
 from ntgrad.codegen import index as ix
 from ntgrad.codegen.index import conjuncts
-from ntgrad.codegen.index.sizes import Dim, as_sizes, dim_text, size_terms
+from ntgrad.codegen.index.sizes import Dim, as_sizes, dim_text, size_terms, uncast
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp, toposort
 from ntgrad.codegen.kernel.linear import gate_or_none, loads_zero
 
@@ -177,7 +177,7 @@ def _span(offset: Mapping[UOp, UOp], start: UOp) -> tuple[UOp, UOp]:
 
 def _greatest(x: UOp) -> UOp:
   """The greatest value of an integer: of programs and loops as their sizes have it."""
-  while x.op is Ops.CAST and x.src[0].dtype.kind in "iu": x = x.src[0]
+  x = uncast(x)
   end: Dim | None = x.arg[2] if x.op is Ops.SPECIAL else as_sizes(x.src[1]) if x.op is Ops.LOOP else None
   return ix.const(ix.vmax(x)) if end is None or isinstance(end, int) else ix.sub(end, 1)
 

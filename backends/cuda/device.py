@@ -126,8 +126,7 @@ class CUDAProgram(Program):
     """The parameters that the compiler adds for so many programs: addresses of global and of profile scratch."""
     b = self.binary
     assert b is not None
-    size = b.global_scratch_size * math.prod(grid) * b.num_ctas
-    if size > self._scratch[-1][1]:
+    if (size := b.global_scratch_size * math.prod(grid) * b.num_ctas) > self._scratch[-1][1]:
       if self.spec.sizes: size = 1 << (size - 1).bit_length()   # it will not grow often
       self._scratch.append((self._device.alloc(size), size))
     return self._scratch[-1][0], 0
@@ -366,8 +365,7 @@ class CUDADevice(Pooled):
   def build(self, spec: ProgramSpec) -> Binary:
     """A kernel's cubin for this chip, with its options' warps and stages, or else its source's; fewer stages where their shared
     memory would not fit. Raises CompileError."""
-    known = self._packed.get(_packed_key(spec))
-    if known is not None: return known
+    if (known := self._packed.get(_packed_key(spec))) is not None: return known
     binary = compiler.finished(self._request(spec))
     if binary.shared <= self.shared: return binary
     raise CompileError(

@@ -81,8 +81,7 @@ def find(name: str) -> int:
   driver = _driver()
   count = int(call(driver.cuDeviceGetCount(), "no CUDA: asking for devices failed"))
   if n >= count: raise DeviceError(f"no CUDA device {name!r}: the machine has {count}")
-  have = capability_of(driver, n)
-  if have < OLDEST:
+  if (have := capability_of(driver, n)) < OLDEST:
     raise DeviceError(f"no CUDA: {name} is of compute capability {have / 10}, kernels need {OLDEST / 10} or later")
   return n
 

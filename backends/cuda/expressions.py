@@ -179,8 +179,7 @@ class Expressions(Facts):
     to = self.dims[u]
     kind, first = a.dtype.kind, self.first(a, b)
     if kind == "b":
-      fn = FUNCTIONS[fn].boolean or fn
-      if fn in (BinaryOps.CMPLT, BinaryOps.CMPLE):
+      if (fn := FUNCTIONS[fn].boolean or fn) in (BinaryOps.CMPLT, BinaryOps.CMPLE):
         sign, prec = PYTHON[BinaryOps.AND if fn is BinaryOps.CMPLT else BinaryOps.OR]
         return f"~{self.typed(a, ATOM, to)}{sign}{self.x(b, prec - 1, to)}", prec
     if fn in (BinaryOps.MAX, BinaryOps.MIN):

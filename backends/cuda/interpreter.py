@@ -48,8 +48,7 @@ def _extern(library: str, path: str, symbol: str, args: list[TensorHandle], resu
   """A libdevice function by its symbol: float32 computed in float64 and rounded once."""
   name = symbol.removeprefix("__nv_")
   found = (_MATH.get(n) or getattr(np, n, None) for n in (name, name.removesuffix("f")))   # f: of float32
-  f = next(filter(None, found), None)
-  if f is None: raise NotImplementedError(f"{symbol} has no numpy function here")
+  if (f := next(filter(None, found), None)) is None: raise NotImplementedError(f"{symbol} has no numpy function here")
   return TensorHandle(np.asarray(f(*(a.data.astype(np.float64) for a in args))).astype(args[0].data.dtype), args[0].dtype.scalar)
 
 
@@ -126,8 +125,7 @@ def _check_box(box: ti.TensorDescHandle, corner: Sequence[TensorHandle]) -> None
   too. Raises VerifyError for such a store. (A load gives zeros for those elements, as it should.)"""
   size, block, itemsize = (int(box.shape[-1].data.item()), box.block_shape[-1],
                            box.base.dtype.element_ty.primitive_bitwidth + 7 >> 3)
-  end = int(corner[-1].data.item()) + block
-  if end > size and size * itemsize % UNIT:
+  if (end := int(corner[-1].data.item()) + block) > size and size * itemsize % UNIT:
     raise VerifyError(
       f"a store by descriptor writes past its box: rows of {size} elements, {size * itemsize} bytes, no multiple of {UNIT}, and "
       f"a block ends at element {end}"

@@ -187,8 +187,7 @@ class OpenCLDevice(Pooled):
   def renderer(self) -> OpenCLRenderer:  # type: ignore[override]
     """For the device's target, as ``config.vector_bits`` and ``config.cores`` have it now."""
     key = config.vector_bits, config.cores
-    found = self._renderers[key]
-    if found is None:
+    if (found := self._renderers[key]) is None:
       bits = config.vector_bits or self.compiler.vector_bits()
       found = self._renderers[key] = OpenCLRenderer(target_of(self.device, bits), self.functions)
     return found

@@ -119,8 +119,7 @@ class OpenCLProgram(Program):
   def _link(self) -> None:
     """Let our own threads launch it from now on, where they can: it has run, or its machine code was in the disk cache."""
     device = self._device
-    threads = device.started()
-    if threads is None: return
+    if (threads := device.started()) is None: return
     if not self.code:
       device.drain()
       self.take_code()

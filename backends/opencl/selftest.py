@@ -47,8 +47,7 @@ class Functions:
   def _tested(self, name: str, base: str) -> frozenset[int]:
     text = source(name, base)
     k = cache.key(self.identity, text)
-    found = cache.get(TABLE, k, COUNTS)
-    if found is not None: return frozenset(found)
+    if (found := cache.get(TABLE, k, COUNTS)) is not None: return frozenset(found)
     what = "is wrong"
     try:
       bad = frozenset(wrong(name, base, lambda inputs, n: self.run(text, f"test_{name}", inputs, n)))
