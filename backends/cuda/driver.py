@@ -59,14 +59,6 @@ def check(result: tuple[Any, ...]) -> None:
   if result[0]: raise DeviceError(str(getattr(result[0], "name", result[0])))
 
 
-def ordinal(name: str) -> int:
-  """``"CUDA"`` → 0, ``"CUDA:1"`` → 1. Raises DeviceError for another name."""
-  kind, _, number = name.partition(":")
-  if kind != "CUDA" or not (number or "0").isdigit():
-    raise DeviceError(f"no CUDA device is called {name!r}; names: CUDA, CUDA:1, ..")
-  return int(number or 0)
-
-
 def _driver() -> Any:
   """``cuda.bindings.driver``, started. Raises DeviceError."""
   _, driver = modules()
@@ -76,9 +68,12 @@ def _driver() -> Any:
 
 
 def find(name: str) -> int:
-  """The number of the device that ``name`` means. Raises DeviceError where there is none that kernels can be made for."""
-  n = ordinal(name)
-  driver = _driver()
+  """The number of the device that ``name`` means: 1 of ``"CUDA:1"``. Raises DeviceError where there is none that kernels can be
+  made for."""
+  kind, _, number = name.partition(":")
+  if kind != "CUDA" or not (number or "0").isdigit():
+    raise DeviceError(f"no CUDA device is called {name!r}; names: CUDA, CUDA:1, ..")
+  n, driver = int(number or 0), _driver()
   count = int(call(driver.cuDeviceGetCount(), "no CUDA: asking for devices failed"))
   if n >= count: raise DeviceError(f"no CUDA device {name!r}: the machine has {count}")
   if (have := capability_of(driver, n)) < OLDEST:

@@ -64,7 +64,10 @@ class Facts(Writer):
     self.order = linear.axis_order(uops)
     self.shapes = self._shapes(uops)                    # of each variable
     self.places = {u: self._places(u) for u in uops if accesses_variable(u)}
-    through = self._through()
+    through: defaultdict[tuple[UOp, int], set[int]] = defaultdict(set)   # the axes along each dimension of each variable
+    for u, places in self.places.items():
+      for dim, place in enumerate(places):
+        if place.axis is not None: through[u.src[0], dim].add(place.axis)
     self.padded = self._padded(uops, through)
     self.padded_shapes = {
       v: tuple([max([power_of_two(n), *(self.padded[i] for i in through[v, dim])]) for dim, n in enumerate(shape)])
@@ -141,14 +144,6 @@ class Facts(Writer):
       axis = next((x.arg[0] for x, k in here.items() if k == 1 and x.op is Ops.RANGE and x.arg[1] == n), None)
       out.append(Place(axis, {}, 0) if axis is not None and len(here) == 1 and not start else Place(None, here, start))
     if atoms or c: raise self.refuse(u, f"an index that is not made of those into its dimensions {shape}")
-    return out
-
-  def _through(self) -> defaultdict[tuple[UOp, int], set[int]]:
-    """The axes that go through each dimension of each variable."""
-    out: defaultdict[tuple[UOp, int], set[int]] = defaultdict(set)
-    for u, places in self.places.items():
-      for dim, place in enumerate(places):
-        if place.axis is not None: out[u.src[0], dim].add(place.axis)
     return out
 
   def _padded(self, uops: Sequence[UOp], through: dict[tuple[UOp, int], set[int]]) -> dict[int, int]:

@@ -15,7 +15,7 @@ from ntgrad.codegen import index as ix, pipeline
 from ntgrad.codegen.choose.gpu_cost import warps_for
 from ntgrad.codegen.index import Size
 from ntgrad.codegen.index.sizes import Dim, arguments, dim_text, sizes_of
-from ntgrad.codegen.ir import BinaryOps, DType, Ops, Target, UOp, config, dtypes, step_of
+from ntgrad.codegen.ir import NO_VALUE, BinaryOps, DType, Ops, Target, UOp, config, dtypes
 from ntgrad.codegen.ir.functions import FUNCTIONS, identity
 from ntgrad.codegen.ir.spelling import ATOM, BIT_AND, COMPARISON as CMP, CONDITIONAL as ANY, PRODUCT, SUM, Text, inside
 from ntgrad.codegen.kernel.linear import FP8, UOpList, accesses_variable, accumulator, gate_or_none, is_dot, loads_zero
@@ -203,9 +203,10 @@ class _TritonKernel(Expressions):
       "acc", f"tl.full({self.shape(self.dims[u])}, {constant(u.dtype, u.arg)[0]}, {triton_type(u.dtype)})")
 
   def write_loop(self, u: UOp) -> None:
-    name, step = self.fresh("i"), step_of(u)
-    bounds = ", ".join(self.x(s) for s in (*u.src[:2], *(() if step is None else (step,))))
-    flat = u.arg == "flatten" and self.flattens(u)
+    name, bounds = self.fresh("i"), ", ".join(self.x(s) for s in u.src if s.op not in NO_VALUE)
+    # where the loops inside read by descriptor only: with pointers one pipeline through all takes twice the time
+    inner = [x for loop in self.body(u) if loop.op is Ops.LOOP for x in self.body(loop)]
+    flat = u.arg == "flatten" and not any(x.op is Ops.LOAD and x not in self.boxes for x in inner)
     self.flattened |= flat
     values = f"tl.range({bounds}, flatten=True)" if flat else f"range({bounds})"
     if u.dtype is dtypes.int32: self.open(f"for {name} in {values}:")
@@ -213,11 +214,6 @@ class _TritonKernel(Expressions):
       self.open(f"for n{name} in {values}:")
       self.emit(f"{name} = tl.cast(n{name}, {triton_type(u.dtype)})")
     self.text[u] = name, ATOM
-
-  def flattens(self, loop: UOp) -> bool:
-    """Whether the loops inside a loop read by descriptor only: with pointers one pipeline through all takes twice the time."""
-    inner = [x for x in self.body(loop) if x.op is Ops.LOOP]
-    return not any(u.op is Ops.LOAD and u not in self.boxes for x in inner for u in self.body(x))
 
   def write_phi(self, u: UOp) -> None:
     self.text[u] = self.text[u.src[0]]
