@@ -33,6 +33,7 @@ UNIT = 16             # bytes: strides and the corners of blocks are multiples o
 _FAR = 1 << 40        # bytes: no stride is as long
 
 
+AxisIds = frozenset[int]                    # of TILE axes
 Layout = tuple[tuple[Dim, Dim, int], ...]   # of each dimension its size, its stride, its elements in a block
 
 
@@ -97,7 +98,7 @@ def _ascending(first: tuple[UOp, UOp], second: tuple[UOp, UOp]) -> int:
   raise NoBox(f"which of its strides {dim_text(a)} and {dim_text(b)} is greater depends on the sizes")
 
 
-def _box(u: UOp, dims: Mapping[UOp, frozenset[int]], padded: Mapping[int, int]) -> Box:
+def _box(u: UOp, dims: Mapping[UOp, AxisIds], padded: Mapping[int, int]) -> Box:
   """The box of a LOAD or STORE. Raises NoBox, saying why, where there is none."""
   load, itemsize = u.op is Ops.LOAD, u.src[0].dtype.itemsize
   if load and not loads_zero(u): raise NoBox("outside it, something else than 0 is read")
@@ -136,7 +137,7 @@ def _box(u: UOp, dims: Mapping[UOp, frozenset[int]], padded: Mapping[int, int]) 
   return Box(tuple(out))
 
 
-def _bounded(condition: UOp, slots: Mapping[UOp, _Slot], dims: Mapping[UOp, frozenset[int]]) -> None:
+def _bounded(condition: UOp, slots: Mapping[UOp, _Slot], dims: Mapping[UOp, AxisIds]) -> None:
   """A condition ``offset + element < bound`` gives its dimension a bound and an offset. Raises NoBox for another condition."""
   if condition.op is Ops.CONST and condition.arg: return
   unlike = NoBox("its condition is no bound of a dimension")
@@ -203,7 +204,7 @@ def _check(dims: Sequence[Dimension], itemsize: int, written: bool) -> None:
 
 # ---- the program
 
-def find_boxes(uops: Sequence[UOp], dims: Mapping[UOp, frozenset[int]],
+def find_boxes(uops: Sequence[UOp], dims: Mapping[UOp, AxisIds],
                padded: Mapping[int, int]) -> tuple[dict[UOp, Box], dict[str, str]]:
   """The boxes of the marked accesses; and of those that have none, the names of their params, and why."""
   boxes = {}

@@ -16,7 +16,7 @@ from ntgrad.codegen.kernel import linear
 from ntgrad.codegen.kernel.linear import NARROW, accesses_variable, accumulator, is_dot, named_sources, terms
 
 from ..writer import Usage, Writer
-from .descriptors import Box, find_boxes
+from .descriptors import AxisIds, Box, find_boxes
 
 # a bit less is another number
 _STEPS = frozenset((UnaryOps.FLOOR, UnaryOps.CEIL, UnaryOps.TRUNC, UnaryOps.ROUND, BinaryOps.IDIV, BinaryOps.MOD))
@@ -86,7 +86,7 @@ class Facts(Writer):
   def refuse(self, u: UOp, why: str = "") -> CompileError:
     return CompileError(f"kernel {self.name}: Triton cannot express {u!r}{why and f': {why}'}")
 
-  def axes(self, dims: frozenset[int]) -> list[int]: return [i for i in self.order if i in dims]
+  def axes(self, dims: AxisIds) -> list[int]: return [i for i in self.order if i in dims]
   def ragged(self, axis: int) -> bool: return self.padded[axis] != self.sizes[axis]
 
   def body(self, loop: UOp) -> list[UOp]: return self.uops[self.at[loop] + 1:self.ends[loop]]   # what stands in a LOOP or WHILE
@@ -114,7 +114,7 @@ class Facts(Writer):
       widest = max(widest, math.gcd(others, WIDEST // u.src[0].dtype.itemsize))
     return widest
 
-  def target(self, u: UOp) -> frozenset[int]:
+  def target(self, u: UOp) -> AxisIds:
     """The axes that the sources of ``u`` are broadcast to; of a dot, those of its first factor."""
     if u in self.boxes: return frozenset(self.boxes[u].axes)
     if u.op in (Ops.LOAD, Ops.STORE, Ops.ATOMIC): return frozenset().union(*(self.dims[s] for s in named_sources(u)))

@@ -24,7 +24,7 @@ from ..base import Grid, KernelSource, ProgramSpec, Renderer, grid_of
 from ..rates import of_nvidia
 from ..writer import head_text, parameters, touched
 from . import helpers
-from .descriptors import CAPABILITY, Box, Layout
+from .descriptors import CAPABILITY, AxisIds, Box, Layout
 from .expressions import Expressions, constant, permuted, sizes, zero
 from .facts import triton_type
 
@@ -265,13 +265,13 @@ class _TritonKernel(Expressions):
 
   # ---- memory
 
-  def pointer(self, u: UOp, to: frozenset[int]) -> str:
+  def pointer(self, u: UOp, to: AxisIds) -> str:
     """The addresses of an access: a block over all of ``to``."""
     buffer, index = self.x(u.src[0]), u.src[1]
     if self.dims[index] != to: return f"{buffer} + {self.whole(index, to)}"
     return buffer if index.op is Ops.CONST and index.arg == 0 else f"{buffer} + {self.x(index, SUM)}"
 
-  def mask(self, u: UOp, to: frozenset[int]) -> str:
+  def mask(self, u: UOp, to: AxisIds) -> str:
     """The argument ``mask=`` of an access over axes ``to``; empty where it needs none."""
     gate = gate_or_none(u)
     parts = [*([] if gate is None else [self.x(gate, BIT_AND, to)]), *self.masks(to, to)]
