@@ -7,14 +7,14 @@ import sys
 from collections import deque
 from functools import cache
 from pathlib import Path
-from typing import Any, Callable, Sequence
+from typing import Any, Callable
 
 import numpy as np
 
 from ntgrad.codegen.ir.errors import DeviceError
 
 from ..numpy.memory import Array
-from ..process import Driver
+from ..process import Driver, Parameters as Parameters
 from . import compiler
 
 OLDEST = 80                            # compute capability that kernels are made for
@@ -105,16 +105,6 @@ def available(name: str = "CUDA") -> tuple[bool, str]:
     return True, bytes(raw).split(b"\0")[0].decode(errors="replace")
   except DeviceError as e: return False, str(e)
   except Exception as e: return False, f"no CUDA: {type(e).__name__}: {e}"
-
-
-class Parameters:
-  """A kernel's parameters as the driver reads them: 64-bit ``values``, and at ``address`` an array of where each lies."""
-
-  def __init__(self, values: Sequence[int]):
-    self.values: Any = (ctypes.c_uint64 * len(values))(*values)
-    at = ctypes.addressof(self.values)
-    self._pointers = (ctypes.c_void_p * len(values))(*range(at, at + 8 * len(values), 8))
-    self.address = ctypes.addressof(self._pointers)
 
 
 class Events:

@@ -137,7 +137,7 @@ class Compiler:
     """Put a new kernel at the end of what is to be built; gives its unit."""
     with workers.changed:
       last = next(reversed(self.queue.waiting()), None)
-      unit = last if isinstance(last, Unit) and len(last.specs) < GROUP else Unit(device=self.name, in_worker=self.in_worker)
+      unit = last if isinstance(last, Unit) and len(last.specs) < GROUP else self.unit(())
       self.units[k] = unit
       unit.add(k, spec)
       if unit is not last: self.queue.add(unit)
