@@ -96,8 +96,8 @@ def grid_of(spec: ProgramSpec) -> Callable[[Sequence[int]], Grid]:
 
   def grid(sizes: Sequence[int]) -> Grid:
     if len(sizes) != count:
-      what = ", ".join(map(size_text, spec.sizes)) or "none"
-      raise DeviceError(f"kernel {spec.label} takes {count} sizes ({what}), got {len(sizes)}")
+      raise DeviceError(
+        f"kernel {spec.label} takes {count} sizes ({', '.join(map(size_text, spec.sizes)) or 'none'}), got {len(sizes)}")
     x, y, z = evaluate(sizes)
     return max(x, 0), max(y, 0), max(z, 0)
   return grid

@@ -261,8 +261,7 @@ class CKernel(Writer):
     if u.op is Ops.LOAD: return self.load(u)
     if u.op in (Ops.VECTORIZE, Ops.GEP) and src[0].dtype.count == n: return self.text[src[0]]
     if u.op is Ops.VECTORIZE:
-      lanes = [f"-{self.c(s, UNARY)}" if u.dtype.kind == "b" else self.c(s) for s in src]
-      return f"({t})({', '.join(lanes)})", ATOM
+      return f"({t})({', '.join(f'-{self.c(s, UNARY)}' if u.dtype.kind == 'b' else self.c(s) for s in src)})", ATOM
     if u.op is Ops.GEP:
       lane = self.element(src[0], u.arg)
       return (f"({lane} != 0)", ATOM) if u.dtype.kind == "b" else (lane, ATOM)
@@ -328,8 +327,8 @@ class CKernel(Writer):
     if fn is UnaryOps.ABS and u.dtype.kind in "if": return self.call("abs", t, wide)
     if u.dtype.kind in "iub": return self.text[x]   # ABS and roundings of what has neither sign nor fraction
     if fn in (UnaryOps.RECIP, UnaryOps.RSQRT):
-      below = operand if fn is UnaryOps.RECIP else self.call("sqrt", t, wide)[0]
-      return f"{self.constant(u.dtype.scalar(), 1.0)[0]}/{below}", PRODUCT
+      one = self.constant(u.dtype.scalar(), 1.0)[0]
+      return f"{one}/{operand if fn is UnaryOps.RECIP else self.call('sqrt', t, wide)[0]}", PRODUCT
     return self.call("rint" if fn is UnaryOps.ROUND else fn.name.lower(), t, wide)
 
   def wrapped(self, u: UOp, text: str, prec: int) -> Text:

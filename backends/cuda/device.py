@@ -213,12 +213,9 @@ class CUDADevice(Pooled):
     said = _said(e)
     if self.lost: return DeviceError(self.lost)
     if not any(word in said for word in _LASTING): return DeviceError(f"{what}: {said}")
-    after = ", ".join(dict.fromkeys(self.launched)) or "no kernel"
-    self.lost = (
-      f"{self.name} is lost to this process: {what}: {said}. Launched last: {after}; DEBUG=2 waits for each kernel and names the "
-      "one "
-      "that failed. Other devices can be used on"
-    )
+    self.lost = (f"{self.name} is lost to this process: {what}: {said}. Launched last: "
+                 f"{', '.join(dict.fromkeys(self.launched)) or 'no kernel'}; DEBUG=2 waits for each kernel and names the one "
+                 "that failed. Other devices can be used on")
     return DeviceError(self.lost)
 
   @contextmanager

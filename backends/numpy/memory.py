@@ -56,8 +56,8 @@ class Memory:
       if gate is not None: bad = bad & gate
       if bad.any():
         where = int(np.broadcast_to(i, bad.shape)[_first(bad)])
-        many = "" if count == 1 else f"..{where + count - 1}"
-        self.fail(f"{verb} {self.what} at index {where}{many}, but its size is {self.size}")
+        self.fail(
+          f"{verb} {self.what} at index {where}{'' if count == 1 else f'..{where + count - 1}'}, but its size is {self.size}")
     if gate is not None: i = np.where(gate, i, 0)
     if self.base is not None: i = i + self.base
     if count > 1: i = i + np.arange(count, dtype=np.intp)

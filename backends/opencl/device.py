@@ -109,8 +109,8 @@ def find(name: str) -> Any:
   else: raise DeviceError(f"no OpenCL device is called {name!r}; names: CPU, CL, CL:0, CL:1, ...")
   at = number or "0"
   if not at.isdigit() or int(at) >= len(pick):
-    found = ", ".join(f"CL:{i} {d.name.strip()}" for i, d in enumerate(devices))
-    raise DeviceError(f"no OpenCL device {name!r}; found: {found or 'none'}")
+    raise DeviceError(f"no OpenCL device {name!r}; found: "
+                      f"{', '.join(f'CL:{i} {d.name.strip()}' for i, d in enumerate(devices)) or 'none'}")
   return pick[int(at)]
 
 
@@ -223,8 +223,8 @@ class OpenCLDevice(Pooled):
     if nbytes <= limit:
       try: return self.new_raw(min(size, limit))
       except (self.cl.Error, MemoryError): pass
-    room = f"{self.allocated:,} in use, {limit:,} at most in one piece"
-    raise OutOfMemoryError(f"{self.name}: out of memory allocating {nbytes:,} bytes ({room})")
+    raise OutOfMemoryError(f"{self.name}: out of memory allocating {nbytes:,} bytes ({self.allocated:,} in use, "
+                           f"{limit:,} at most in one piece)")
 
   def new_raw(self, size: int) -> Any:
     """A buffer. Where the device's memory is the host's, ntgrad allocates it: ``host`` as an array of bytes, at ``address``."""
