@@ -277,12 +277,12 @@ class Expressions(Facts):
     if gate is not None and not self.dims[gate] <= to: raise self.refuse(u, "a condition of other axes than its place")
     all_of = len(order) == len(places)
     moves = self.axes(to) != order and bool(self.dims[value])
-    at = ", ".join("None" if place.axis is None else ":" for place in places)
+    at = f"[{', '.join('None' if place.axis is None else ':' for place in places)}]"
 
     def placed(v: UOp, text: str) -> str:
       """A value with its dimensions as the variable has them."""
       if moves: text = permuted(self.whole(v, to), [self.axes(to).index(i) for i in order])
-      return f"({text})[{at}]" if not all_of and order and self.dims[v] else text
+      return f"({text}){at}" if not all_of and order and self.dims[v] else text
 
     text = placed(value, self.whole(value, to) if all_of and gate is None else self.x(value, ANY, to))
     masks = [] if gate is None else [placed(gate, self.x(gate, BIT_AND, to))]

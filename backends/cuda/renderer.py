@@ -325,8 +325,8 @@ class _TritonKernel(Expressions):
 
   def corner(self, u: UOp, box: Box) -> tuple[str, str]:
     """The descriptor of an access, and where its block begins along each dimension."""
-    parts = ", ".join(self.sum(dim.terms, dim.start, narrow=True) for dim in box.dims)
-    return self.descriptors[u.src[0], box.layout], f"[{parts}]"
+    begin = f"[{', '.join(self.sum(dim.terms, dim.start, narrow=True) for dim in box.dims)}]"
+    return self.descriptors[u.src[0], box.layout], begin
 
   def load_box(self, u: UOp, box: Box) -> str:
     name, corner = self.corner(u, box)
