@@ -1,8 +1,5 @@
-"""What every ALU function and CAST means, on numpy arrays of the exact dtype.
-
-Floats narrower than 32 bits are computed in float32 and rounded after every step; transcendental functions of narrower floats are
-computed in float64 and rounded once, so a float32 result is right to the last bit but for rare halfway cases.
-"""
+"""What every ALU function and CAST means, on numpy arrays of the exact dtype. Floats narrower than 32 bits are computed in
+float32 and rounded after every step; transcendental functions of float32 and less are computed in float64 and rounded once."""
 from __future__ import annotations
 
 import math
