@@ -194,7 +194,7 @@ def _product(u: UOp) -> tuple[UOp, DType] | None:
   while value.op is Ops.CAST or is_masked(value) and not _of_data(value.src[0]): value = value.src[value.op is not Ops.CAST]
   if u.arg[0] is not BinaryOps.ADD or value.arg is not BinaryOps.MUL: return None
   a, b = value.src
-  def bound(ranges: frozenset[UOp]) -> frozenset[UOp]: return frozenset([r for r in ranges if r.arg[0] in u.arg[1]])
+  def bound(ranges: frozenset[UOp]) -> frozenset[UOp]: return frozenset(r for r in ranges if r.arg[0] in u.arg[1])
   mine, others = a.ranges - b.ranges, b.ranges - a.ranges
   if not bound(a.ranges & b.ranges) or not mine - bound(mine) or not others - bound(others): return None
   x, y = [(s.src[0] if s.op is Ops.CAST else s).dtype.scalar() for s in (a, b)]
@@ -238,8 +238,8 @@ def _touched(shape: Sequence[Dim], accesses: Sequence[_Access], sizes: Mapping[U
   for a in accesses:
     ends = _ends(a, sizes)
     spans.append([_span(i, n, a.around, ends) for i, n in zip(a.at.src, shape)])
-    each = ix.product([_length(*ends[r]) for r in a.at.ranges | a.around])
-    out = ix.plus(out, _least(each, ix.product([s.number for s in spans[-1]])))
+    each = ix.product(_length(*ends[r]) for r in a.at.ranges | a.around)
+    out = ix.plus(out, _least(each, ix.product(s.number for s in spans[-1])))
   out, box = _least(out, ix.product(shape)), _together(spans) if len(spans) > 1 else None
   return out if box is None else _least(out, box)
 
@@ -250,7 +250,7 @@ def _together(spans: Sequence[Sequence[_Span]]) -> int | None:
   for along in zip(*spans):
     ends = [(s.low, s.high) for s in along if isinstance(s.low, int) and isinstance(s.high, int)]
     if len(ends) < len(along): return None
-    low, high = min([a for a, _ in ends]), max([b for _, b in ends])
+    low, high = min(a for a, _ in ends), max(b for _, b in ends)
     out *= (high - low) // math.gcd(*[s.step for s in along], *[a - low for a, _ in ends]) + 1
   return out
 
@@ -279,7 +279,7 @@ def _length(low: Dim, high: Dim) -> Dim: return greater(ix.plus(ix.minus(high, l
 def _span(index: UOp, size: Dim, around: frozenset[UOp], ends: _Ends) -> _Span:
   """Where an index goes along a dimension of so many elements."""
   axes = index.ranges | (around if _of_data(index) else _EMPTY)
-  count = _least(ix.product([_length(*ends[r]) for r in axes]), size)
+  count = _least(ix.product(_length(*ends[r]) for r in axes), size)
   terms, start = ix.linear(index)
   low: Dim = start
   high: Dim = start

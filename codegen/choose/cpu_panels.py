@@ -68,7 +68,7 @@ def local_bytes(kernel: Kernel) -> int:
   those that stand for run-time sizes are so already (``most``)."""
   if not any([a.most and isinstance(a.size, int) for a in kernel.axes]): kernel = limit_additions(kernel)
   copies = [u for u in kernel.nodes if u.op is Ops.CACHE_READ]
-  return sum([u.dtype.itemsize * prod([a.most or a.count for a in map(kernel.axis, u.arg)]) for u in copies])
+  return sum(u.dtype.itemsize * prod([a.most or a.count for a in map(kernel.axis, u.arg)]) for u in copies)
 
 
 def panel_bytes(kernel: Kernel, x: MemoryAccess, lane: Axis) -> float:
@@ -128,10 +128,9 @@ def summed_along(kernel: Kernel, x: MemoryAccess) -> int:
 def shared_out(kernel: Kernel, target: Target, x: MemoryAccess, size: int) -> list[Serial]:
   """How a product whose columns go through panels of ``x``, of so many bytes, is cut into programs: the panels that each fills,
   and the blocks of rows, so that no core ends late: a0:43 GRID, a1:4 GRID -> a0:3 GRID, a3:15 LOOP, a1:4 GRID."""
-  grid, lane = kernel.grid, kernel.lanes[0]
+  grid, lane, copies = kernel.grid, kernel.lanes[0], kernel.of_kind(AxisKind.UPCAST)
   columns, rows = [a for a in grid if a.id in x.axes], [a for a in grid if a.id not in x.axes]
   rounds = volume(a for a in kernel.axes if a.id in kernel.bound)
-  copies = [a for a in kernel.axes if a.kind is AxisKind.UPCAST]
   vector = max(lane.count * x.itemsize / (4 * target.lanes), 1.0)
   block = MULTIPLY * vector * rounds * volume(copies)            # of one panel, and what else its rows take
   others = FETCH * rounds * volume(a for a in copies if a.id not in x.axes) * x.itemsize / LINE_BYTES

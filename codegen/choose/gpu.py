@@ -39,8 +39,7 @@ def choose_tiles(kernel: Kernel, target: Target) -> Kernel:
   if not kernel.tiles:
     kernel = first(kernel, [lambda k: flat(merge_axes(split_axes(k)))])
     kernel = first(kernel, [lambda k: multiplied(k, target), lambda k: streamed(in_a_line(k), target)])
-  kernel = first(kernel, [lambda k: grouped(k, target)])
-  return first(kernel, [lambda k: persistent(k, target)])
+  return first(first(kernel, [lambda k: grouped(k, target)]), [lambda k: persistent(k, target)])
 
 
 def multiplied(kernel: Kernel, target: Target) -> Kernel | None:
@@ -165,7 +164,7 @@ def choices(roles: Roles, target: Target) -> Iterator[_Choice]:
     keys = key_axes(roles, left)
     others = [a for a in roles.kernel.axes[::-1] if a in left and a not in keys]
     for tiles in sized_blocks(keys, roles, room, least):
-      yield from [_Choice(t, tuple([a.id for a in copied]), rows) for t in filled(tiles, keys, others, target)]
+      yield from [_Choice(t, tuple(a.id for a in copied), rows) for t in filled(tiles, keys, others, target)]
 
 
 def shared_rows(roles: Roles, windows: list[Axis]) -> Iterator[tuple[int, int]]:

@@ -105,8 +105,7 @@ class Streams:
     target, sizes = self.target, self.sizes
     out = {**{i: sizes[i] for i in copied}, **rows}   # how many steps of an axis are written out
     trips = {i: -(-n // (out.get(i, 1) * tiles.get(i, 1))) for i, n in sizes.items()}
-    programs = prod(trips[i] for i in self.free)
-    rounds = prod(trips[i] for i in self.bound)
+    programs, rounds = (prod(trips[i] for i in ids) for ids in (self.free, self.bound))
     padded = {i: power_of_two(n) for i, n in tiles.items()}
     block = prod(padded.values())
     warps = warps or warps_for(block)
@@ -120,8 +119,7 @@ class Streams:
     # threads have neighbours along one axis, as many as the widest access takes at once
     keys = [(len(x.steps.keys() - copied), wide, i) for x, *_, i, wide in self.accesses if i is not None and i not in out]
     _, widest, side = max(keys, default=(0, 1, self.last))
-    most = max(1, block // (WARP * warps))
-    along = padded.get(side, 1)
+    most, along = max(1, block // (WARP * warps)), padded.get(side, 1)
     each_thread = min(widest, along, most)
     row = min(WARP, max(1, along // each_thread))   # lanes that lie along the axis
     for x, steps, size, times, apart, own, wide in self.accesses:
@@ -158,8 +156,7 @@ class Streams:
       lines += each * copies * max(own_segments * -(-own_run * x.itemsize // target.line),
                                    asked * max(1, near / TAGS, WARP * taken * x.itemsize / target.line))
       touched += each * copies * asked * WARP * TOUCH
-      again = prod([trips[i] for i in apart])
-      shared = prod([trips[i] for _, i in steps if i in self.free])
+      again, shared = prod(trips[i] for i in apart), prod(trips[i] for _, i in steps if i in self.free)
       if inner and times > 1 and size // shared * min(shared, fit * target.cores) > REST * target.cache: again *= times
       memory += size * again * (1 + (JUMP_BYTES + unaligned) / (run * x.itemsize))
     elements = {i: trips[i] * padded.get(i, 1) * out.get(i, 1) for i in sizes}
@@ -167,13 +164,12 @@ class Streams:
     if side in self.bound and row > 1:
       parts = row * min(warps, max(1, along // (each_thread * row)))   # lanes that have a part of one sum
       alu += self.joins * programs * (block // along) * parts * (row.bit_length() - 1) * SHUFFLE
-    slots = fit * target.cores
     each_round = target.latency + (target.iteration if rounds > 1 else 0.0)
     alone = target.start + phases * rounds * each_round + self.joins * target.join
     alone += alu / (programs * WARP * warps) / target.clock
     return overlapped_time((
       memory / target.bandwidth, cache / target.cache_bandwidth, lines / (target.cores * target.clock) * uneven,
-      alu / (target.cores * target.alu_lanes * target.clock) * uneven, -(-programs // slots) * alone,
+      alu / (target.cores * target.alu_lanes * target.clock) * uneven, -(-programs // (fit * target.cores)) * alone,
       programs / target.cores * target.starts,
     ))
 

@@ -142,15 +142,14 @@ def product_seconds(work: ProductWork, blocks: Blocks, target: Target) -> float:
   multiply = 2 * bm * bn * bk / multiplied_a_second(work, bm, bn, target)
   loads = [b * bk * work.read / v / (PAST_LOADS if v >= PAST_BYTES else NARROW_LOADS)
            for b, v in zip((bm, bn), work.vectors) if v < VECTOR_BYTES]
-  narrow = sum(loads) / target.clock
-  load = max(moved / (target.cache_bandwidth / target.cores), narrow)
+  narrow, bandwidth = sum(loads) / target.clock, target.cache_bandwidth / target.cores
+  load = max(moved / bandwidth, narrow)
   if work.exact: multiply += narrow   # by the same units
-  stored = bm * bn * (work.written + work.beside) / (target.cache_bandwidth / target.cores)
+  stored = bm * bn * (work.written + work.beside) / bandwidth
   after = bm * bn * work.operations / (target.alu_lanes * target.clock) * max(needed / MOST_REGISTERS, 1.0) ** SPILLED
   alone = target.start + target.latency + rounds * (max(multiply, load) + target.round) + target.join + stored + after
-  slots = fit * target.cores
   busy = -(-programs // target.cores)                                   # programs that one core makes
-  waves = -(-programs // slots)
+  waves = -(-programs // (fit * target.cores))
   ends = target.start + target.latency + target.join                    # of the first programs and the last: nothing else runs
   return overlapped_time((
     ends + work.memory / target.bandwidth, ends + programs * rounds * moved / target.cache_bandwidth,

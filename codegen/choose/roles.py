@@ -14,7 +14,7 @@ from typing import Iterable
 from .. import index as ix
 from ..ir.dtype import dtypes
 from ..ir.uop import BinaryOps, Ops, UOp, toposort
-from ..kernel import Axis, AxisKind, Kernel
+from ..kernel import Axis, Kernel
 from ..kernel.accesses import MemoryAccess, access_profile, flat_index, ids_of, is_masked
 from ..kernel.rewrite import rewrite
 
@@ -53,11 +53,9 @@ class Roles:
   def __init__(self, kernel: Kernel):
     self.kernel = kernel
     self.free = free(kernel)
-    self.bound = [a for a in kernel.axes if a.kind is AxisKind.LOOP and a.id in kernel.bound and a.id not in kernel.sequential]
+    self.bound = [a for a in kernel.reduced_loops if a.id not in kernel.sequential]
     info = access_profile(kernel)
-    self.accesses, self.work = info.accesses, info.work
-    self.sizes = kernel.counts
-    self.product = product_of(kernel)
+    self.accesses, self.work, self.sizes, self.product = info.accesses, info.work, kernel.counts, product_of(kernel)
 
   @cached_property
   def roles(self) -> dict[int, Role]:
@@ -80,7 +78,7 @@ class Roles:
 
   def moved(self, x: MemoryAccess) -> int:
     """Bytes that an access moves, for each value of the axes along which it moves."""
-    return math.prod([self.sizes[i] for i, s in x.steps.items() if s != 0]) * x.itemsize
+    return math.prod(self.sizes[i] for i, s in x.steps.items() if s != 0) * x.itemsize
 
   @cached_property
   def along(self) -> dict[int, int]:

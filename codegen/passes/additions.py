@@ -66,7 +66,7 @@ def short_enough(kernel: Kernel, u: UOp) -> Iterator[UOp]:
   for ids in _together(kernel, u):
     axes = [kernel.axis(i) for i in ids]
     most = max(most_additions(kernel, u) // n, prod(map(_longest, axes)))
-    total = ix.product([_longest(a) if a.varies else a.size for a in axes])   # parts of a long axis are short
+    total = ix.product(_longest(a) if a.varies else a.size for a in axes)   # parts of a long axis are short
     if isinstance(total, UOp) and ix.vmax(total) > most: yield ix.ge(ix.const(most), total)
     n = 1
 

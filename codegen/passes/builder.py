@@ -111,8 +111,8 @@ class Builder:
 
 def variable(name: str, dtype: DType, *axes: Axis, more: int = 0) -> UOp:
   """What reads a variable with an element for each value of some axes, and ``more``."""
-  v = UOp(Ops.DEFINE_LOCAL, dtype, (), (name, tuple([a.known + more for a in axes]), "private"))
-  return UOp(Ops.LOAD, dtype, (v, UOp(Ops.INDEX, ix.INT, tuple([a.rng for a in axes]))))
+  v = UOp(Ops.DEFINE_LOCAL, dtype, (), (name, tuple(a.known + more for a in axes), "private"))
+  return UOp(Ops.LOAD, dtype, (v, UOp(Ops.INDEX, ix.INT, tuple(a.rng for a in axes))))
 
 
 def moved(v: UOp, *to: UOp) -> UOp:
@@ -149,7 +149,7 @@ def while_(condition: UOp, *statements: UOp) -> UOp: return UOp.unique(Ops.WHILE
 
 def reduce_over(fn: BinaryOps, value: UOp, *axes: Axis) -> UOp:
   """A REDUCE of a value along some axes."""
-  return UOp(Ops.REDUCE, value.dtype, (value,), (fn, tuple([a.id for a in axes])))
+  return UOp(Ops.REDUCE, value.dtype, (value,), (fn, tuple(a.id for a in axes)))
 
 
 def with_gated_loads(u: UOp, gate: UOp) -> UOp:

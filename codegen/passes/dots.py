@@ -35,13 +35,12 @@ def find_dots(uops: Sequence[UOp], target: Target | None) -> UOpList:
     """The factors of a sum that is a product of blocks, the one whose free axis comes first in front. None where it is none."""
     if (found := _product(u, target)) is None: return None
     (k,), (a, b, wheres) = u.arg[1], found
-    both = [a, b]
-    free = [axes[x] - {k} for x in both if k in axes[x]]
+    free = [axes[x] - {k} for x in (a, b) if k in axes[x]]
     if [len(f) for f in free] != [1, 1] or free[0] == free[1]: return None
-    if any(not any(axes[w] <= axes[x] for x in both) for w in wheres): return None
-    ids = [i for f in free for i in f]
-    if min(sizes[i] for i in (*ids, k)) < _SMALLEST_DOT: return None
-    return [masked(x, wheres) for x in (both if order.index(ids[0]) < order.index(ids[1]) else both[::-1])]
+    if any(not any(axes[w] <= axes[x] for x in (a, b)) for w in wheres): return None
+    (i,), (j,) = free
+    if min(sizes[i], sizes[j], sizes[k]) < _SMALLEST_DOT: return None
+    return [masked(x, wheres) for x in ((a, b) if order.index(i) < order.index(j) else (b, a))]
 
   def masked(x: UOp, wheres: list[UOp]) -> UOp:
     """A factor that is zero where one of the conditions is false."""

@@ -37,8 +37,8 @@ class Expander:
   """Expands the statements of one kernel."""
 
   def __init__(self, kernel: Kernel):
-    self.copied = [a for a in kernel.axes if a.kind in (AxisKind.UPCAST, AxisKind.UNROLL) and a.known > 1]
-    lanes = [a for a in kernel.axes if a.kind is AxisKind.LANE and a.known > 1]
+    self.copied = [a for a in kernel.of_kind(AxisKind.UPCAST, AxisKind.UNROLL) if a.known > 1]
+    lanes = [a for a in kernel.lanes if a.known > 1]
     if len(lanes) > 1: raise OptError(f"a kernel has one LANE axis, got {len(lanes)}")
     self.lane = lanes[0].rng if lanes else None
     self.width = lanes[0].known if lanes else 1

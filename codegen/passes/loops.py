@@ -70,8 +70,7 @@ class LoopNest:
     for u in toposort(roots) if needs else ():
       own = u.ranges.union(*(found[s] for s in u.src))
       if u.op is Ops.REDUCE:
-        own = own.union(*(needs.get(i, _NONE) for i in u.arg[1]))
-        own -= frozenset([self.axes[i].rng for i in u.arg[1]])
+        own = own.union(*(needs.get(i, _NONE) for i in u.arg[1])) - {self.axes[i].rng for i in u.arg[1]}
       found[u] = own
     return found
 
@@ -82,9 +81,7 @@ class LoopNest:
   def loop(self, id: int, phase: Phase, outer: Loops, env: _Env, items: Axis | None = None) -> UOp:
     """The loop over an axis in a phase (or, for the array of a CACHE_READ, the one that fills it) inside other loops, those of
     ``env`` among them. The work-items of ``items`` share its values."""
-    key = (id, phase, outer)
-    found = self.loops.get(key)
-    if found is None:
+    if (found := self.loops.get((id, phase, outer))) is None:
       axis = self.axes[id]
       start, step = ix.const(0), axis.programs
       if axis.programs: start = UOp(Ops.SPECIAL, dtypes.index, (), ("g", 0, step))
@@ -92,7 +89,7 @@ class LoopNest:
       end = ix.node(axis.size)
       if end.ranges: end = self.lower(end, env)
       bounds = tuple(map(self._track, (start, end, *[ix.const(step)] * (step > 0))))
-      found = self.loops[key] = UOp.unique(Ops.LOOP, dtypes.index, bounds, "flatten" if axis.programs else None)
+      found = self.loops[id, phase, outer] = UOp.unique(Ops.LOOP, dtypes.index, bounds, "flatten" if axis.programs else None)
       self.inside[found] = self.varies[found] = outer | {found}
       self.part[found] = (phase, id if axis.rest_of is None else axis.rest_of, id)
       # surrounding loops come first
@@ -208,12 +205,11 @@ class LoopNest:
 
   def filled(self, fills: tuple[UOp, ...], outer: Loops) -> UOp:
     """The BARRIER behind the STOREs that fill an array; another comes before them. All stand in the same loops."""
-    key = (fills, outer)
-    if key not in self.barriers:
-      before, behind = UOp.unique(Ops.BARRIER, dtypes.bool), UOp.unique(Ops.BARRIER, dtypes.bool)
+    if (fills, outer) not in self.barriers:
+      before, behind = (UOp.unique(Ops.BARRIER, dtypes.bool) for _ in range(2))
       self.inside[before] = self.inside[behind] = outer
       stores = [UOp.unique(f.op, f.dtype, f.src, f.arg) for f in fills]
       for f, s in zip(fills, stores): self.inside[s], self.after[s] = self.inside[f] | outer, (before,)
       self.after[behind] = tuple(stores)
-      self.barriers[key] = behind
-    return self.barriers[key]
+      self.barriers[fills, outer] = behind
+    return self.barriers[fills, outer]

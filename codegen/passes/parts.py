@@ -62,7 +62,7 @@ class Parts:
   @property
   def opts(self) -> tuple[Opts, ...]:
     """The Opts of each part."""
-    return tuple([p.kernel.applied for p in self.all()])
+    return tuple(p.kernel.applied for p in self.all())
 
   def after(self, opts: Iterable[Iterable[Opt]]) -> Parts:
     """With a list of Opts applied to each part, in the order of ``all``. Raises OptError where one does not apply."""

@@ -140,15 +140,14 @@ class _Writer:
     base = self.depth
     new: dict[UOp, UOp] = {}
     for u in _in_order(nest):
+      src = tuple([new[s] for s in u.src])
       if u in self.values: new[u] = self.values[u]
       elif u.op is Ops.DEFINE_LOCAL: new[u] = self.array(u)
-      else:
-        src = tuple([new[s] for s in u.src])
-        if u.op is Ops.LOOP: new[u] = self.open(UOp.unique(u.op, u.dtype, src, u.arg))
-        elif u.op is Ops.ENDLOOP: self.close(UOp.unique(u.op, u.dtype, src))
-        elif u.op in (*EFFECTS, Ops.DEFINE_ACC, Ops.PHI, Ops.BARRIER) or u.op is Ops.LOAD and \
-          (u.src[0] in self.written or u.src[0].op is Ops.DEFINE_LOCAL): new[u] = self.unique(u, src)   # what it reads changes
-        else: new[u] = self.pure(u, src, u.op is not Ops.LOAD and self.depth == base)
+      elif u.op is Ops.LOOP: new[u] = self.open(UOp.unique(u.op, u.dtype, src, u.arg))
+      elif u.op is Ops.ENDLOOP: self.close(UOp.unique(u.op, u.dtype, src))
+      elif u.op in (*EFFECTS, Ops.DEFINE_ACC, Ops.PHI, Ops.BARRIER) or u.op is Ops.LOAD and \
+        (u.src[0] in self.written or u.src[0].op is Ops.DEFINE_LOCAL): new[u] = self.unique(u, src)   # what it reads changes
+      else: new[u] = self.pure(u, src, u.op is not Ops.LOAD and self.depth == base)
     return new[nest.out[-1]]
 
   def mark(self, mark: Mark) -> None:
@@ -167,8 +166,7 @@ class _Writer:
 
   def array(self, u: UOp) -> UOp:
     """A variable, or the array of a CACHE_READ, as it stands at the top of the list."""
-    found = self.arrays.get(u)
-    if found is None:
+    if (found := self.arrays.get(u)) is None:
       name, size, where = u.arg
       if not is_variable(u): name = new_name("cache", self.names)
       elif (size := prod(size)) * u.dtype.itemsize > self.private: where = "local"
@@ -213,10 +211,9 @@ class _Writer:
 def place(parts: Parts, target: Target | None = None) -> UOpList:
   """Loops and accumulators for reductions, every node in the innermost loop that it depends on: REDUCE -> DEFINE_ACC, LOOP, ..,
   PHI, ENDLOOP."""
-  target = target or Target("none")
-  writer = _Writer(parts, target.private_memory)
+  writer = _Writer(parts, (target or Target("none")).private_memory)
   for p in parts.kernel.params: writer.pure(p.uop, (), True)
-  for size in parts.kernel.sizes: writer.pure(UOp(Ops.SIZE, dtypes.index, (), size), (), True)
+  for size in parts.kernel.sizes: writer.pure(size.node, (), True)
   for item in parts.items:
     if isinstance(item, Part): writer.part(item)
     else: writer.mark(item)

@@ -171,7 +171,7 @@ class _Statements:
     nodes = toposort((root,))
     ids = ids_of(root).union(*(n.arg[1] for n in nodes if n.op is Ops.REDUCE))
     def looped(a: Axis) -> Axis: return a if self.keeps_blocks or a.kind in COPIED_KINDS else replace(a, kind=AxisKind.LOOP)
-    axes = seen_by(tuple([looped(a) for i, a in self.axes.items() if i in ids]), self.scalars)
+    axes = seen_by(tuple(looped(a) for i, a in self.axes.items() if i in ids), self.scalars)
     variables = [LocalVariable(-1 - i, v.arg[1], v.dtype, True, node=v) for i, v in enumerate(filter(is_variable, nodes))]
     return Part(Kernel((*self.kernel.params, *variables), axes, (root,), free=self.kernel.free))
 

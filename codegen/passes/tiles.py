@@ -76,7 +76,7 @@ def cover_tiles(kernel: Kernel, row: int) -> Kernel:
 def with_numbered_axes(kernel: Kernel, numbers: Sequence[int] | None = None) -> Kernel:
   """With axes numbered in order (or by ``numbers``), so that what different tiles lead to is the same kernel."""
   ids = dict(zip([a.id for a in kernel.axes], range(len(kernel.axes)) if numbers is None else numbers))
-  def over(old: UOp) -> tuple[object, tuple[int, ...]]: return old.arg[0], tuple([ids[i] for i in old.arg[1] if i in ids])
+  def over(old: UOp) -> tuple[object, tuple[int, ...]]: return old.arg[0], tuple(ids[i] for i in old.arg[1] if i in ids)
   def reduced(old: UOp, new: UOp) -> UOp: return new.replace(new.src, arg=over(old)) if over(old)[1] else new.src[0]
   def stored(old: UOp, new: UOp) -> UOp:   # equal STOREs are one here, so that equal kernels are equal
     return UOp(Ops.STORE, new.dtype, new.src, over(old) if isinstance(old.arg, tuple) else old.arg)
