@@ -135,11 +135,8 @@ def _around(kernel: Kernel) -> _Nodes:
   kernel with statements, which may depend on variables, the programs and the FORs around."""
   if kernel.plain: return [(kernel.nodes, _EMPTY)]
   grid = frozenset(a.rng for a in kernel.grid)
-  out: _Nodes = []
-  for s, fors in walk_statements(kernel.body):
-    around = grid.union([kernel.axis(i).rng for i in fors])
-    out.append(([*toposort(s.src), s] if s.op in EFFECTS else toposort(s.src[:1]), around))
-  return out
+  return [([*toposort(s.src), s] if s.op in EFFECTS else toposort(s.src[:1]), grid.union(kernel.axis(i).rng for i in fors))
+          for s, fors in walk_statements(kernel.body)]
 
 
 # ---- operations
@@ -160,8 +157,8 @@ def _operations(kernel: Kernel, parts: _Nodes, sizes: Mapping[UOp, Dim]) -> tupl
       elif u.op is Ops.REDUCE or u.op is Ops.SCAN: note(Unit.VECTOR, u.dtype, u.src[0].ranges | around)
       elif u.op is Ops.SORTED or u.op is Ops.SORT:   # comparisons that any sort needs
         axis = kernel.axis(u.arg[0])
-        over = u.src[0].ranges | around if u.op is Ops.SORTED else u.src[0].ranges | around | {axis.rng}
-        note(Unit.VECTOR, u.dtype, over, max((axis.count - 1).bit_length(), 1))
+        own = {axis.rng} if u.op is Ops.SORT else _EMPTY
+        note(Unit.VECTOR, u.dtype, u.src[0].ranges | around | own, max((axis.count - 1).bit_length(), 1))
       elif _adds_to(u): note(Unit.VECTOR, u.dtype, u.src[1].ranges | u.src[2].ranges | around)
       elif u.op is Ops.ALU and u not in multiplied and (dtype := _computes(u)) is not None:
         unit = Unit.SPECIAL if u.arg in SPECIAL and dtype.kind == "f" else Unit.VECTOR
@@ -291,7 +288,7 @@ def _span(index: UOp, size: Dim, around: frozenset[UOp], ends: _Ends) -> _Span:
     if not ix.of_sizes(t): step = math.gcd(step, k)
     low, high = [ix.plus(n, ix.times(end, k)) for n, end in zip((low, high), (first, last) if k > 0 else (last, first))]
   step = max(step, 1)
-  if isinstance(low, int) and low < 0: low += -(low // step) * step   # a mask leaves out what is before the first element,
+  if isinstance(low, int) and low < 0: low %= step   # a mask leaves out what is before the first element,
   if isinstance(high, int) and isinstance(size, int): high = min(high, size - 1)   # and past the last
   if len(axes) > 1 or isinstance(low, int) and isinstance(high, int):
     count = _least(count, ix.rounds(_length(low, high), step))

@@ -8,7 +8,7 @@ and tests fail where there was one.
 from __future__ import annotations
 
 from collections import deque
-from typing import Callable, Iterable, NamedTuple
+from typing import Any, Callable, Iterable, NamedTuple
 
 from ..ir.config import config
 from ..ir.errors import OptError
@@ -38,6 +38,11 @@ def first(kernel: Kernel, ways: Iterable[Callable[[Kernel], Kernel | None]]) -> 
       continue
     if made is not None: return made
   return kernel
+
+
+def tried(kernel: Kernel, way: Callable[..., Kernel | None], *args: Any) -> Kernel:
+  """What one way makes of a kernel, ``way(kernel, *args)``, as :func:`first` has it."""
+  return first(kernel, [lambda k: way(k, *args)])
 
 
 def note_refusal(kernel: Kernel, why: OptError) -> None:

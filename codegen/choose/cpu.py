@@ -19,7 +19,7 @@ from ..opts import Local, NonTemporal, Opt, Pad, Reorder
 from ..opts.axes import Serial, ShiftInwards, SplitInwards, Unroll, Upcast, UpcastInwards, Vectorize
 from ..opts.merged_axes import merge_axes, split_axes
 from ..passes.expand import is_spaced
-from .candidates import first
+from .candidates import first, tried
 from .cpu_panels import LEAST_ROWS, LINE_BYTES, NEAR, copy_for_rows, jumps_far, most_packed, room, share
 from .gpu import choose_tiles
 from .roles import free
@@ -33,10 +33,8 @@ ACCUMULATORS = 0.75              # of the registers, where there are more
 EVEN = 3                         # numbers of copies that make blocks of about one size of an axis that no number divides
 MOST_TWICE = 1.25                # elements computed by copies that do not divide an axis, for each that there is
 WIDEST_LANES = 16                      # lanes of a vector of OpenCL
-UNROLLED = 8                     # values of a reduced axis that is written out whole
-_PART = 4                        # iterations of the innermost axis that are written out of a longer one
-_SEVERAL = (4, 3, 2)             # rows at a time of a plain row sum
-MANY_ROWS = 64                   # rows from which on a plain row sum takes several at a time
+UNROLLED, _PART = 8, 4           # values of a reduced axis that is written out whole; iterations of a longer one that are
+_SEVERAL, MANY_ROWS = (4, 3, 2), 64    # rows at a time of a plain row sum; rows from which on it takes several
 MOST_STATEMENTS = 144            # memory accesses written out in a kernel: more costs compile time and gains nothing
 SHORT_STORE, TRANSPOSE = 1.5, 0.5      # statements: of a store of one lane so many times fewer; of each step of a transpose
 SMALL = 3                        # a kernel of less than one in so many parts of a program's cycles is one program
@@ -49,21 +47,17 @@ SHORT_GROUP, PADDED_GROUP = 32, 64           # work-items of a group: fewer are 
 FAR_LOAD = 12.0                   # a load that goes to another page with each iteration takes so much more than another
 GATHER = 1.5                      # each lane that is loaded by itself, and as much arithmetic
 STREAM = 12.0                     # a vector load of what has left a core's own cache since it was read before
-PANEL = 1.3                       # a load from a panel in local memory
-FILL = 15                         # gathers that an element takes which is stored in a panel
+PANEL, FILL = 1.3, 15             # a load from a panel in local memory; gathers that an element takes which is stored in one
 PACKED = 1.0                      # copying rows to local memory, for each load from there
 SET, CONFLICT = 4096, 100.0       # bytes between loads that share one place in a cache; what such a load takes more than another
 LEFT_OUT = 2.0                    # a vector of a reduction, some of which the one before had
-GATE = 2.0                        # a lane's mask
-WHOLE_TEST = 4.0                       # lanes' masks that the test costs whether all are true
+GATE, WHOLE_TEST = 2.0, 4.0       # a lane's mask; lanes' masks that the test costs whether all are true
 STORE = 1.5                       # a store
 CHAIN = 4                         # cycles from an addition to the next one that needs it
-ITERATION = 2                     # an iteration of a loop
-JOIN = 12                         # joining an accumulator's lanes, after the loop
+ITERATION, JOIN = 2, 12           # an iteration of a loop; joining an accumulator's lanes, after it
 PAGE_BYTES, RUN_BYTES = 4096, 1024  # of a page, and those of a page that are read before others
 AHEAD = 8                         # pages that are read one after another take one in so many parts of a core's cache
-KEPT_VECTORS = 8                          # loaded vectors that are in registers at once, at most
-SPILL = 0.3                       # part of all arithmetic, for each register too few
+KEPT_VECTORS, SPILL = 8, 0.3      # loaded vectors in registers at once, at most; part of all arithmetic for each register too few
 CYCLES, HIDDEN = 0.5, 0.25        # an operation; one beside a slower load or beside slower arithmetic
 # of all, for each statement written out and each axis between copies: neighbours in memory are better
 STATEMENT, APART = 1/1024, 0.02
@@ -73,8 +67,8 @@ def optimize(kernel: Kernel, target: Target, exact: bool = False) -> Kernel:
   """The kernel after the Opts chosen for a target, unless it has statements. ``exact`` as for :class:`Search`."""
   if not kernel.plain: return kernel
   if target.blocks: return choose_tiles(kernel, target)
-  kernel = first(kernel, [lambda k: merge_axes(split_axes(k))])
-  if target.locals: return first(kernel, [lambda k: work_items(k, target)])
+  kernel = tried(kernel, lambda k: merge_axes(split_axes(k)))
+  if target.locals: return tried(kernel, work_items, target)
   if target.lanes == 1 or not kernel.axes: return kernel
   return first(kernel, (partial(after, choice=c, target=target, exact=exact) for c in Search(kernel, target, exact).choices()))
 
@@ -389,7 +383,7 @@ class Search:
 
 def spread(kernel: Kernel, target: Target, panel: int | None = None, exact: bool = False) -> Kernel:
   """Inner GRID axes become loops until a program is worth starting: a0:64 GRID, a1:100 GRID -> a0:64 GRID, a1:100 LOOP."""
-  panels = kernel if panel is None else first(kernel, [lambda k: copy_for_rows(k, target, panel, exact)])
+  panels = kernel if panel is None else tried(kernel, copy_for_rows, target, panel, exact)
   if panels is not kernel: return panels
   grid = kernel.grid
   programs = volume(grid)

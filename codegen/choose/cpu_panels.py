@@ -11,18 +11,16 @@ from ..kernel import Axis, AxisKind, Kernel, volume
 from ..kernel.accesses import MemoryAccess, access_profile
 from ..opts import CacheRead, Reorder, Serial
 from ..passes.additions import limit_additions, room_along
-from .candidates import first
+from .candidates import first, tried
 
 # bytes between neighbours in the loop from which on a panel pays for whole vectors (for gathers it always does)
 _STEP = 512
-_USES = 8                         # times that a panel is read at least
-_PART = 4                         # a panel takes at most one in so many parts of a core's own cache
+_USES, _PART = 8, 4    # times that a panel is read at least; parts of a core's own cache, one of which it takes at most
 # cycles (measured with PoCL on AVX-512)
 MULTIPLY, FILL_CYCLES, GATHERED = 0.75, 12.0, 8.0  # of a product of two vectors; of a vector, of an element copied to a panel
 FETCH, START_CYCLES = 4.0, 2000.0                  # of a line of the other factor; of a program
 LINE_BYTES = 64                                   # bytes of a line
-UNEVEN = 0.3                                # of a program: so far the last core is behind the others
-MOST_PANELS = 8                             # panels side by side in one program
+UNEVEN, MOST_PANELS = 0.3, 8                # of a program: so far the last core is behind the others; panels of one, side by side
 NEAR = 256                                  # bytes between two iterations up to which the next line has been fetched
 MOST_PACKED = 64 << 10                      # bytes of rows of the other factor that are copied for several panels
 _SHARE = 0.75                               # of a core's own cache: a panel and the rows that go through it
@@ -107,7 +105,7 @@ def copy_for_rows(kernel: Kernel, target: Target, slot: int, exact: bool = False
   def each(k: Kernel) -> Kernel | None:
     for opt in shared_out(k, target, x, int(size)): k = opt.apply(k)
     k = CacheRead(x.slot, lane.id).apply(k)
-    return first(k, [lambda k: pack_each(k, target, jumps)]) if local_bytes(k) <= target.local_memory else None
+    return tried(k, pack_each, target, jumps) if local_bytes(k) <= target.local_memory else None
   return first(kernel, [packed, each])
 
 

@@ -14,20 +14,18 @@ from ..kernel.accesses import MemoryAccess, access_profile
 from ..opts import Block, Fuse, Persistent, Swizzle, TensorDescriptor, Unroll, Upcast, UpcastInwards, Warps, even
 from ..opts.merged_axes import merge_axes, split_axes
 from .bound import work_of
-from .candidates import first
+from .candidates import first, tried
 from .gpu_cost import NO_COPIES, STAGES, Streams, places
 from .gpu_products import HALF, LARGE_BLOCK_ELEMENTS, PIPELINE, ProductWork, best_blocks
 from .gpu_resources import LEAST_DOT
-from .roles import PRODUCT_ROLES, VECTOR_BYTES, Roles, fastest_axis, flat, product_of, vector
+from .roles import PRODUCT_ROLES, VECTOR_BYTES, Roles, fastest_axis, flat, free, product_of, vector
 
 WINDOW, WINDOWS = 16, 64  # elements of reduced axes that may be written out: of each, and of all together
-_ROWS = (2, 4, 8, 16)     # steps that are tried of an axis that is not written out
-STATEMENTS = 256          # statements of a kernel, at most, where such steps are tried
+_ROWS, STATEMENTS = (2, 4, 8, 16), 256   # steps that are tried of other axes, and statements of a kernel, at most, with these
 # of the least time: what takes so long is as good. Those without loops, then those without copies, then the smallest are taken
 _GAIN = 1.03
 ALONG, NEAR_POWER, LARGEST = 4, 2, 15  # blocks that are tried: powers of 2, from 2**4 on along memory; of 4 along other axes
-KEYS = 3                               # axes of which every size is tried
-LEAST_BLOCK = 64                       # elements of a block, where there is not much to do
+KEYS, LEAST_BLOCK = 3, 64              # axes of which every size is tried; elements of a block, where there is not much to do
 STRIDE = 8                             # elements of which a LOAD takes one: what it leaves out is moved along with them
 NEARLY = 2                             # of the least time: blocks that may be best with another number of warps
 _WORTH = 0.85                          # of the time with the usual warps: another number of warps must take less
@@ -37,9 +35,9 @@ def choose_tiles(kernel: Kernel, target: Target) -> Kernel:
   """A plain kernel (its statements may run all at once) with TILE axes, if it has none yet, and its programs in a good order."""
   if not kernel.plain: return kernel
   if not kernel.tiles:
-    kernel = first(kernel, [lambda k: flat(merge_axes(split_axes(k)))])
+    kernel = tried(kernel, lambda k: flat(merge_axes(split_axes(k))))
     kernel = first(kernel, [lambda k: multiplied(k, target), lambda k: streamed(in_a_line(k), target)])
-  return first(first(kernel, [lambda k: grouped(k, target)]), [lambda k: persistent(k, target)])
+  return tried(tried(kernel, grouped, target), persistent, target)
 
 
 def multiplied(kernel: Kernel, target: Target) -> Kernel | None:
@@ -47,7 +45,9 @@ def multiplied(kernel: Kernel, target: Target) -> Kernel | None:
   if (found := _product(kernel, target)) is None: return None
   kernel, dot = found
   product, (m, n, _) = product_of(kernel), dot
-  work = ProductWork.of(kernel, m, n, product.stored if product is not None else ())
+  others = volume(a for a in free(kernel) if a.id not in (m, n))
+  sizes = kernel.axis(m).count, kernel.axis(n).count, volume(kernel.reduced_loops), others
+  work = ProductWork.around(kernel, sizes, frozenset((m, n)), product.stored if product is not None else ())
   for i, size in zip(dot, best_blocks(work, target)[1]): kernel = tile_axis(kernel, kernel.axis(i), size)
   return kernel
 

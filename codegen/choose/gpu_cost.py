@@ -19,21 +19,18 @@ _SHARP = 4                        # how far the longest of the times decides alo
 WARP = 32                         # threads of a warp
 FEWEST_WARPS, MOST_WARPS = 4, 16  # warps of a program
 _EACH = 8                         # elements a thread, at least: two wide loads of float32
-KEPT_REGISTERS = 20               # of a thread, for addresses and the like
-MOST_REGISTERS = 255              # of a thread
+KEPT_REGISTERS, MOST_REGISTERS = 20, 255   # of a thread: for addresses and the like, and at most
 ADDRESS = 2                       # registers of an address and a condition
 SECTOR = 32                       # bytes of a line that are moved by themselves
 MOST_VALUES = 3                   # blocks that were read and wait in registers
 JUMP_BYTES = 8                    # bytes that could be moved while memory goes to another place
 MANY_PROGRAMS = 8                 # programs a core, from which on it does not matter that some cores have one more
-ROUND = 8192                      # elements that a program reads at a time, of which a core has so many
-TOGETHER = 2                      # programs that a core has at a time
+ROUND, TOGETHER = 8192, 2         # elements that a program reads at a time, and programs that a core has at a time
 _WORTH = 0.95                     # of the time without: cutting a sum in parts must take less
 REST = 0.7                        # of the last cache is there for what is read again
-TAGS = 3                          # lines that are looked up in a cycle, of which one is moved
-FOLDED = 2                        # about how far an axis moves that stands for several
-TOUCH = 4                         # operations of a load or store, for each vector of a thread: its address, its condition, itself
-SHUFFLE = 6                       # of a step in which the lanes of a warp combine their values
+TAGS, FOLDED = 3, 2               # lines that are looked up in a cycle; about how far an axis moves that stands for several
+# operations of a load or store, for each vector of a thread, and of a step in which the lanes of a warp combine their values
+TOUCH, SHUFFLE = 4, 6
 NO_COPIES: Mapping[int, int] = MappingProxyType({})
 
 

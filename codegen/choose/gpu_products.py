@@ -8,10 +8,10 @@ from typing import Iterable, Iterator, Sequence
 from ..ir.config import config
 from ..ir.target import Target
 from ..ir.uop import Ops, UOp, power_of_two, prod, toposort
-from ..kernel import Kernel, volume
+from ..kernel import Kernel
 from ..kernel.accesses import access_profile
 from .gpu_cost import KEPT_REGISTERS, MOST_REGISTERS, WARP, overlapped_time, pass_seconds, powers
-from .roles import VECTOR_BYTES, free
+from .roles import VECTOR_BYTES
 
 _FEW = 32                 # rows or columns up to which a product is bound by memory
 _LONG = 4                 # times as much of the sum that a product bound by memory takes at a time
@@ -54,15 +54,8 @@ class ProductWork:
   crossed: bool = False
 
   @staticmethod
-  def of(kernel: Kernel, m: int, n: int, sides: Iterable[UOp]) -> ProductWork:
-    """The product that a kernel makes, its blocks along axes ``m`` and ``n``."""
-    others = volume(a for a in free(kernel) if a.id not in (m, n))
-    sizes = kernel.axis(m).count, kernel.axis(n).count, volume(kernel.reduced_loops), others
-    return ProductWork.around(kernel, sizes, frozenset((m, n)), sides)
-
-  @staticmethod
   def around(kernel: Kernel, sizes: tuple[int, int, int, int], each: frozenset[int], sides: Iterable[UOp]) -> ProductWork:
-    """The same of so many rows, columns, elements of a sum, and products, with a block's rows and columns along axes ``each``."""
+    """That of a kernel with so many rows, columns, elements of a sum, and products; a block is along axes ``each``."""
     sides = tuple(sides)
     within = set(toposort(sides))
     loads = [u for u in within if u.op is Ops.LOAD]

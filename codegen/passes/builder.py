@@ -155,7 +155,6 @@ def reduce_over(fn: BinaryOps, value: UOp, *axes: Axis) -> UOp:
 def with_gated_loads(u: UOp, gate: UOp) -> UOp:
   """A value whose LOADs read where a condition is true only."""
   if gate is ix.TRUE: return u
-  def load(old: UOp, new: UOp) -> UOp | None:
-    if new.src[0].op is not Ops.DEFINE_GLOBAL: return None
-    return new.replace((*new.src[:2], ix.both(gate, *new.src[2:])))
+  def load(old: UOp, new: UOp) -> UOp:
+    return new.replace((*new.src[:2], ix.both(gate, *new.src[2:]))) if new.src[0].op is Ops.DEFINE_GLOBAL else new
   return rewrite((u,), {Ops.LOAD: load})[0]

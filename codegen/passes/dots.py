@@ -26,8 +26,7 @@ def find_dots(uops: Sequence[UOp], target: Target | None) -> UOpList:
   """
   sizes = {u.arg[0]: u.arg[1] for u in uops if u.op is Ops.RANGE}
   if len(sizes) < 3: return UOpList(uops)
-  axes, order = block_axes(uops), axis_order(uops)
-  uses = Counter(s for u in uops for s in u.src)
+  axes, order, uses = block_axes(uops), axis_order(uops), Counter(s for u in uops for s in u.src)
   new: dict[UOp, UOp] = {}
   out: list[UOp] = []
 
@@ -44,10 +43,9 @@ def find_dots(uops: Sequence[UOp], target: Target | None) -> UOpList:
 
   def masked(x: UOp, wheres: list[UOp]) -> UOp:
     """A factor that is zero where one of the conditions is false."""
-    value = new[x]
+    value, zero = new[x], UOp.const(x.dtype, 0)
     for where in wheres:
       if not axes[where] <= axes[x] or _zero_outside(x, where): continue   # then the other one is 0
-      zero = UOp.const(x.dtype, 0)
       value = UOp.unique(Ops.ALU, x.dtype, (new[where], value, zero), TernaryOps.WHERE)
       out.extend((zero, value))
     return value

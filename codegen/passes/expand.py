@@ -95,10 +95,9 @@ class Expander:
 
   def at(self, u: UOp, env: _Env) -> UOp:
     """An index or condition with the copied axes filled in; loads inside are expanded too. Still scalar along the lane axis."""
-    def load(old: UOp, new: UOp) -> UOp:
-      return _load(new, flat_index(self.shapes[new.src[0]], new.src[1].src), gate_or_true(new))
-    key = _within(u, env)
-    if key not in self.filled: self.filled[key], = rewrite((u,), {Ops.LOAD: load}, dict(key[1]))
+    if (key := _within(u, env)) not in self.filled:
+      self.filled[key], = rewrite((u,), {Ops.LOAD: lambda old, new: _load(
+        new, flat_index(self.shapes[new.src[0]], new.src[1].src), gate_or_true(new))}, dict(key[1]))
     return self.filled[key]
 
   def lanes_of(self, u: UOp) -> list[UOp]:
@@ -129,7 +128,7 @@ class Expander:
     lanes = self.lanes_of(u)
     steps = [ix.sub(x, lanes[0]) for x in lanes]
     if not all(s.op is Ops.CONST for s in steps): return _vector(lanes)
-    return UOp(Ops.ALU, dtypes.index.vec(self.width), (lanes[0], _vector(steps)), BinaryOps.ADD)
+    return UOp.alu(BinaryOps.ADD, lanes[0], _vector(steps))
 
   def uniform(self, c: UOp) -> UOp | None:
     """A condition that all lanes agree on, as a scalar, or one that is known for some lanes, as a vector; None for any other."""
@@ -284,13 +283,12 @@ def _vector(xs: list[UOp]) -> UOp: return UOp(Ops.VECTORIZE, xs[0].dtype.vec(len
 def _load(u: UOp, at: UOp, gate: UOp, count: int = 1) -> UOp:
   """A LOAD of ``count`` elements from a flat index, 0 where the gate is false."""
   zero = UOp.const(u.dtype, 0)
-  if gate is ix.FALSE: return zero
-  return UOp(Ops.LOAD, u.dtype.vec(count), (u.src[0], at) if gate is ix.TRUE else (u.src[0], at, gate, zero), u.arg)
+  return zero if gate is ix.FALSE else UOp(
+    Ops.LOAD, u.dtype.vec(count), (u.src[0], at, *(() if gate is ix.TRUE else (gate, zero))), u.arg)
 
 
 def _store(u: UOp, at: UOp, v: UOp, gate: UOp) -> UOp:
-  src = (u.src[0], at, v) if gate is ix.TRUE else (u.src[0], at, v, gate)
-  return UOp(u.op, v.dtype, src, u.arg if isinstance(u.arg, str) else None)
+  return UOp(u.op, v.dtype, (u.src[0], at, v, *[gate] * (gate is not ix.TRUE)), u.arg if isinstance(u.arg, str) else None)
 
 
 def lane_of(v: UOp, i: int) -> UOp:

@@ -122,13 +122,9 @@ class LoopNest:
 
   def lower_store(self, u: UOp) -> UOp:
     """Output LOOP axes get their loops: those that no reduction binds surround everything, the bound ones the last phase."""
-    env: _Env = {}
-    outer: Loops = _NONE
-    ranges = ids_of(u)
-    for a in sorted(self.kernel.loops, key=lambda a: a.id in self.kernel.bound):
-      if a.id in ranges:
-        env[a.id] = self.loop(a.id, self.final if a.id in self.kernel.bound else 0, outer, env)
-        outer |= {env[a.id]}
+    env, bound = _Env(), self.kernel.bound
+    for a in sorted([a for a in self.kernel.loops if a.id in ids_of(u)], key=lambda a: a.id in bound):
+      env[a.id] = self.loop(a.id, self.final if a.id in bound else 0, _NONE.union(env.values()), env)
     return self.lower(u, env)
 
   def lower(self, root: UOp, env: _Env) -> UOp:
@@ -174,8 +170,7 @@ class LoopNest:
   def over_tiles(self, fn: BinaryOps, value: UOp, tiles: list[int]) -> UOp:
     """A block reduced over TILE axes; those that the value does not vary along only say how often it counts."""
     there = ids_of(value)
-    over = tuple(i for i in tiles if i in there)
-    if over: value = UOp(Ops.REDUCE, value.dtype, (value,), (fn, over))
+    if over := tuple(i for i in tiles if i in there): value = UOp(Ops.REDUCE, value.dtype, (value,), (fn, over))
     return self._track(repeated(fn, value, prod(self.axes[i].known for i in tiles if i not in there)))
 
   def reduce(self, u: UOp, parts: Sequence[UOp], loops: list[UOp], outer: Loops) -> UOp:

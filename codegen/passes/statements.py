@@ -12,9 +12,7 @@ from dataclasses import replace
 from typing import Iterable, Sequence, Union
 
 from .. import index as ix
-from ..index.sizes import Dim
 from ..ir.alu import and_, equal, int_const, less, not_, or_
-from ..ir.dtype import dtypes
 from ..ir.errors import OptError
 from ..ir.functions import identity
 from ..ir.target import Target
@@ -156,7 +154,7 @@ class _Statements:
       before, same = or_(before, and_(xn, not_(yn))), or_(same, and_(xn, yn))
     first = or_(before, and_(same, ix.lt(ix.sub(other.rng, axis.rng), 0)))
     rank = self.materialize(reduce_over(BinaryOps.ADD, first.where(int_const(1), int_const(0)), other))
-    at, *gate = substitute((s.src[1], *s.src[3:]), {axis.rng: rank.cast(dtypes.index)})
+    at, *gate = substitute((s.src[1], *s.src[3:]), {axis.rng: rank.cast(ix.INT)})
     self.effect(put(s, at, x, *gate))
 
   # ---- parts
@@ -182,7 +180,7 @@ def whole_tiles(s: UOp) -> dict[UOp, UOp]:
   gates = [c for u in toposort((s,)) if u.op in (Ops.LOAD, Ops.STORE) for c in ix.conjuncts(gate_or_true(u))]
   if not any(c.ranges for c in gates): return out
   for c in gates:
-    if c.op is not Ops.ALU or c.arg is not BinaryOps.CMPLT or c.src[0].dtype is not dtypes.index: continue
+    if c.op is not Ops.ALU or c.arg is not BinaryOps.CMPLT or c.src[0].dtype is not ix.INT: continue
     terms, n = ix.linear(ix.sub(*c.src))  # below 0
     if any(t.ranges and t.op is not Ops.RANGE for t, _ in terms): continue
     greatest = ix.const(n)
@@ -208,7 +206,7 @@ def before(s: UOp) -> tuple[list[UOp], bool]:
   return [u for u in early if u in places], s.op is Ops.ATOMIC and has_reduce(s.src[2]) or any(u in value for u in early)
 
 
-def kept_sizes(kernel: Kernel) -> list[Dim]:
+def kept_sizes(kernel: Kernel) -> list[ix.Dim]:
   """The sizes of the tiles that a kernel keeps before it writes over what they are made of."""
   tiles = {a.rng: a.size for a in kernel.tiles}
   found = [(s, *before(s)) for s in kernel.effects]
