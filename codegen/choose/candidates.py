@@ -32,11 +32,9 @@ def first(kernel: Kernel, ways: Iterable[Callable[[Kernel], Kernel | None]]) -> 
   """What the first of some ways makes of a kernel that refuses none of its Opts. A way that gives None does not suit the kernel.
   Where no way is left it is the kernel itself: plain loops always apply."""
   for way in ways:
-    try: made = way(kernel)
-    except OptError as e:
-      note_refusal(kernel, e)
-      continue
-    if made is not None: return made
+    try:
+      if (made := way(kernel)) is not None: return made
+    except OptError as e: note_refusal(kernel, e)
   return kernel
 
 

@@ -15,7 +15,7 @@ from ..ir.target import Target
 from ..ir.uop import Ops, prod
 from ..kernel import AxisKind, Kernel, volume
 from ..kernel.accesses import AccessProfile, MemoryAccess, access_profile, ids_of
-from ..opts import Local, NonTemporal, Opt, Pad, Reorder
+from ..opts import Local, NonTemporal, Opt, Pad, Reorder, with_opts
 from ..opts.axes import Serial, ShiftInwards, SplitInwards, Unroll, Upcast, UpcastInwards, Vectorize
 from ..opts.merged_axes import merge_axes, split_axes
 from ..passes.expand import is_spaced
@@ -149,8 +149,7 @@ class Choice(NamedTuple):
 
   def applied(self, kernel: Kernel) -> Kernel:
     """A kernel with its lanes and copies."""
-    for opt in self.opts: kernel = opt.apply(kernel)
-    return kernel
+    return with_opts(kernel, self.opts)
 
 
 class Search:

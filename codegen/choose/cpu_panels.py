@@ -9,7 +9,7 @@ from ..ir.target import Target
 from ..ir.uop import Ops, prod
 from ..kernel import Axis, AxisKind, Kernel, volume
 from ..kernel.accesses import MemoryAccess, access_profile
-from ..opts import CacheRead, Reorder, Serial
+from ..opts import CacheRead, Reorder, Serial, with_opts
 from ..passes.additions import limit_additions, room_along
 from .candidates import first, tried
 
@@ -103,8 +103,7 @@ def copy_for_rows(kernel: Kernel, target: Target, slot: int, exact: bool = False
   def packed(k: Kernel) -> Kernel | None:
     return pack_rows(k, target, x, int(size), jumps[0], lane) if len(jumps) == 1 and not exact else None
   def each(k: Kernel) -> Kernel | None:
-    for opt in shared_out(k, target, x, int(size)): k = opt.apply(k)
-    k = CacheRead(x.slot, lane.id).apply(k)
+    k = CacheRead(x.slot, lane.id).apply(with_opts(k, shared_out(k, target, x, int(size))))
     return tried(k, pack_each, target, jumps) if local_bytes(k) <= target.local_memory else None
   return first(kernel, [packed, each])
 

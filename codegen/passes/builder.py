@@ -46,6 +46,9 @@ class Builder:
     self.next += 1
     return self.axes[-1]
 
+  def tiles(self, *sizes: ix.Dim) -> list[Axis]: return [self.new(n, AxisKind.TILE) for n in sizes]
+  def loops(self, *sizes: ix.Dim) -> list[Axis]: return [self.new(n, AxisKind.LOOP) for n in sizes]
+
   def along(self, axes: Iterable[Axis], flat: UOp) -> None:
     """Put what a number among all values of some axes stands for in their place."""
     for a in reversed(list(axes)): self.table[a.rng], flat = ix.mod(flat, a.size), ix.fdiv(flat, a.size)
@@ -73,7 +76,7 @@ class Builder:
     if n != 1 or several > 1: at = self.new(ix.rounds(n, several), AxisKind.GRID).rng
     if self.part is not None: self.axes.append(self.part)
     if several == 1: return at, None
-    begin, task = ix.mul(at, several), self.new(several, AxisKind.LOOP)
+    begin, (task,) = ix.mul(at, several), self.loops(several)
     end = several if ix.divides(several, n) else ix.number(ix.least(ix.sub(ix.node(n), begin), several))
     return ix.add(begin, task.rng), (task, end)
 
@@ -83,7 +86,7 @@ class Builder:
     n, many = ix.product(a.size for a in axes), max(_ROWS // size, 1)
     while many > 1 and ix.count(n) * self.parts < many * 2 * self.cores: many //= 2
     row, _ = self.programs(ix.rounds(n, many))
-    tile = [self.new(many, AxisKind.TILE)] if many > 1 else []
+    tile = self.tiles(many) if many > 1 else []
     for a in tile: row = ix.add(ix.mul(row, many), a.rng)
     self.along(axes, row)
     return tile, ix.lt(row, n)
