@@ -29,8 +29,7 @@ refusals: deque[Refusal] = deque(maxlen=_MOST)
 
 
 def first(kernel: Kernel, ways: Iterable[Callable[[Kernel], Kernel | None]]) -> Kernel:
-  """What the first of some ways makes of a kernel that refuses none of its Opts. A way that gives None does not suit the kernel.
-  Where no way is left it is the kernel itself: plain loops always apply."""
+  """What the first way makes of a kernel that suits it (no None) and of which it refuses no Opt; else the kernel itself."""
   for way in ways:
     try:
       if (made := way(kernel)) is not None: return made

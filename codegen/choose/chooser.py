@@ -45,8 +45,7 @@ def choose_statements(parts: Parts, target: Target | None) -> Parts:
 
 
 def whole_axis(kernel: Kernel) -> Kernel:
-  """For an evaluator with arrays, the longest axis that every access goes along, or does not vary with, as one vector:
-  a0:8 LOOP, a1:64 LOOP -> a0:8 LOOP, a1:64 LANE."""
+  """For an evaluator with arrays, the longest axis that accesses go along, or not with, as a vector: a1:64 LOOP -> a1:64 LANE."""
   accesses = access_profile(kernel).accesses
   def fits(a: Axis) -> bool: return 1 < a.count <= 1024 and all(x.steps.get(a.id, 0) in (0, 1) for x in accesses)
   best = max([a for a in kernel.axes if a.id not in kernel.bound and fits(a)], key=lambda a: a.count, default=None)

@@ -79,9 +79,8 @@ def after(kernel: Kernel, choice: Choice, target: Target, exact: bool = False) -
 
 
 def _in_runs(kernel: Kernel, target: Target) -> Kernel:
-  """Where the innermost axis jumps to other pages of what is read, some steps of the axis along its lines are made for each:
-  a0:128 GRID (64 bytes a step), a1:4 GRID (32 KB a step) -> a0:8 GRID, a1:4 LOOP, a2:16 LOOP. So 1 KB is read of each page before
-  the next, and few pages at a time: a core follows some 20 of them ahead of its loads."""
+  """Where the innermost axis jumps to other pages of what is read, some steps of the axis along its lines are made for each: 1 KB is
+  read of a page before the next: a0:128 GRID (64 bytes a step), a1:4 GRID (32 KB) -> a0:8 GRID, a1:4 LOOP, a2:16 LOOP."""
   grid = [a for a in kernel.grid if a.count > 1]
   if kernel.bound or kernel.sequential or len(grid) < 2: return kernel
   inner = grid[-1]
@@ -91,18 +90,15 @@ def _in_runs(kernel: Kernel, target: Target) -> Kernel:
     if x.write or not x.linear or along is None or steps[inner.id] < PAGE_BYTES: continue
     many = RUN_BYTES // steps[along.id]
     if along.count < 2 * many: continue
-    rows = max(steps[inner.id] // max(_row(x, inner.id, kernel), 1), 1)   # that a step of the inner axis reads
+    # bytes between rows that copies or lanes beside the inner axis's steps read, and how many of these a step reads
+    inside = [x.stride(a.id) for a in kernel.of_kind(AxisKind.UPCAST, AxisKind.LANE)]
+    row = min([n for n in inside if n >= PAGE_BYTES and steps[inner.id] % n == 0], default=steps[inner.id])
+    rows = max(steps[inner.id] // max(row, 1), 1)
     kernel = Serial(inner.id, max(target.core_cache // (AHEAD * RUN_BYTES * rows), 1)).apply(kernel)
     before = {a.id for a in kernel.axes}
     kernel = Serial(along.id, many).apply(kernel)
     return Reorder(next(a.id for a in kernel.axes if a.id not in before), first=False).apply(kernel)
   return kernel
-
-
-def _row(x: MemoryAccess, axis: int, kernel: Kernel) -> int:
-  """The bytes between the rows of an access that copies or lanes beside an axis's steps read; the step itself where none do."""
-  inside, step = [x.stride(a.id) for a in kernel.of_kind(AxisKind.UPCAST, AxisKind.LANE)], x.stride(axis)
-  return min([n for n in inside if n >= PAGE_BYTES and step % n == 0], default=step)
 
 
 def work_items(kernel: Kernel, target: Target) -> Kernel:

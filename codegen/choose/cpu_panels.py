@@ -62,8 +62,7 @@ def panels(kernel: Kernel) -> Iterator[MemoryAccess]:
 
 
 def local_bytes(kernel: Kernel) -> int:
-  """The bytes of local memory that a kernel's copies take, once long sums are sums of sums: that rounds their axes up, of which
-  those that stand for run-time sizes are so already (``most``)."""
+  """The bytes that copies take once long sums are sums of sums: that rounds their axes up, unless they have room (``most``)."""
   if not any([a.most and isinstance(a.size, int) for a in kernel.axes]): kernel = limit_additions(kernel)
   copies = [u for u in kernel.nodes if u.op is Ops.CACHE_READ]
   return sum(u.dtype.itemsize * prod([a.most or a.count for a in map(kernel.axis, u.arg)]) for u in copies)
@@ -91,8 +90,7 @@ def copy_once(kernel: Kernel, target: Target, left: list[int]) -> Kernel:
 
 
 def copy_for_rows(kernel: Kernel, target: Target, slot: int, exact: bool = False) -> Kernel | None:
-  """A product whose programs are columns of panels of a param: a loop over the rows reads each panel from the cache. None where
-  it cannot have one. ``exact``: the sizes stand for others."""
+  """A product whose programs are columns of panels of a param, gone through by a loop over rows. None where it can have none."""
   x = next((x for x in panels(kernel) if x.slot == slot), None)
   if x is None: return None
   lane = kernel.lanes[0]
@@ -156,8 +154,7 @@ def loops_over(rows: Sequence[Axis]) -> Iterator[tuple[list[Serial], int, int]]:
 
 
 def pack_rows(kernel: Kernel, target: Target, x: MemoryAccess, size: int, y: MemoryAccess, lane: Axis) -> Kernel | None:
-  """A product whose programs are blocks of rows, copied to local memory once: for each panel of ``x`` one by one, which takes so
-  many bytes, all rows of the block. None where they do not fit."""
+  """A product whose programs are blocks of rows, copied once for all panels of ``x``. None where they do not fit."""
   grid = kernel.grid
   rows, columns = [a for a in grid if a.id in y.axes - x.axes], [a for a in grid if a.id in x.axes - y.axes]
   if len(rows) != 1 or len(columns) != 1: return None

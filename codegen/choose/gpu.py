@@ -151,8 +151,7 @@ class _Choice:
 
 
 def choices(roles: Roles, target: Target) -> Iterator[_Choice]:
-  """Blocks to choose from: along the axes that memory goes along, and one more that is reduced and one that is not; others are
-  added where these are all of a block."""
+  """Blocks along the axes that memory goes along, and a reduced one and another; more axes where these are all of a block."""
   room = target.row if roles.bound else 2 * target.block   # without a loop
   least = min(target.mapped, max(LEAST_BLOCK, power_of_two(volume((*roles.free, *roles.bound)) // target.cores)))
   windows = [a for a in roles.bound if 1 < a.count <= WINDOW]
@@ -222,8 +221,7 @@ def is_product(kernel: Kernel) -> bool:
 
 
 def _product(kernel: Kernel, target: Target) -> tuple[Kernel, list[int]] | None:
-  """A kernel that is a matrix product large enough for ``tl.dot``, and its axes m, n and k; others stay programs. Of several axes
-  of one role (a convolution has them) one is made. None for any other kernel."""
+  """A kernel that is a product large enough for ``tl.dot``, and its axes m, n and k, one of each role; None for any other."""
   roles = Roles(kernel)
   among = [a for a in kernel.axes if a.kind is AxisKind.GRID or a.id in kernel.bound]
   axes = [roles.of(role, among) for role in PRODUCT_ROLES]

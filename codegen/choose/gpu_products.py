@@ -88,8 +88,8 @@ def best_blocks(work: ProductWork, target: Target) -> tuple[float, Blocks]:
 
 def _candidates(work: ProductWork, target: Target) -> Iterator[Blocks]:
   """Blocks to choose from, the largest first."""
-  if (exact := exact_blocks(work, target)) is not None:
-    rows, columns, depth = exact
+  if work.multiplied > 4 or work.exact:   # float64, or float32 that is not rounded
+    rows, columns, depth = target.double_dot if work.multiplied > 4 else target.exact_dot
     for r, c in ((rows, columns), (rows, columns // 2), (rows // 2, columns // 2)):
       if min(r, c) >= WARP // 2: yield r, c, depth
     return
@@ -102,12 +102,6 @@ def _candidates(work: ProductWork, target: Target) -> Iterator[Blocks]:
     for rows, columns in dict.fromkeys(((bm, bn), (bn, bm))):
       if work.m >= rows and work.n >= columns: yield rows, columns, depth
   yield (*target.dots[-1], depth)
-
-
-def exact_blocks(work: ProductWork, target: Target) -> Blocks | None:
-  """The blocks of a product of float32 or float64 that rounds no factor; None where factors are 16-bit floats or TF32."""
-  if work.multiplied > 4: return target.double_dot
-  return target.exact_dot if work.exact else None
 
 
 def multiplied_a_second(work: ProductWork, rows: int, columns: int, target: Target) -> float:
@@ -153,8 +147,7 @@ def product_seconds(work: ProductWork, blocks: Blocks, target: Target) -> float:
 
 
 def worth_copying(work: ProductWork, sizes: Sequence[int], target: Target) -> tuple[bool, ...]:
-  """Which factors, of so many bytes (0: not this one), are better copied first to where a thread reads VECTOR_BYTES at a time:
-  the time of a pass over the memory of each against that of a product which reads it in small pieces."""
+  """Which factors, of so many bytes (0: not this one), are better copied first to where threads read VECTOR_BYTES at a time."""
   best, least = (False,) * len(sizes), _COPIED * best_blocks(work, target)[0]
   for which in itertools.product(*[(False, True) if n else (False,) for n in sizes]):
     if not any(which): continue

@@ -128,8 +128,7 @@ def narrow_value(u: UOp) -> UOp:
 
 
 def flat(kernel: Kernel) -> Kernel:
-  """Params that accesses go through in steps of one size, though an axis stands for several of their dimensions, get one
-  dimension: data1[a0 // 56, a0 % 56] -> data1[a0]. What cuts the axis later leaves that plain."""
+  """Params that accesses go through in steps of one size get one dimension: data1[a0 // 56, a0 % 56] -> data1[a0]."""
   shapes = {p.uop: p.shape for p in kernel.params if len(p.shape) > 1 and all(isinstance(n, int) for n in p.shape)}
   plain, folded = set(shapes), set[UOp]()
   for u in kernel.nodes:

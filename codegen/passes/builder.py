@@ -94,8 +94,7 @@ class Builder:
   # ---- statements
 
   def stores(self, table: dict[UOp, UOp], gate: UOp, kept: Iterable[Axis] | None = None) -> list[UOp]:
-    """The kernel's STOREs where a condition is true. With axes to keep values for: where one STORE could write what another is
-    yet to read, all values are there before the first."""
+    """The kernel's STOREs where a condition is true; their values are ``kept`` first where one could write what another reads."""
     found = []
     for s in self.kernel.body:
       index, value, *own = [with_gated_loads(self.here(x, table), gate) for x in s.src[1:]]

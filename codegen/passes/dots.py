@@ -63,8 +63,7 @@ def find_dots(uops: Sequence[UOp], target: Target | None) -> UOpList:
 
 
 def _product(u: UOp, target: Target | None) -> tuple[UOp, UOp, list[UOp]] | None:
-  """The factors that a REDUCE adds products of, as they are in memory, and the conditions outside which they count as zero. None
-  where it adds other things, along several axes or in a dtype that the target multiplies no blocks of."""
+  """The factors in memory that a REDUCE multiplies, and the conditions outside which they count as zero, if the target can."""
   value, wheres = u.src[0], list[UOp]()
   while is_masked(value):
     wheres.append(value.src[0])

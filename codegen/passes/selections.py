@@ -97,8 +97,7 @@ def _as_index(u: UOp) -> UOp:
 
 
 def _movable(values: tuple[UOp, ...], r: UOp, place: UOp, blocks: bool) -> bool:
-  """Whether values may be had at another index of an axis: nothing in them has the axis, or what the index is made of, for its
-  own; and a block is read at its own indices alone."""
+  """Whether values may be had at another index of an axis: nothing binds it, or what the index is made of, or reads a block."""
   mine = {s.arg[0] for s in place.ranges}
   for n in toposort(values):
     if n.op in _BINDS and r in n.src[0].ranges:

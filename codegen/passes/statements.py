@@ -199,8 +199,7 @@ def _reads_elsewhere(s: UOp, roots: Iterable[UOp]) -> list[UOp]:
 
 
 def before(s: UOp) -> tuple[list[UOp], bool]:
-  """What must be read before an effect, as it writes there: LOADs in its place and its gate; and whether its value must be
-  computed before. Both are kept in variables, whose sizes are numbers."""
+  """The LOADs that must be kept before an effect, as it writes there, in its place and its gate; and whether its value must."""
   early = [] if isinstance(s.arg, tuple) else _reads_elsewhere(s, s.src[1:])
   places, value = set(toposort((s.src[1], *s.src[3:]))), set(toposort((s.src[2],)))
   return [u for u in early if u in places], s.op is Ops.ATOMIC and has_reduce(s.src[2]) or any(u in value for u in early)

@@ -60,11 +60,8 @@ def dissolved(kernel: Kernel, target: Target) -> str:
 
 
 def cover_tiles(kernel: Kernel, row: int) -> Kernel:
-  """For targets with blocks, whose sizes are numbers: a TILE axis along a run-time size becomes a block of the next power of two,
-  and what lies outside is masked. a1:N TILE, N about 1000 -> a1:1024 TILE, for N from 513 to 1024.
-
-  Tiles longer than a ``row``, which registers do not hold, are lowered: Opts make a loop of blocks of them.
-  """
+  """For targets with blocks, whose sizes are numbers: a TILE axis along a run-time size becomes a masked block of the next power
+  of two: a1:N TILE, N about 1000 -> a1:1024 TILE. Tiles longer than a ``row``, which registers do not hold, are lowered."""
   tiles = kernel.tiles
   if long := [a for a in tiles if a.count > row and kernel.plain]:
     return lower_tiles(kernel).needing(ix.both(*[ix.ge(a.size, row + 1) for a in long if not isinstance(a.size, int)]))

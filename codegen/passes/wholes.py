@@ -38,7 +38,9 @@ def branch_whole(uops: UOpList) -> UOpList:
   """
   if config.noopt or len(uops) > MOST_NODES or any(u.op in _LEFT or is_dot(u) for u in uops): return uops
   if _read_after_write(uops): return uops
-  uniform = _uniform(uops)
+  uniform: dict[UOp, None] = {}   # the integers that a program has one of from its beginning on
+  for u in uops:
+    if u.op in _UNIFORM and u.dtype.kind in "iu" and all(s in uniform for s in u.src): uniform[u] = None
   masks = [gate for u in uops if u.op in (Ops.LOAD, Ops.STORE) and (gate := gate_or_none(u)) is not None]
   gates = dict.fromkeys(c for gate in masks for c in ix.conjuncts(gate))
   always = {c: found for c in gates if (found := _for_all(c, uniform)) is not None}
@@ -55,14 +57,6 @@ def _read_after_write(uops: Sequence[UOp]) -> bool:
     if u.op is Ops.STORE and u.src[0].op is Ops.DEFINE_GLOBAL: written.add(u.src[0])
     elif u.op is Ops.LOAD and u.src[0] in written: return True
   return False
-
-
-def _uniform(uops: Iterable[UOp]) -> dict[UOp, None]:
-  """The integers that a program has one of from its beginning on."""
-  out: dict[UOp, None] = {}
-  for u in uops:
-    if u.op in _UNIFORM and u.dtype.kind in "iu" and all(s in out for s in u.src): out[u] = None
-  return out
 
 
 def _difference(c: UOp) -> tuple[dict[UOp, int], int] | None:
