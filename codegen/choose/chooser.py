@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from ..ir.config import config
 from ..ir.target import Target
 from ..ir.uop import Ops
 from ..kernel import Axis, AxisKind, Kernel
 from ..kernel.accesses import access_profile
-from ..opts import Vectorize
+from ..opts import Vectorize, with_opts
 from ..opts.merged_axes import merge_axes, split_axes
 from ..passes.builder import chooses
 from ..passes.parts import Part, Parts
@@ -39,7 +40,7 @@ def choose_statements(parts: Parts, target: Target | None) -> Parts:
     return replace(part, kernel=as_twin(kernel, target, several if chooses(target) else whole_axis))
   def several(kernel: Kernel) -> Kernel:
     kernel = tried(kernel, lambda k: merge_axes(split_axes(k)))
-    kernel = first(kernel, (c.applied for c in Search(kernel, target, exact=True).choices()))
+    kernel = first(kernel, (partial(with_opts, opts=opts) for opts, _ in Search(kernel, target, exact=True).choices()))
     return tried(kernel, copy_once, target, room)
   return parts.map(one)
 

@@ -70,17 +70,18 @@ def optimize(kernel: Kernel, target: Target, exact: bool = False) -> Kernel:
   kernel = tried(kernel, lambda k: merge_axes(split_axes(k)))
   if target.locals: return tried(kernel, work_items, target)
   if target.lanes == 1 or not kernel.axes: return kernel
-  return first(kernel, (partial(after, choice=c, target=target, exact=exact) for c in Search(kernel, target, exact).choices()))
+  choices = Search(kernel, target, exact).choices()
+  return first(kernel, (partial(after, target=target, opts=opts, panel=panel, exact=exact) for opts, panel in choices))
 
 
-def after(kernel: Kernel, choice: Choice, target: Target, exact: bool = False) -> Kernel:
+def after(kernel: Kernel, target: Target, opts: list[Opt], panel: int | None, exact: bool = False) -> Kernel:
   """A kernel with the lanes and copies of a choice, spread over programs."""
-  return stream(spread(_in_runs(choice.applied(kernel), target), target, choice.panel, exact), target)
+  return stream(spread(_in_runs(with_opts(kernel, opts), target), target, panel, exact), target)
 
 
 def _in_runs(kernel: Kernel, target: Target) -> Kernel:
-  """Where the innermost axis jumps to other pages of what is read, some steps of the axis along its lines are made for each: 1 KB is
-  read of a page before the next: a0:128 GRID (64 bytes a step), a1:4 GRID (32 KB) -> a0:8 GRID, a1:4 LOOP, a2:16 LOOP."""
+  """Where the innermost axis jumps to other pages of what is read, some steps of the axis along its lines are made for each: 1 KB
+  is read of a page before the next: a0:128 GRID (64 bytes a step), a1:4 GRID (32 KB) -> a0:8 GRID, a1:4 LOOP, a2:16 LOOP."""
   grid = [a for a in kernel.grid if a.count > 1]
   if kernel.bound or kernel.sequential or len(grid) < 2: return kernel
   inner = grid[-1]
@@ -138,16 +139,6 @@ class Trial(NamedTuple):
 Tried = tuple[float, Trial, int | None]   # its cost, and the param whose elements go through a panel
 
 
-class Choice(NamedTuple):
-  """What a :class:`Search` found, as Opts, and the param whose elements go through a panel."""
-  opts: list[Opt]
-  panel: int | None = None
-
-  def applied(self, kernel: Kernel) -> Kernel:
-    """A kernel with its lanes and copies."""
-    return with_opts(kernel, self.opts)
-
-
 class Search:
   """Tries vector lanes, register copies and unrolled axes, and takes the choice with the least :meth:`cost`.
 
@@ -168,9 +159,9 @@ class Search:
     self.streams = {x.node: STREAM if self._left_cache(x) else 0.0 for x in self.info.accesses}
     self.beside = {x.node: [a for a in self.out if 0 < x.stride(a) < NEAR] for x in self.info.accesses}
 
-  def choices(self) -> Iterator[Choice]:
-    """All choices, the cheapest first."""
-    for _, trial, panel in sorted(self.candidates(), key=lambda t: t[0]): yield Choice(self.opts(trial), panel)
+  def choices(self) -> Iterator[tuple[list[Opt], int | None]]:
+    """All choices, the cheapest first: lanes, copies and what is written out, and the param whose elements go through a panel."""
+    for _, trial, panel in sorted(self.candidates(), key=lambda t: t[0]): yield self.opts(trial), panel
 
   def candidates(self) -> list[Tried]:
     """What is tried, with its cost and panel. Copies of two axes are tried with the lanes that are best with copies of one."""

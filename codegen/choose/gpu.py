@@ -3,8 +3,7 @@ Everything is an Opt, so a search may go on from here."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Iterator, Mapping
+from typing import Iterator, Mapping, NamedTuple
 
 from .. import index as ix
 from ..ir.target import Target
@@ -133,8 +132,7 @@ def in_a_line(kernel: Kernel) -> Kernel:
   return kernel
 
 
-@dataclass(frozen=True)
-class _Choice:
+class _Choice(NamedTuple):
   """Sizes of blocks along some axes, reduced axes that are written out, and so many steps of another."""
   tiles: dict[int, int]
   copied: tuple[int, ...]

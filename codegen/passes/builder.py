@@ -34,6 +34,7 @@ class Builder:
     self.cores = target.cores if target is not None else 1
     self.next = new_id(kernel)
     self.axes: list[Axis] = []
+    self.outer = list(kernel.axes)   # of the old ones, those of which every element has its own rows
     self.table: dict[UOp, UOp] = {}
     self.part: Axis | None = None   # GRID axis of the parts of a row, which stands behind that of the rows
 
@@ -49,29 +50,26 @@ class Builder:
   def tiles(self, *sizes: ix.Dim) -> list[Axis]: return [self.new(n, AxisKind.TILE) for n in sizes]
   def loops(self, *sizes: ix.Dim) -> list[Axis]: return [self.new(n, AxisKind.LOOP) for n in sizes]
 
-  def along(self, axes: Iterable[Axis], flat: UOp) -> None:
+  def along(self, axes: list[Axis], flat: UOp) -> None:
     """Put what a number among all values of some axes stands for in their place."""
-    for a in reversed(list(axes)): self.table[a.rng], flat = ix.mod(flat, a.size), ix.fdiv(flat, a.size)
+    for a in axes[::-1]: self.table[a.rng], flat = ix.mod(flat, a.size), ix.fdiv(flat, a.size)
 
   def here(self, u: UOp, more: dict[UOp, UOp] | None = None) -> UOp:
     """A value of the kernel by the new axes."""
     return substitute((u,), {**self.table, **(more or {})})[0]
 
-  def beside(self, axes: Iterable[Axis], buffer: UOp, index: UOp) -> Axis | None:
-    """The one of some axes along which neighbours of an access lie side by side in memory."""
+  def beside(self, buffer: UOp, index: UOp) -> Axis | None:
+    """The outer axis along which neighbours of an access lie side by side in memory."""
     shape = next((p.shape for p in self.kernel.params if p.uop is buffer), None)
     steps = steps_of(flat_index(shape, index.src)) if shape is not None else {}
-    return next((a for a in axes if steps.get(a.id) == 1 and a.size != 1), None)
+    return next((a for a in self.outer if steps.get(a.id) == 1 and a.size != 1), None)
 
   # ---- programs
 
-  def several(self, n: ix.Dim, each: int) -> int:
-    """How many of ``n`` tasks of so many elements a program makes: more than one where that is too short to be worth it."""
-    if not chooses(self.target): return 1
-    return max(min(-(-_PROGRAM // max(each, 1)), ix.count(n) * self.parts // (EACH * self.cores)), 1)
-
-  def programs(self, n: ix.Dim, several: int = 1) -> tuple[UOp, Loop | None]:
-    """The number of one of ``n`` tasks, and where a program makes several of them the loop over these."""
+  def programs(self, n: ix.Dim, each: int = 1) -> tuple[UOp, Loop | None]:
+    """The number of one of ``n`` tasks of so many elements; where one is too short for a program, also the loop over several."""
+    several = min(-(-_PROGRAM // max(each, 1)), ix.count(n) * self.parts // (EACH * self.cores)) if chooses(self.target) else 1
+    several = max(several, 1)
     at: UOp = ix.ZERO
     if n != 1 or several > 1: at = self.new(ix.rounds(n, several), AxisKind.GRID).rng
     if self.part is not None: self.axes.append(self.part)
@@ -80,15 +78,14 @@ class Builder:
     end = several if ix.divides(several, n) else ix.number(ix.least(ix.sub(ix.node(n), begin), several))
     return ix.add(begin, task.rng), (task, end)
 
-  def rows_of_blocks(self, axes: Iterable[Axis], size: int) -> tuple[list[Axis], UOp]:
+  def rows_of_blocks(self, size: int) -> tuple[list[Axis], UOp]:
     """Rows of so many elements, several in a block where they are short: their axis, if any, and whether a row is there."""
-    axes = list(axes)
-    n, many = ix.product(a.size for a in axes), max(_ROWS // size, 1)
+    n, many = ix.product(a.size for a in self.outer), max(_ROWS // size, 1)
     while many > 1 and ix.count(n) * self.parts < many * 2 * self.cores: many //= 2
     row, _ = self.programs(ix.rounds(n, many))
     tile = self.tiles(many) if many > 1 else []
     for a in tile: row = ix.add(ix.mul(row, many), a.rng)
-    self.along(axes, row)
+    self.along(self.outer, row)
     return tile, ix.lt(row, n)
 
   # ---- statements

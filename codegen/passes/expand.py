@@ -214,7 +214,7 @@ class Expander:
     """The STOREs of vectors along the copied axis, of a block whose lanes lie apart; past the cache only whole lines of it."""
     out, to = list[UOp](), u if axis.known * u.dtype.itemsize >= _LINE else u.replace(u.src, arg=None)
     for env in self.envs([a for a in self.copied if a.rng in u.ranges and a is not axis]):
-      at = self.lanes_of(self.place(u, (*env, (axis.rng, ix.const(0))))[0])
+      at = self.lanes_of(self.place(u, (*env, (axis.rng, ix.ZERO)))[0])
       values = [self.wide(self.value(u.src[2], (*env, (axis.rng, ix.const(i))))) for i in range(axis.known)]
       out += [_store(to, a, v, ix.TRUE) for a, v in zip(at, transposed(values, self.width))]
     return out
@@ -242,7 +242,7 @@ class Expander:
     load, axes = u.src[0], [self.by_id[i] for i in u.arg]
     shape = tuple([a.most or a.known for a in axes])
     vector = self.lane is not None and axes[-1].kind is AxisKind.LANE
-    first: _Env = ((self.lane, ix.const(0)),) if self.lane is not None else ()
+    first: _Env = ((self.lane, ix.ZERO),) if self.lane is not None else ()
     def position(at: _Env) -> UOp: return flat_index(shape, [dict(at).get(a.rng, a.rng) for a in axes])
     if u not in self.caches:
       local = UOp.unique(Ops.DEFINE_LOCAL, u.dtype, (), (f"cache{len(self.caches)}", prod(shape), "local"))

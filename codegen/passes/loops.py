@@ -83,7 +83,7 @@ class LoopNest:
     ``env`` among them. The work-items of ``items`` share its values."""
     if (found := self.loops.get((id, phase, outer))) is None:
       axis = self.axes[id]
-      start, step = ix.const(0), axis.programs
+      start, step = ix.ZERO, axis.programs
       if axis.programs: start = UOp(Ops.SPECIAL, dtypes.index, (), ("g", 0, step))
       elif items is not None: start, step = self.special[items.id], items.known
       end = ix.node(axis.size)

@@ -125,11 +125,9 @@ class _Writer:
     return self._place(UOp.unique(u.op, u.dtype, src, u.arg), self.depth)
 
   def _place(self, new: UOp, depth: int) -> UOp:
-    block = self.blocks[depth]
-    if depth == self.depth: block.nodes.append(new)
-    else:
-      block.nodes.insert(block.inner, new)
-      block.inner += 1
+    block, hoisted = self.blocks[depth], depth != self.depth
+    block.nodes.insert(block.inner if hoisted else len(block.nodes), new)
+    block.inner += hoisted
     self.depths[new] = self.depths[new.src[0]] if new.op is Ops.PHI else depth
     return new
 
@@ -162,7 +160,7 @@ class _Writer:
       assert (opener := self.blocks[-1].opener) is not None, f"{mark} without what it belongs to"
       if mark.op is not Ops.ELSE: return self.close(UOp.unique(mark.op, dtype, (opener,)))
       self.blocks.pop()
-      self._begin(UOp.unique(mark.op, dtype, (opener,)), opener)
+      self.open(UOp.unique(mark.op, dtype, (opener,)), opener)
 
   def array(self, u: UOp) -> UOp:
     """A variable, or the array of a CACHE_READ, as it stands at the top of the list."""
@@ -174,14 +172,11 @@ class _Writer:
       self._place(found, 0)
     return found
 
-  def open(self, opener: UOp) -> UOp:
-    """``opener`` stands here, what follows inside it."""
-    self.blocks[-1].inner = len(self.blocks[-1].nodes)
-    return self._begin(opener, opener)
-
-  def _begin(self, u: UOp, opener: UOp) -> UOp:
-    block = _Block(opener)
-    self.blocks[-1].nodes += [u, block]
+  def open(self, u: UOp, opener: UOp | None = None) -> UOp:
+    """``u`` stands here, what follows inside it, or as another part of what ``opener`` began."""
+    around, block = self.blocks[-1], _Block(opener or u)
+    if opener is None: around.inner = len(around.nodes)
+    around.nodes += [u, block]
     self.blocks.append(block)
     self.depths[u] = self.depth
     return u

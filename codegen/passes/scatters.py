@@ -112,8 +112,8 @@ class _Scatter(Builder):
     self.others = ix.count(ix.product(a.size for a in self.outer))   # tables
     load = next((u for u in row.toposort() if u.op is Ops.LOAD), None)
     # the axes other than those in order along which elements of the target, or of the index, lie side by side
-    self.side = self.beside(self.outer, s.src[0], substitute((s.src[1],), {row: ix.ZERO})[0])
-    self.index_side = self.beside(self.outer, *load.src[:2]) if load is not None else None
+    self.side = self.beside(s.src[0], substitute((s.src[1],), {row: ix.ZERO})[0])
+    self.index_side = self.beside(*load.src[:2]) if load is not None else None
 
   # ---- which way
 

@@ -71,7 +71,7 @@ class _Sort(Builder):
   def rows(self) -> Loop | None:
     """A program for each row; for several, and the loop over them, where one is too short to be worth it."""
     n = ix.product(a.size for a in self.outer)
-    row, loop = self.programs(n, self.several(n, 8 * self.axis.count))
+    row, loop = self.programs(n, 8 * self.axis.count)
     self.along(self.outer, row)
     return loop
 
@@ -115,7 +115,7 @@ class _Sort(Builder):
   def block(self) -> Kernel:
     """Whole rows, several where they are short."""
     size = max(power_of_two(ix.vmax(ix.node(self.axis.size))), 2)
-    tile, valid = self.rows_of_blocks(self.outer, size)
+    tile, valid = self.rows_of_blocks(size)
     step, = self.tiles(size)
     body, both = list[UOp](), (*tile, step)
     value = self.value(step.rng, ix.both(valid, ix.lt(step.rng, self.axis.size)))

@@ -77,7 +77,7 @@ class _Statements:
     axis, end = self.axes[s.arg], s.src[0]
     if end.op is Ops.CONST and end.arg <= 0: return ()
     if end.op is Ops.CONST and axis.size == 1: return s.src[1:]
-    self.mark(Ops.LOOP, self.value(ix.const(0)), self.value(ix.least(end, axis.size)), axis=axis)
+    self.mark(Ops.LOOP, self.value(ix.ZERO), self.value(ix.least(end, axis.size)), axis=axis)
     self.outside.append(self.scalars)
     if axis.size != 1: self.scalars = {**self.scalars, axis.rng: Mark.index(axis)}
     return (*s.src[1:], Ops.ENDLOOP)
