@@ -119,13 +119,12 @@ def product_seconds(work: ProductWork, blocks: Blocks, target: Target) -> float:
   bm, bn = (max(min(b, power_of_two(n)), WARP // 2) for b, n in ((bm, work.m), (bn, work.n)))
   rounds = -(-work.k // bk)
   moved = (bm + bn) * bk * work.read                                    # by a program in a round
-  warps = 8 if bm * bn > LARGE_BLOCK_ELEMENTS else 4
-  each = bm * bn / (WARP * warps)                                       # elements of the result of a thread
+  threads = WARP * (8 if bm * bn > LARGE_BLOCK_ELEMENTS else 4)
   # what is read besides and what is stored is laid out anew before it meets the sum, or after it
-  needed = KEPT_REGISTERS + ADDRESSES + each * (1 + (work.beside + work.written) / 4 if work.beside else 1)
+  needed = KEPT_REGISTERS + ADDRESSES + bm * bn / threads * (1 + (work.beside + work.written) / 4 if work.beside else 1)
   registers = int(min(needed, MOST_REGISTERS))   # what needs more of them goes to memory and back
-  fit = max(1, min(target.register_file // (registers * WARP * warps), target.local_memory // (min(rounds, PIPELINE) * moved),
-                   target.warps // warps))
+  fit = max(1, min(target.register_file // (registers * threads), target.local_memory // (min(rounds, PIPELINE) * moved),
+                   target.warps * WARP // threads))
   multiply = 2 * bm * bn * bk / multiplied_a_second(work, bm, bn, target)
   loads = [b * bk * work.read / v / (PAST_LOADS if v >= PAST_BYTES else NARROW_LOADS)
            for b, v in zip((bm, bn), work.vectors) if v < VECTOR_BYTES]

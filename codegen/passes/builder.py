@@ -40,6 +40,8 @@ class Builder:
 
   @property
   def parts(self) -> int: return 1 if self.part is None else self.part.count
+  @property
+  def outside(self) -> ix.Dim: return ix.product(a.size for a in self.outer)   # how many rows there are
 
   def new(self, size: ix.Dim, kind: AxisKind) -> Axis:
     """One more axis."""
@@ -80,7 +82,7 @@ class Builder:
 
   def rows_of_blocks(self, size: int) -> tuple[list[Axis], UOp]:
     """Rows of so many elements, several in a block where they are short: their axis, if any, and whether a row is there."""
-    n, many = ix.product(a.size for a in self.outer), max(_ROWS // size, 1)
+    n, many = self.outside, max(_ROWS // size, 1)
     while many > 1 and ix.count(n) * self.parts < many * 2 * self.cores: many //= 2
     row, _ = self.programs(ix.rounds(n, many))
     tile = self.tiles(many) if many > 1 else []

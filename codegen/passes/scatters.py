@@ -109,7 +109,7 @@ class _Scatter(Builder):
     self.outer = [a for a in kernel.axes if a.id not in s.arg[1]]
     self.length = ix.product(a.size for a in self.sequence)
     self.stored, self.gate = s.src[2], gate_or_true(s)
-    self.others = ix.count(ix.product(a.size for a in self.outer))   # tables
+    self.others = ix.count(self.outside)   # tables
     load = next((u for u in row.toposort() if u.op is Ops.LOAD), None)
     # the axes other than those in order along which elements of the target, or of the index, lie side by side
     self.side = self.beside(s.src[0], substitute((s.src[1],), {row: ix.ZERO})[0])

@@ -70,7 +70,7 @@ class _Sort(Builder):
 
   def rows(self) -> Loop | None:
     """A program for each row; for several, and the loop over them, where one is too short to be worth it."""
-    n = ix.product(a.size for a in self.outer)
+    n = self.outside
     row, loop = self.programs(n, 8 * self.axis.count)
     self.along(self.outer, row)
     return loop
