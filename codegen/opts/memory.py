@@ -34,8 +34,7 @@ class CacheRead(Opt):
   The copy has all that the program reads (a panel), or with ``each_round`` what one iteration of the output loops reads (a few
   rows). Where a sum reads the param, reads outside of the sum stay as they are: they read once. The copy's dimensions are loops,
   copies, lanes, in this order; so this Opt comes after those that make these axes. The work-items of a group have one copy, which
-  they make together.
-  """
+  they make together."""
   param: int
   axis: int
   each_round: bool = False
@@ -97,14 +96,12 @@ class TensorDescriptor(Opt):
   blocks = True
 
   @staticmethod
-  def all(kernel: Kernel) -> tuple[Opt, ...]:
-    """One for each param."""
-    return tuple([TensorDescriptor(p.slot) for p in kernel.params])
+  def all(kernel: Kernel) -> tuple[Opt, ...]: return tuple([TensorDescriptor(p.slot) for p in kernel.params])
 
   def change(self, kernel: Kernel) -> Kernel:
     def is_plain(u: UOp) -> bool:
       return u.op in (Ops.LOAD, Ops.STORE) and u.src[0].arg[0] == self.param and not isinstance(u.arg, tuple)
     if not any(map(is_plain, kernel.nodes)):
       raise OptError(f"{self}: the kernel neither reads nor writes data{self.param} one element a place")
-    def marked(old: UOp, new: UOp) -> UOp | None: return new.replace(new.src, arg="tma") if is_plain(old) else None
-    return kernel.with_(body=rewrite(kernel.body, {Ops.LOAD: marked, Ops.STORE: marked}))
+    return kernel.with_(body=rewrite(kernel.body, dict.fromkeys(
+      (Ops.LOAD, Ops.STORE), lambda old, new: new.replace(new.src, arg="tma") if is_plain(old) else None)))

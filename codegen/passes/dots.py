@@ -9,8 +9,7 @@ from ..ir.dtype import dtypes
 from ..ir.target import Target
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp
 from ..kernel.accesses import is_masked
-from ..kernel.blocks import DOT, F32, FP8, NARROW, axis_order, block_axes, gate_or_none, is_dot, loads_zero, prune
-from ..kernel.linear import UOpList
+from ..kernel.linear import DOT, F32, FP8, NARROW, UOpList, axis_order, block_axes, gate_or_none, is_dot, loads_zero, prune
 
 _SMALLEST_DOT = 9   # elements along an axis: of the 16 that a dot has at least, most would be padding
 

@@ -5,8 +5,7 @@ from typing import Iterable
 
 from ..ir.dtype import DType
 from ..ir.uop import Ops, TernaryOps, UOp
-from ..kernel.blocks import F32, NARROW, prune
-from ..kernel.linear import UOpList
+from ..kernel.linear import F32, NARROW, UOpList, prune
 
 # these have the dtype of memory, or of bits; arithmetic has float32
 _EXACT = frozenset((Ops.CONST, Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.LOAD, Ops.STORE, Ops.ATOMIC, Ops.BITCAST))

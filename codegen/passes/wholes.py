@@ -15,8 +15,7 @@ from ..ir.alu import add, and_, less, mul
 from ..ir.config import config
 from ..ir.dtype import dtypes
 from ..ir.uop import NO_VALUE, BinaryOps, Ops, TernaryOps, UOp, toposort
-from ..kernel.blocks import gate_or_none, is_dot, prune, terms
-from ..kernel.linear import UOpList
+from ..kernel.linear import UOpList, gate_or_none, is_dot, prune, terms
 
 _WIDE = 16        # bytes that a thread moves at a time, at most
 MOST_NODES = 400  # of a program that is written twice

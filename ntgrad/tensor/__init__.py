@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from functools import wraps
 from types import ModuleType, TracebackType
-from typing import Any, Callable, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from ntgrad.codegen.ir.dtype import DType, dtypes
 from ntgrad.codegen.ir.errors import InterchangeError
@@ -66,22 +66,24 @@ class train:
   def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
     mode.training = self.before
   def __call__(self, fn: Any) -> Any:
-    import functools
-    @functools.wraps(fn)
+    @wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
       with train(self.value): return fn(*args, **kwargs)
     return call
 
 
-def _written(name: str) -> Callable[..., Any]:
-  """An operation whose result is written to its tensor: ``exp_`` of ``exp``, with the same parameters."""
-  method = getattr(Activation if hasattr(Activation, name) else Products, name)
-  @wraps(method)
-  def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-    return self._in_place(f"{name}_", lambda: getattr(self, name)(*args, **kwargs))
-  call.__name__, call.__qualname__ = f"{name}_", f"Writing.{name}_"
-  call.__doc__ = f"``{name}``, written in place; see ``add_``."
-  return call
+class _Written:
+  """Operations whose results are written to their tensor, by the names that it is assigned to: ``exp_`` is ``exp`` in place, with
+  the same parameters."""
+  def __set_name__(self, owner: type, name: str) -> None:
+    of = name[:-1]
+    @wraps(getattr(owner, of))
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any: return self._in_place(name, lambda: getattr(self, of)(*args, **kwargs))
+    call.__name__, call.__qualname__, call.__doc__ = name, f"Writing.{name}", f"``{of}``, written in place; see ``add_``."
+    setattr(owner, name, call)
+
+
+_written: Any = _Written()
 
 
 class Writing(Activation, Products):
@@ -94,7 +96,7 @@ class Writing(Activation, Products):
     return self.fill_(0)
   def fill_(self, value: Any) -> Self:
     """A number (or a tensor of one element) everywhere, written in place; see ``add_``."""
-    t: Any = value if isinstance(value, Base) else type(self)(value, dtype=self.dtype)  # type: ignore[call-arg]
+    t: Any = value if isinstance(value, Base) else type(self)(value, dtype=self.dtype)
     return self._in_place("fill_", lambda: t.reshape(()).expand(self.shape))
   def detach_(self) -> Self:
     """No gradient passes through this tensor itself from now on; a leaf is none any more."""
@@ -104,29 +106,16 @@ class Writing(Activation, Products):
   def copy_(self, x: Any) -> Self:
     """The values of ``x``, broadcast to this shape, cast to this dtype and moved to this device, written in place; see
     ``add_``."""
-    t: Any = x if isinstance(x, Base) else type(self)(x)  # type: ignore[call-arg]
+    t: Any = x if isinstance(x, Base) else type(self)(x)
     return self._in_place("copy_", lambda: t.to(self.device).cast(self.dtype).expand(self.shape))
 
-  abs_ = _written("abs"); acos_ = _written("acos"); acosh_ = _written("acosh"); addcdiv_ = _written("addcdiv")
-  addcmul_ = _written("addcmul"); addmm_ = _written("addmm"); asin_ = _written("asin"); asinh_ = _written("asinh")
-  atan_ = _written("atan"); atan2_ = _written("atan2"); atanh_ = _written("atanh"); baddbmm_ = _written("baddbmm")
-  bitwise_and_ = _written("bitwise_and"); bitwise_not_ = _written("bitwise_not"); bitwise_or_ = _written("bitwise_or")
-  bitwise_xor_ = _written("bitwise_xor"); ceil_ = _written("ceil"); clamp_ = _written("clamp")
-  clamp_max_ = _written("clamp_max"); clamp_min_ = _written("clamp_min"); clip_ = _written("clip")
-  copysign_ = _written("copysign"); cos_ = _written("cos"); cosh_ = _written("cosh"); cumprod_ = _written("cumprod")
-  cumsum_ = _written("cumsum"); deg2rad_ = _written("deg2rad"); digamma_ = _written("digamma"); erf_ = _written("erf")
-  erfc_ = _written("erfc"); erfinv_ = _written("erfinv"); exp_ = _written("exp"); exp2_ = _written("exp2")
-  expm1_ = _written("expm1"); floor_ = _written("floor"); floor_divide_ = _written("floor_divide"); fmod_ = _written("fmod")
-  frac_ = _written("frac"); hypot_ = _written("hypot"); lerp_ = _written("lerp"); lgamma_ = _written("lgamma")
-  log_ = _written("log"); log10_ = _written("log10"); log1p_ = _written("log1p"); log2_ = _written("log2")
-  logical_and_ = _written("logical_and"); logical_not_ = _written("logical_not"); logical_or_ = _written("logical_or")
-  logical_xor_ = _written("logical_xor"); logit_ = _written("logit"); masked_fill_ = _written("masked_fill")
-  nan_to_num_ = _written("nan_to_num"); neg_ = _written("neg"); pow_ = _written("pow"); rad2deg_ = _written("rad2deg")
-  reciprocal_ = _written("reciprocal"); relu_ = _written("relu"); remainder_ = _written("remainder")
-  round_ = _written("round"); rsqrt_ = _written("rsqrt"); sigmoid_ = _written("sigmoid"); sign_ = _written("sign")
-  sin_ = _written("sin"); sinc_ = _written("sinc"); sinh_ = _written("sinh"); sqrt_ = _written("sqrt")
-  square_ = _written("square"); tan_ = _written("tan"); tanh_ = _written("tanh"); threshold_ = _written("threshold")
-  tril_ = _written("tril"); triu_ = _written("triu"); trunc_ = _written("trunc"); xlogy_ = _written("xlogy")
+  abs_ = acos_ = acosh_ = addcdiv_ = addcmul_ = addmm_ = asin_ = asinh_ = atan_ = atan2_ = atanh_ = baddbmm_ = _written
+  bitwise_and_ = bitwise_not_ = bitwise_or_ = bitwise_xor_ = ceil_ = clamp_ = clamp_max_ = clamp_min_ = clip_ = _written
+  copysign_ = cos_ = cosh_ = cumprod_ = cumsum_ = deg2rad_ = digamma_ = erf_ = erfc_ = erfinv_ = exp_ = exp2_ = expm1_ = _written
+  floor_ = floor_divide_ = fmod_ = frac_ = hypot_ = lerp_ = lgamma_ = log_ = log10_ = log1p_ = log2_ = logical_and_ = _written
+  logical_not_ = logical_or_ = logical_xor_ = logit_ = masked_fill_ = nan_to_num_ = neg_ = pow_ = rad2deg_ = _written
+  reciprocal_ = relu_ = remainder_ = round_ = rsqrt_ = sigmoid_ = sign_ = sin_ = sinc_ = sinh_ = sqrt_ = square_ = tan_ = _written
+  tanh_ = threshold_ = tril_ = triu_ = trunc_ = xlogy_ = _written
 
 
 @checked
@@ -137,12 +126,11 @@ class Tensor(Protocols, Writing, Resampling, Attention, Losses, Linalg, Convolut
   (docs/memory.md).
 
   ``dtype`` None keeps numpy's dtype; lists and numbers give bool, int32 or float32. Bytes are uint8, or the bits of a dtype that
-  is given. ``device`` None is the default one. A tensor
-  of another library (PyTorch, CuPy, JAX: whatever has DLPack or ``__cuda_array_interface__``) on a GPU stays there and shares its
-  memory, see :meth:`from_dlpack`; one in memory of the host is copied, as a numpy array is. ``requires_grad=True`` makes it a
-  leaf whose ``grad`` ``backward`` sets. Raises ShapeError for ragged lists, DTypeError for data or dtypes that ntgrad does not
-  have, DeviceError, ArgumentError for ints that do not fit the dtype.
-  """
+  is given. ``device`` None is the default one. A tensor of another library (PyTorch, CuPy, JAX: whatever has DLPack or
+  ``__cuda_array_interface__``) on a GPU stays there and shares its memory, see :meth:`from_dlpack`; one in memory of the host is
+  copied, as a numpy array is. ``requires_grad=True`` makes it a leaf whose ``grad`` ``backward`` sets. Raises ShapeError for
+  ragged lists, DTypeError for data or dtypes that ntgrad does not have, DeviceError, ArgumentError for ints that do not fit the
+  dtype."""
   __slots__ = ()
   train: ClassVar[type[train]] = train
   def __dir__(self) -> list[str]: return present(type(self), super().__dir__())
@@ -154,18 +142,14 @@ class Tensor(Protocols, Writing, Resampling, Attention, Losses, Linalg, Convolut
     node = node_of(data, None if device is None else Device._located(device), d)
     state = 0
     if isinstance(data, Tensor) and data._state > 0:
-      if requires_grad is None and mode.grad:
-        state = 1
-      else:
-        node = graph.detach(node)
-    if node.op in MOVEMENT and not isinstance(data, (Tensor, UOp, bool, int, float)):
-      self._hold_memory(node)  # another library's
+      if requires_grad is None and mode.grad: state = 1
+      else: node = graph.detach(node)
+    if node.op in MOVEMENT and not isinstance(data, (Tensor, UOp, bool, int, float)): self._hold_memory(node)  # another library's
     else:
       origins.note_origin(node)
       self._hold(node, state)
     if isinstance(data, Tensor): self._names = data._names
-    if requires_grad is not None:
-      self.requires_grad = requires_grad
+    if requires_grad is not None: self.requires_grad = requires_grad
 
   @classmethod
   def from_dlpack(cls, x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
@@ -182,8 +166,7 @@ class Tensor(Protocols, Writing, Resampling, Attention, Losses, Linalg, Convolut
     order unless both synchronise (``Device.synchronize()``).
 
     Raises InterchangeError where ``copy=False`` rules out what would be needed or memory is not given, DTypeError, DeviceError,
-    and CaptureError while a jit records.
-    """
+    and CaptureError while a jit records."""
     from ntgrad.engine import interchange
     name = None if device is None else Device._located(device)
     if isinstance(x, Tensor):
@@ -198,14 +181,8 @@ class Tensor(Protocols, Writing, Resampling, Attention, Losses, Linalg, Convolut
     if copy is False: raise InterchangeError(f"from_dlpack: a tensor on {node.device} for {name}, with copy=False")
     return t.to(name)
 
-  def __dlpack__(
-    self,
-    *,
-    stream: Any = None,
-    max_version: tuple[int, int] | None = None,
-    dl_device: tuple[Any, int] | None = None,
-    copy: bool | None = None,
-  ) -> Any:
+  def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
+                 dl_device: tuple[Any, int] | None = None, copy: bool | None = None) -> Any:
     """A DLPack capsule over this tensor's memory, computed if need be: for ``torch.from_dlpack(t)``, ``numpy.from_dlpack(t)`` and
     the like.
 
@@ -213,10 +190,8 @@ class Tensor(Protocols, Writing, Resampling, Attention, Losses, Linalg, Convolut
     slices of memory included), and kept until the consumer lets go of it: both see what the other writes. Copies are made of
     other views, of memory without an address (OpenCL devices other than PoCL), for ``copy=True``, and for ``dl_device=(1, 0)``,
     the host. Gradients do not pass. Raises InterchangeError where ``copy=False`` rules that out, CaptureError while a jit
-    records.
-    """
+    records."""
     from ntgrad.engine import interchange
-
     return interchange.capsule(self, stream, max_version, dl_device, copy)
 
   def __dlpack_device__(self) -> tuple[int, int]:
@@ -227,9 +202,7 @@ class Tensor(Protocols, Writing, Resampling, Attention, Losses, Linalg, Convolut
   @property
   def __cuda_array_interface__(self) -> dict[str, Any]:
     """Version 3 of the interface, with the stream that a consumer has to wait for; for tensors on CUDA only. See ``__dlpack__``.
-
-    Raises NoInterfaceError (an AttributeError) for other devices, and for dtypes that numpy has not.
-    """
+    Raises NoInterfaceError (an AttributeError) for other devices, and for dtypes that numpy has not."""
     from ntgrad.engine import interchange
     return interchange.cuda_array(self)
 
@@ -241,12 +214,9 @@ class Tensor(Protocols, Writing, Resampling, Attention, Losses, Linalg, Convolut
   def backward(self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False,
                inputs: Tensor | Sequence[Tensor] | None = None) -> Tensor:
     """Add the gradient of this tensor (one element, or with ``gradient`` given) to ``grad`` of every leaf beneath it, or of the
-    leaves ``inputs`` alone. With ``create_graph`` it has a gradient itself.
-
-    The graph stays as long as a tensor holds it, whatever ``retain_graph`` says: it may be gone through again.
-
-    Raises GradientError where there is no graph to a leaf, or the tensor has several elements and no gradient is given.
-    """
+    leaves ``inputs`` alone. With ``create_graph`` it has a gradient itself. The graph stays as long as a tensor holds it,
+    whatever ``retain_graph`` says: it may be gone through again. Raises GradientError where there is no graph to a leaf, or the
+    tensor has several elements and no gradient is given."""
     from .gradient import backward
     backward(self, gradient, [inputs] if isinstance(inputs, Tensor) else inputs, create_graph)
     return self

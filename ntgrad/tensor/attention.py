@@ -31,8 +31,7 @@ class Attention(Products, Random):
     A bool mask keeps where it is true; one of floats is added. A query that no key is left for gives zeros, as in PyTorch from
     2.5 on. ``is_causal`` lets query i see the keys 0 to i, also where l and s differ. ``enable_gqa``: queries (.., h, l, d) with
     keys and values of fewer heads, each of which serves h / heads queries that follow each other, without being copied.
-    ``dropout_p`` drops weights in training only (``Tensor.train``). Raises ShapeError, ArgumentError.
-    """
+    ``dropout_p`` drops weights in training only (``Tensor.train``). Raises ShapeError, ArgumentError."""
     one_width(_NAME, self, key, value)
     if not self._names is key._names is value._names is None:
       return self._attention_named(key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
@@ -46,17 +45,16 @@ class Attention(Products, Random):
     if scale is None: scale = 1 / math.sqrt(self.shape[-1] or 1) if self.ndim else 1.0
     scores: Any = self.dot(key.transpose(-2, -1)) * real_number(_NAME, "scale", scale)
     if is_causal:
-      make: Any = type(self)
-      seen = make.ones(*scores.shape[-2:], dtype=dtypes.bool).tril()
+      seen = type(self).ones(*scores.shape[-2:], dtype=dtypes.bool).tril()
       return seen.where(scores, -math.inf).softmax(-1)   # every query sees key 0
     if mask is None: return scores.softmax(-1)
     masked = mask.where(scores, -math.inf) if mask.dtype is dtypes.bool else scores + mask.cast(scores.dtype)
     u, a, out = masked._rows(_NAME, -1)
     top = graph.detach(graph.reduce(BinaryOps.MAX, u, (a,)))
     none = graph.eq(top, -math.inf)
-    e = graph.exp(graph.sub(u, graph.expand(graph.where(none, 0.0, top), u.shape)))
+    e = graph.exp(u - graph.expand(graph.where(none, 0.0, top), u.shape))
     total = graph.where(none, 1.0, graph.total(e, (a,)))
-    return masked._wrap(graph.cast(graph.div(e, graph.expand(total, e.shape)), out))
+    return masked._wrap(graph.cast(e / graph.expand(total, e.shape), out))
 
   def _attention_grouped(self, key: Any, value: Any, mask: Any, dropout_p: float, is_causal: bool, scale: float | None) -> Self:
     """Attention in which each head of the keys and values serves several heads of queries: these become a dim of their own."""
@@ -87,6 +85,5 @@ class Attention(Products, Random):
       if not grouped: fit(_NAME, tensors, places, n)
       called = merged(_NAME, tensors, places, n)
     out = self.named().scaled_dot_product_attention(
-      key.named(), value.named(), None if mask is None else mask.named(), dropout_p, is_causal, scale, grouped
-    )
+      key.named(), value.named(), None if mask is None else mask.named(), dropout_p, is_causal, scale, grouped)
     return out._called(called)

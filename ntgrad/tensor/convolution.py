@@ -12,22 +12,26 @@ over the data for all dimensions together; a dimension's weights may be a small 
 """
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, Callable, NamedTuple, Self, Sequence
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import DType, dtypes
+from ntgrad.codegen.ir.dtype import DType, acc_dtype, dtypes
+from ntgrad.codegen.ir.elementwise import and_, const, le, lt, maximum, minimum, where
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import MAX_SIZE, real_number
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Ints, Operand, checked, of_kind, one_width
 from ntgrad.graph.dimension_names import Places, text
+from ntgrad.graph.nodes import broadcast, cast, detach, drop, expand, iota, permute, reduce, reshape, shrink, untile, windows
 from ntgrad.graph.variable import BoundInt
 
 from .elementwise import Elementwise
-from .movement import Movement, pad_value
+from .families import member
+from .movement import Movement, as_tuple, pad_value
 from .products import factors_of_product, names_of_product
 from .random import Random
 from .reduction import reaches
@@ -39,7 +43,7 @@ Padding = int | Sequence[int | Sequence[int]]
 
 def each(name: str, what: str, value: Any, n: int) -> tuple[Any, ...]:
   """One value for all of n spatial dimensions, or one for each, as n values. Raises ShapeError."""
-  out = tuple(value) if isinstance(value, (tuple, list)) else (value,) * n
+  out = as_tuple(value, n)
   if len(out) != n: raise ShapeError(f"{name}: {what} {out} for {n} spatial dimensions; give one number, or {n}")
   return out
 
@@ -85,11 +89,9 @@ def _named_paddings(name: str, padding: str, kernel: Sequence[int], stride: Sequ
 
 
 def _convolution_places(n: int, out: int, into: int, groups: int) -> tuple[list[Places], int]:
-  """Where the dimensions of a convolution's factors go, over n dimensions, and how many the result has.
-
-  The weight has the channels that come out at dimension ``out``, and those that go in at ``into``; in several groups these are
-  parts of the input's, so that their names need not agree.
-  """
+  """Where the dimensions of a convolution's factors go, over n dimensions, and how many the result has. The weight has the
+  channels that come out at dimension ``out``, and those that go in at ``into``; in several groups these are parts of the input's,
+  so that their names need not agree."""
   weight: list[int | None] = [None] * (n + 2)
   weight[out] = 1
   if groups == 1: weight[into] = n + 2
@@ -98,16 +100,7 @@ def _convolution_places(n: int, out: int, into: int, groups: int) -> tuple[list[
 
 def _inside_out(u: UOp, rest: int, n: int) -> UOp:
   """(rest.., a.., b..) -> (rest.., b.., a..) of n dimensions each."""
-  return graph.permute(u, (*range(rest), *range(rest + n, rest + 2 * n), *range(rest, rest + n)))
-
-
-def _folded(u: UOp, shape: tuple[int, ...], size: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> UOp:
-  """The adjoint of windows: (rest.., outer.., inner..) -> (rest.., d..) of ``shape``, where windows overlap their sum."""
-  n, rest = len(size), len(shape) - len(size)
-  u = graph.reshape(u, u.shape[:rest + n] + (1,) * rest + u.shape[rest + n:])
-  t = graph.untile(u, shape, ((1, 1, 1),) * rest + tuple(zip(size, stride, dilation)))
-  axes = tuple(range(len(shape), len(t.shape)))
-  return graph.drop(graph.total(t, axes), axes)
+  return permute(u, (*range(rest), *range(rest + n, rest + 2 * n), *range(rest, rest + n)))
 
 
 @checked
@@ -124,8 +117,8 @@ class Convolution(Elementwise, Movement):
                        f"and a weight of as many spatial dimensions as the input{size}")
     return spatial, batched
 
-  def _convolved(self, name: str, n: int | None, weight: Any, bias: Any, groups: int, stride: Ints, dilation: Ints,
-                 padding: Padding | str) -> Self:
+  def _convolved(self, name: str, n: int | None, weight: Operand, bias: Operand | None = None, groups: int = 1, stride: Ints = 1,
+                 dilation: Ints = 1, padding: Padding | str = 0) -> Self:
     """The convolution over n dimensions (None: as many as the weight has)."""
     n, batched = self._rank(name, weight, n)
     if not batched:
@@ -146,39 +139,29 @@ class Convolution(Elementwise, Movement):
     a, b, out = factors_of_product(name, x, w)
     bs, cin, cout = sx[0], sw[1], sw[0] // groups
     # the output channels are expanded before the windows are made: in the gradient their sum and the windows' then are one
-    a = graph.pad(graph.reshape(a, (bs, groups, 1, cin, *sx[2:])), ((0, 0),) * 4 + tuple(pairs))
-    a = graph.windows(graph.expand(a, (bs, groups, cout, cin, *a.shape[4:])), kernel, st, di)
-    a = graph.permute(a, (0, 1, 2, *range(4, 4 + n), 3, *range(4 + n, 4 + 2 * n)))
+    a = graph.pad(reshape(a, (bs, groups, 1, cin, *sx[2:])), ((0, 0),) * 4 + tuple(pairs))
+    a = windows(expand(a, (bs, groups, cout, cin, *a.shape[4:])), kernel, st, di)
+    a = permute(a, (0, 1, 2, *range(4, 4 + n), 3, *range(4 + n, 4 + 2 * n)))
     full = a.shape
-    b = graph.expand(graph.reshape(b, (1, groups, cout) + (1,) * n + (cin, *kernel)), full)
-    total = graph.total(graph.mul(a, b), tuple(range(3 + n, 4 + 2 * n)))
-    node = graph.cast(graph.reshape(total, (bs, sw[0], *full[3:3 + n])), out)
+    b = expand(reshape(b, (1, groups, cout) + (1,) * n + (cin, *kernel)), full)
+    total = graph.total(a * b, tuple(range(3 + n, 4 + 2 * n)))
+    node = cast(reshape(total, (bs, sw[0], *full[3:3 + n])), out)
     result = self._wrap_many(node, (weight,), None if self._names is weight._names is None else names_of_product(
       name, (self, weight), *_convolution_places(n, 0, 1, groups)))
     return result if bias is None else result + bias.reshape((1, -1) + (1,) * n)
 
-  def conv1d(self, weight: Operand, bias: Operand | None = None, groups: int = 1, stride: Ints = 1, dilation: Ints = 1,
-             padding: Padding | str = 0) -> Self:
-    """:meth:`conv2d` over one dimension: (n, cin, l), weight (cout, cin/groups, k) -> (n, cout, l')."""
-    return self._convolved("conv1d", 1, weight, bias, groups, stride, dilation, padding)
-
-  def conv2d(self, weight: Operand, bias: Operand | None = None, groups: int = 1, stride: Ints = 1, dilation: Ints = 1,
-             padding: Padding | str = 0) -> Self:
-    """Convolution: (n, cin, *spatial), weight (cout, cin/groups, *kernel) -> (n, cout, *out). Any number of spatial dims.
+  conv1d = member(_convolved, 1, ":meth:`conv2d` over one dimension: (n, cin, l), weight (cout, cin/groups, k) -> (n, cout, l').")
+  conv2d = member(_convolved, None, """
+    Convolution: (n, cin, *spatial), weight (cout, cin/groups, *kernel) -> (n, cout, *out). Any number of spatial dims.
 
     The input may have no batch: (cin, *spatial) -> (cout, *out). ``padding`` is a number, one a spatial dim, a flat (left, right,
     top, bottom) from the last dim, pairs, "valid" (none) or "same" (as much as keeps the size, with stride 1). What follows the
     bias is in tinygrad's order; give it by name, since PyTorch has another. Raises ShapeError, ArgumentError, DeviceError.
-    """
-    return self._convolved("conv2d", None, weight, bias, groups, stride, dilation, padding)
-
-  def conv3d(self, weight: Operand, bias: Operand | None = None, groups: int = 1, stride: Ints = 1, dilation: Ints = 1,
-             padding: Padding | str = 0) -> Self:
-    """:meth:`conv2d` over three dimensions: (n, cin, d, h, w), weight (cout, cin/groups, *kernel) -> (n, cout, d', h', w')."""
-    return self._convolved("conv3d", 3, weight, bias, groups, stride, dilation, padding)
-
-  def _transposed(self, name: str, n: int | None, weight: Any, bias: Any, groups: int, stride: Ints, dilation: Ints,
-                  padding: Padding, output_padding: Ints) -> Self:
+    """)
+  conv3d = member(
+    _convolved, 3, ":meth:`conv2d` of volumes: (n, cin, d, h, w), weight (cout, cin/groups, *kernel) -> (n, cout, d', h', w').")
+  def _transposed(self, name: str, n: int | None, weight: Operand, bias: Operand | None = None, groups: int = 1, stride: Ints = 1,
+                  dilation: Ints = 1, padding: Padding = 0, output_padding: Ints = 0) -> Self:
     """The adjoint of convolution over n dimensions (None: as many as the weight has)."""
     n, batched = self._rank(name, weight, n)
     rest: tuple[Any, ...] = bias, groups, stride, dilation, padding, output_padding
@@ -202,7 +185,7 @@ class Convolution(Elementwise, Movement):
                        f"gives spatial sizes {tuple(size)}; sizes must be at least 1")
     w = weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1).flip(*range(2, 2 + n))
     x = self
-    if any([s > 1 for s in st]):  # stride - 1 zeros after each element but the last
+    if max(st) > 1:  # stride - 1 zeros after each element but the last
       x = x.reshape(sx[:2] + tuple([v for s in sx[2:] for v in (s, 1)]))
       x = x.pad(((0, 0), (0, 0)) + tuple([p for s in st for p in ((0, 0), (0, s - 1))]))
       x = x.reshape(sx[:2] + tuple([s * t for s, t in zip(sx[2:], st)]))
@@ -210,32 +193,21 @@ class Convolution(Elementwise, Movement):
     full = [((k - 1) * d - lo, (k - 1) * d - hi + e) for k, d, (lo, hi), e in zip(sw[2:], di, pairs, extra)]
     return x.pad(((0, 0), (0, 0)) + tuple(full))._convolved(name, n, w, bias, groups, 1, dilation, 0)
 
-  def conv_transpose1d(self, weight: Operand, bias: Operand | None = None, groups: int = 1, stride: Ints = 1, dilation: Ints = 1,
-                       padding: Padding = 0, output_padding: Ints = 0) -> Self:
-    """:meth:`conv_transpose2d` over one dimension: (n, cin, l), weight (cin, cout/groups, k) -> (n, cout, l')."""
-    return self._transposed("conv_transpose1d", 1, weight, bias, groups, stride, dilation, padding, output_padding)
-
-  def conv_transpose2d(self, weight: Operand, bias: Operand | None = None, groups: int = 1, stride: Ints = 1, dilation: Ints = 1,
-                       padding: Padding = 0, output_padding: Ints = 0) -> Self:
-    """The adjoint of convolution: (n, cin, *spatial), weight (cin, cout/groups, *kernel) -> (n, cout, *out).
+  conv_transpose1d = member(
+    _transposed, 1, ":meth:`conv_transpose2d` over one dimension: (n, cin, l), weight (cin, cout/groups, k) -> (n, cout, l').")
+  conv_transpose2d = member(_transposed, None, """
+    The adjoint of convolution: (n, cin, *spatial), weight (cin, cout/groups, *kernel) -> (n, cout, *out).
 
     Any number of spatial dims; the input may have no batch. A size s becomes (s - 1) * stride - 2 * padding + dilation *
     (kernel - 1) + 1 + output_padding. What follows the bias is in tinygrad's order; give it by name, since PyTorch has another.
     Raises ShapeError, ArgumentError.
-    """
-    return self._transposed("conv_transpose2d", None, weight, bias, groups, stride, dilation, padding, output_padding)
-
-  def conv_transpose3d(self, weight: Operand, bias: Operand | None = None, groups: int = 1, stride: Ints = 1, dilation: Ints = 1,
-                       padding: Padding = 0, output_padding: Ints = 0) -> Self:
-    """:meth:`conv_transpose2d` over three dimensions: (n, cin, d, h, w), weight (cin, cout/groups, *kernel)."""
-    return self._transposed("conv_transpose3d", 3, weight, bias, groups, stride, dilation, padding, output_padding)
-
+    """)
+  conv_transpose3d = member(
+    _transposed, 3, ":meth:`conv_transpose2d` of volumes: (n, cin, d, h, w), weight (cin, cout/groups, *kernel).")
   def im2col(self, kernel_size: Ints, dilation: Ints = 1, padding: Padding = 0, stride: Ints = 1) -> Self:
-    """Windows as columns, ``torch.nn.functional.unfold``: (n, c, *spatial) -> (n, c * kernel elements, windows).
-
-    ``kernel_size`` is one number for two spatial dimensions, or one for each; the input may have no batch. (:meth:`unfold` makes
-    windows of one dimension, :meth:`windows` of several without putting them into columns.) Raises ShapeError, ArgumentError.
-    """
+    """Windows as columns, ``torch.nn.functional.unfold``: (n, c, *spatial) -> (n, c * kernel elements, windows). ``kernel_size``
+    is one number for two spatial dimensions, or one for each; the input may have no batch. (:meth:`unfold` makes windows of one
+    dimension, :meth:`windows` of several without putting them into columns.) Raises ShapeError, ArgumentError."""
     n = 2 if isinstance(kernel_size, int) else len(kernel_size)
     if n < 1 or self.ndim not in (n + 1, n + 2):
       raise ShapeError(f"im2col: shape {text(self)} with kernel_size {kernel_size}; give (n, c, *spatial) or (c, *spatial), "
@@ -245,18 +217,16 @@ class Convolution(Elementwise, Movement):
     pairs = _paddings("im2col", padding, n)
     s, rest = self.shape, self.ndim - n
     _must_fit("im2col", k, di, s[rest:], pairs)
-    t = graph.windows(graph.pad(self.lazydata, ((0, 0),) * rest + tuple(pairs)), k, st, di)
+    t = windows(graph.pad(self.lazydata, ((0, 0),) * rest + tuple(pairs)), k, st, di)
     outer = t.shape[rest:rest + n]
     t = _inside_out(t, rest, n)
-    out = self._wrap(graph.reshape(t, s[:rest - 1] + (s[rest - 1] * math.prod(k), math.prod(outer))))
+    out = self._wrap(reshape(t, s[:rest - 1] + (s[rest - 1] * math.prod(k), math.prod(outer))))
     return out._called(None if self._names is None else self._names[:rest - 1] + (None, None))
 
   def col2im(self, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Padding = 0, stride: Ints = 1) -> Self:
     """The adjoint of :meth:`im2col`, ``torch.nn.functional.fold``: (n, c * kernel elements, windows) -> (n, c, *output_size).
-
     Where windows overlap their elements are added up. One number as a size stands for two spatial dimensions. Raises ShapeError,
-    ArgumentError.
-    """
+    ArgumentError."""
     n = max([2] if isinstance(output_size, int) is isinstance(kernel_size, int) is True else
             [len(v) for v in (output_size, kernel_size) if not isinstance(v, int)])
     size, k = numbers("col2im", "output_size", output_size, n, 1), numbers("col2im", "kernel_size", kernel_size, n, 1)
@@ -270,26 +240,15 @@ class Convolution(Elementwise, Movement):
                        f"padding {tuple(pairs)}; give (n, c * {math.prod(k)}, windows), there being {outer} windows")
     lead = s[:-2] + (s[-2] // math.prod(k),)
     rest = len(lead)
-    u = graph.reshape(graph.cast(self.lazydata, graph.acc_dtype(self.dtype)), lead + k + outer)
-    u = _folded(_inside_out(u, rest, n), lead + full, k, st, di)
-    u = graph.shrink(u, [(0, a) for a in lead] + [(lo, lo + a) for a, (lo, _) in zip(size, pairs)])
-    out = self._wrap(graph.cast(u, self.dtype))
+    u = reshape(cast(self.lazydata, acc_dtype(self.dtype)), lead + k + outer)
+    # the adjoint of windows: where they overlap their sum
+    u = _inside_out(u, rest, n)
+    u = untile(reshape(u, u.shape[:rest + n] + (1,) * rest + u.shape[rest + n:]), lead + full,
+               ((1, 1, 1),) * rest + tuple(zip(k, st, di)))
+    axes = range(rest + n, len(u.shape))
+    u = shrink(drop(graph.total(u, axes), axes), [(0, a) for a in lead] + [(lo, lo + a) for a, (lo, _) in zip(size, pairs)])
+    out = self._wrap(cast(u, self.dtype))
     return out._called(None if self._names is None else self._names[:rest - 1] + (None,) * (n + 1))
-
-
-# ---- pooling
-def _greatest(t: UOp, axes: Sequence[int]) -> UOp:
-  """The greatest along axes, which become 1."""
-  return graph.reduce(BinaryOps.OR if t.dtype.kind == "b" else BinaryOps.MAX, t, axes)
-
-
-def _first_of(name: str, t: UOp, best: UOp, places: UOp, used: UOp | None, axes: tuple[int, ...], total: int) -> UOp:
-  """Of each window the least place, int32, of what equals the best of it (or is NaN) and is used; windows lie along axes."""
-  most = dtypes.max(dtypes.int32)
-  if total > most: raise ShapeError(f"{name}: indices of {total} elements; int32 counts {most}")
-  found = reaches(graph.detach(t), graph.expand(graph.detach(best), t.shape))
-  if used is not None: found = graph.and_(found, graph.expand(used, t.shape))
-  return graph.drop(graph.reduce(BinaryOps.MIN, graph.where(found, places, most), axes), axes)
 
 
 # ---- taps: how one dimension becomes another
@@ -299,12 +258,10 @@ Weight = Callable[[UOp, UOp, DType], UOp]
 
 
 class Line(NamedTuple):
-  """How one dimension of ``size`` becomes one of ``out``: element o is made of ``taps`` elements from ``first(o)`` on.
-
-  ``firsts`` are the same numbers on the host, of one period or of all (None: not known there). ``weight`` gives, of o and the
-  place j of a tap, its weight or whether it counts; None for one tap alone. ``edge`` gives weights where what lies outside counts
-  as the nearest element.
-  """
+  """How one dimension of ``size`` becomes one of ``out``: element o is made of ``taps`` elements from ``first(o)`` on. ``firsts``
+  are the same numbers on the host, of one period or of all (None: not known there). ``weight`` gives, of o and the place j of a
+  tap, its weight or whether it counts; None for one tap alone. ``edge`` gives weights where what lies outside counts as the
+  nearest element."""
   size: int
   out: int
   taps: int
@@ -329,27 +286,23 @@ class Line(NamedTuple):
 
 def _counted(size: int, most: int) -> UOp:
   """0, 1, .. in a dtype that holds ``most``."""
-  return graph.iota(size) if most < 2 ** 31 else graph.cast(graph.iota(size), dtypes.int64)
+  return iota(size) if most < 2 ** 31 else cast(iota(size), dtypes.int64)
 
 
 def _windowed(u: UOp, lines: Sequence[Line], count: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
   """(lead.., sizes..) -> (lead.., outs.., taps..) as windows, and for each line the places of the taps, (out, taps)."""
   n, lead = len(lines), u.shape[:len(u.shape) - len(lines)]
   plan = [line.period() for line in lines]
-  ends = []
-  for line, (step, phases, low, taps) in zip(lines, plan):
-    ends.append((-low, (line.out // phases - 1) * step + taps - line.size + low))
-  u = graph.shrink(u, [(0, s) for s in lead] + [(max(-lo, 0), line.size - max(-hi, 0)) for line, (lo, hi) in zip(lines, ends)])
+  ends = [(-low, (line.out // phases - 1) * step + taps - line.size + low)
+          for line, (step, phases, low, taps) in zip(lines, plan)]
+  u = shrink(u, [(0, s) for s in lead] + [(max(-lo, 0), line.size - max(-hi, 0)) for line, (lo, hi) in zip(lines, ends)])
   u = graph.pad(u, ((0, 0),) * len(lead) + tuple([(max(lo, 0), max(hi, 0)) for lo, hi in ends]))
-  u = graph.windows(u, [p[3] for p in plan], [p[0] for p in plan], (1,) * n)
+  u = windows(u, [p[3] for p in plan], [p[0] for p in plan], (1,) * n)
   outer, inner = u.shape[len(lead):len(lead) + n], u.shape[len(lead) + n:]
-  u = graph.reshape(u, lead + tuple([v for s in outer for v in (s, 1)]) + inner)
-  u = graph.expand(u, lead + tuple([v for s, p in zip(outer, plan) for v in (s, p[1])]) + inner)
-  places = []
-  for o, (step, phases, low, taps) in zip(count, plan):
-    begin = graph.add(graph.mul(graph.idiv(o, phases), step), low)
-    places.append(_from(begin, taps))
-  return graph.reshape(u, lead + tuple([line.out for line in lines]) + inner), places
+  u = reshape(u, lead + tuple([v for s in outer for v in (s, 1)]) + inner)
+  u = expand(u, lead + tuple([v for s, p in zip(outer, plan) for v in (s, p[1])]) + inner)
+  places = [_from(o // phases * step + low, taps) for o, (step, phases, low, taps) in zip(count, plan)]
+  return reshape(u, lead + tuple([line.out for line in lines]) + inner), places
 
 
 def _read(u: UOp, lines: Sequence[Line], count: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
@@ -358,19 +311,17 @@ def _read(u: UOp, lines: Sequence[Line], count: Sequence[UOp]) -> tuple[UOp, lis
   m = len(u.shape) - n
   outs, taps = tuple([line.out for line in lines]), tuple([line.taps for line in lines])
   places = [_from(line.first(o), line.taps) for line, o in zip(lines, count)]
-  index = []
-  for k, (line, j) in enumerate(zip(lines, places)):
-    j = graph.minimum(graph.maximum(j, 0), line.size - 1)
-    index.append(graph.expand(_along(j, k, 2 * n, n + k), outs + taps))
-  t = graph.gather(graph.permute(u, (*range(m, m + n), *range(m))), *index)
-  return graph.permute(t, (*range(2 * n, 2 * n + m), *range(2 * n))), places
+  index = [expand(_along(minimum(maximum(j, 0), line.size - 1), k, 2 * n, n + k), outs + taps)
+           for k, (line, j) in enumerate(zip(lines, places))]
+  t = graph.gather(permute(u, (*range(m, m + n), *range(m))), *index)
+  return permute(t, (*range(2 * n, 2 * n + m), *range(2 * n))), places
 
 
 def _from(first: UOp, taps: int) -> UOp:
   """(n,) -> (n, taps): each and those that follow it."""
   shape = first.shape[0], taps
-  return graph.add(graph.expand(graph.reshape(first, (shape[0], 1)), shape),
-                   graph.broadcast(graph.cast(graph.iota(taps), first.dtype), shape))
+  begin = expand(reshape(first, (shape[0], 1)), shape)
+  return begin + broadcast(cast(iota(taps), first.dtype), shape)
 
 
 def _along(u: UOp, d: int, n: int, e: int | None = None) -> UOp:
@@ -378,7 +329,7 @@ def _along(u: UOp, d: int, n: int, e: int | None = None) -> UOp:
   shape = [1] * n
   shape[d] = u.shape[0]
   if e is not None: shape[e] = u.shape[1]
-  return graph.reshape(u, tuple(shape))
+  return reshape(u, tuple(shape))
 
 
 def numbers_of_period(size: int, out: int, all_of_them: bool = False) -> Host | None:
@@ -394,11 +345,11 @@ def same_line(size: int) -> Line: return Line(size, size, 1, lambda o: o, number
 def _adaptive(size: int, out: int) -> Line:
   """Element o is made of those from o * size / out, rounded down, to (o + 1) * size / out, rounded up."""
   if size is out or size == out: return same_line(size)
-  def begin(o: UOp) -> UOp: return graph.idiv(graph.mul(o, size), out)
+  def begin(o: UOp) -> UOp: return o * size // out
   def end(o: UOp) -> UOp:
-    return graph.idiv(graph.add(graph.mul(graph.add(o, 1), size), out - 1), out)
+    return ((o + 1) * size + (out - 1)) // out
   def counts(o: UOp, j: UOp, dtype: DType) -> UOp:
-    return graph.and_(graph.le(graph.expand(begin(o), j.shape), j), graph.lt(j, graph.expand(end(o), j.shape)))
+    return le(expand(begin(o), j.shape), j) & lt(j, expand(end(o), j.shape))
   o = numbers_of_period(size, out)
   if o is None: return Line(size, out, size // out + 2, begin, None, counts)
   firsts = o * size // out
@@ -407,12 +358,9 @@ def _adaptive(size: int, out: int) -> Line:
 
 def _all_of(weights: Sequence[UOp | None], t: UOp) -> UOp | None:
   """Which taps count, of those that count in each dimension; None for all."""
-  out: UOp | None = None
-  n = len(weights)
-  shape = (1,) * (len(t.shape) - 2 * n) + t.shape[len(t.shape) - 2 * n:]
-  for w in weights:
-    if w is not None: out = graph.expand(w, shape) if out is None else graph.and_(out, graph.expand(w, shape))
-  return out
+  rest = len(t.shape) - 2 * len(weights)
+  used = [expand(w, (1,) * rest + t.shape[rest:]) for w in weights if w is not None]
+  return functools.reduce(and_, used) if used else None
 
 
 @checked
@@ -435,57 +383,54 @@ class Pooling(Scattering, Random):
                           "so that every window has an element")
     spatial = s[len(s) - n:]
     if ceil_mode:  # further windows that start inside the input or the padding before it
-      grown = []
-      for size, t, d, dim, (lo, hi) in zip(k, st, di, spatial, pairs):
+      for i, (size, t, d, dim, (lo, hi)) in enumerate(zip(k, st, di, spatial, pairs)):
         out = -(-(dim + lo + hi - (size - 1) * d - 1) // t) + 1
         if (out - 1) * t >= dim + lo: out -= 1
-        grown.append((lo, max(hi, (out - 1) * t + (size - 1) * d + 1 - dim - lo)))
-      pairs = grown
+        pairs[i] = lo, max(hi, (out - 1) * t + (size - 1) * d + 1 - dim - lo)
     _must_fit(name, k, di, spatial, pairs)
     return k, st, di, pairs
 
   def _windows_of(self, u: UOp, k: Sequence[int], st: Sequence[int], di: Sequence[int], pairs: Sequence[Pair], fill: Any) -> UOp:
     """Windows of the last dims, with the padding filled: (.., out.., kernel..)."""
-    return graph.windows(pad_value(u, ((0, 0),) * (len(u.shape) - len(k)) + tuple(pairs), fill), k, st, di)
+    return windows(pad_value(u, ((0, 0),) * (len(u.shape) - len(k)) + tuple(pairs), fill), k, st, di)
 
   # ---- the greatest
-  def _max_pool(self, name: str, n: int | None, kernel_size: Any, stride: Any, dilation: Any, padding: Any, ceil_mode: bool,
-                return_indices: bool) -> Any:
+  def _greatest(self, name: str, t: UOp, axes: Sequence[int], total: int, places: Callable[[], UOp] | None,
+                used: UOp | None = None) -> Any:
+    """The greatest of each window; windows lie along axes, and elements not ``used`` do not count. With ``places``, of windows'
+    elements among ``total``, also which it is, int32: the first of equal ones, a NaN before all."""
+    best = reduce(BinaryOps.OR if t.dtype.kind == "b" else BinaryOps.MAX, t, axes)
+    values, most = self._wrap(drop(best, axes)), dtypes.max(dtypes.int32)
+    if places is None: return values
+    if total > most: raise ShapeError(f"{name}: indices of {total} elements; int32 counts {most}")
+    found = reaches(detach(t), expand(detach(best), t.shape))
+    if used is not None: found = found & expand(used, t.shape)
+    first = drop(reduce(BinaryOps.MIN, where(found, places(), most), axes), axes)
+    return values, self._from_node(first)._called(values._names)
+
+  def _max_pool(self, name: str, n: int | None, kernel_size: Ints = 2, stride: Ints | None = None, dilation: Ints = 1,
+                padding: Padding = 0, ceil_mode: bool = False, return_indices: bool = False) -> Any:
     k, st, di, pairs = self._pool(name, n, kernel_size, stride, dilation, padding, ceil_mode)
-    t = self._windows_of(self.lazydata, k, st, di, pairs, dtypes.min(self.dtype))
-    axes = tuple(range(len(t.shape) - len(k), len(t.shape)))
-    best = _greatest(t, axes)
-    values = self._wrap(graph.drop(best, axes))
-    if not return_indices: return values
-    spatial = self.shape[self.ndim - len(k):]
+    t, spatial = self._windows_of(self.lazydata, k, st, di, pairs, dtypes.min(self.dtype)), self.shape[self.ndim - len(k):]
     total = math.prod(spatial)
-    nowhere = dtypes.max(dtypes.int32)
-    # which element of the input each window's are; those of the padding come after all others
-    place = self._windows_of(graph.reshape(graph.iota(total), spatial), k, st, di, pairs, nowhere)
-    place = graph.broadcast(place, t.shape)
-    return values, self._from_node(_first_of(name, t, best, place, None, axes, total))._called(values._names)
+    def places() -> UOp:   # those of the padding come after all others
+      at = self._windows_of(reshape(iota(total), spatial), k, st, di, pairs, dtypes.max(dtypes.int32))
+      return broadcast(at, t.shape)
+    axes = range(len(t.shape) - len(k), len(t.shape))
+    return self._greatest(name, t, axes, total, places if return_indices else None)
 
-  def max_pool1d(self, kernel_size: Ints = 2, stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
-                 ceil_mode: bool = False, return_indices: bool = False) -> Any:
-    """:meth:`max_pool2d` over the last dimension: (.., l) -> (.., l')."""
-    return self._max_pool("max_pool1d", 1, kernel_size, stride, dilation, padding, ceil_mode, return_indices)
-
+  max_pool1d = member(_max_pool, 1, ":meth:`max_pool2d` over the last dimension: (.., l) -> (.., l').")
   def max_pool2d(self, kernel_size: Ints = (2, 2), stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
                  ceil_mode: bool = False, return_indices: bool = False) -> Any:
-    """The greatest of each window of the last dims (2, or as many as the kernel has); stride None is the kernel's size.
-
-    With ``return_indices`` ``(values, indices)``: which element of the flattened last dims it is (int32), the first of equal
-    ones, a NaN before all. What follows the stride is in tinygrad's order; give it by name, since PyTorch has another. Raises
-    ShapeError, ArgumentError.
-    """
+    """The greatest of each window of the last dims (2, or as many as the kernel has); stride None is the kernel's size. With
+    ``return_indices`` ``(values, indices)``: which element of the flattened last dims it is (int32), the first of equal ones, a
+    NaN before all. What follows the stride is in tinygrad's order; give it by name, since PyTorch has another. Raises ShapeError,
+    ArgumentError."""
     return self._max_pool("max_pool2d", None, kernel_size, stride, dilation, padding, ceil_mode, return_indices)
 
-  def max_pool3d(self, kernel_size: Ints = 2, stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
-                 ceil_mode: bool = False, return_indices: bool = False) -> Any:
-    """:meth:`max_pool2d` over the last three dimensions: (.., d, h, w) -> (.., d', h', w')."""
-    return self._max_pool("max_pool3d", 3, kernel_size, stride, dilation, padding, ceil_mode, return_indices)
-
-  def _unpool(self, name: str, n: int, indices: Any, kernel_size: Any, stride: Any, padding: Any, output_size: Any) -> Self:
+  max_pool3d = member(_max_pool, 3, ":meth:`max_pool2d` over the last three dimensions: (.., d, h, w) -> (.., d', h', w').")
+  def _unpool(self, name: str, n: int, indices: Operand, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
+              output_size: Sequence[int] | None = None) -> Self:
     k = numbers(name, "kernel_size", kernel_size, n, 1)
     st, pad = numbers(name, "stride", k if stride is None else stride, n, 1), numbers(name, "padding", padding, n, 0)
     s = self.shape
@@ -503,108 +448,75 @@ class Pooling(Scattering, Random):
       size = given
     if min(size) < 1: raise ShapeError(f"{name}: input {s} with a kernel of {k} and padding {pad} gives sizes {size}")
     rows, each = math.prod(lead), math.prod(size)
-    make: Any = type(self)
-    flat = make.zeros(rows, each, dtype=self.dtype, device=self.device)
-    out = flat.scatter(1, indices.named().reshape(rows, -1 if rows else 0), self.named().reshape(rows, -1 if rows else 0))
-    return out.reshape(*lead, *size)._own()._called(self._names)
+    flat = type(self).zeros(rows, each, dtype=self.dtype, device=self.device)
+    at, values = [t.named().reshape(rows, -1 if rows else 0) for t in (indices, self)]
+    return flat.scatter(1, at, values).reshape(*lead, *size)._own()._called(self._names)
 
-  def max_unpool1d(self, indices: Operand, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
-                   output_size: Sequence[int] | None = None) -> Self:
-    """:meth:`max_unpool2d` over the last dimension: (.., l') -> (.., l)."""
-    return self._unpool("max_unpool1d", 1, indices, kernel_size, stride, padding, output_size)
-
-  def max_unpool2d(self, indices: Operand, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
-                   output_size: Sequence[int] | None = None) -> Self:
-    """The values of a max pooling where its ``indices`` (ints of their shape) say, zeros elsewhere: (.., h', w') -> (.., h, w).
+  max_unpool1d = member(_unpool, 1, ":meth:`max_unpool2d` over the last dimension: (.., l') -> (.., l).")
+  max_unpool2d = member(_unpool, 2, """
+    The values of a max pooling where its ``indices`` (ints of their shape) say, zeros elsewhere: (.., h', w') -> (.., h, w).
 
     The sizes are (size - 1) * stride - 2 * padding + kernel, or ``output_size``, which may differ by less than the stride. Raises
     ShapeError, DTypeError, ArgumentError.
-    """
-    return self._unpool("max_unpool2d", 2, indices, kernel_size, stride, padding, output_size)
-
-  def max_unpool3d(self, indices: Operand, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0,
-                   output_size: Sequence[int] | None = None) -> Self:
-    """:meth:`max_unpool2d` over the last three dimensions: (.., d', h', w') -> (.., d, h, w)."""
-    return self._unpool("max_unpool3d", 3, indices, kernel_size, stride, padding, output_size)
-
+    """)
+  max_unpool3d = member(_unpool, 3, ":meth:`max_unpool2d` over the last three dimensions: (.., d', h', w') -> (.., d, h, w).")
   # ---- means
-  def _avg_pool(self, name: str, n: int | None, kernel_size: Any, stride: Any, dilation: Any, padding: Any, ceil_mode: bool,
-                count_include_pad: bool, divisor: int | None) -> Self:
+  def _avg_pool(self, name: str, n: int | None, kernel_size: Ints = 2, stride: Ints | None = None, dilation: Ints = 1,
+                padding: Padding = 0, ceil_mode: bool = False, count_include_pad: bool = True,
+                divisor_override: int | None = None) -> Self:
     self._needs_floats(name)
-    if divisor == 0: raise ArgumentError(f"{name}: divisor_override 0; it must not be zero")
+    if divisor_override == 0: raise ArgumentError(f"{name}: divisor_override 0; it must not be zero")
     k, st, di, pairs = self._pool(name, n, kernel_size, stride, dilation, padding, ceil_mode)
     m = len(k)
     t = self._windows_of(self.lazydata, k, st, di, pairs, 0)
     axes = tuple(range(len(t.shape) - m, len(t.shape)))
-    acc = graph.acc_dtype(t.dtype)
-    total = graph.total(graph.cast(t, acc), axes)
-    if divisor is None and (ceil_mode or (not count_include_pad and any([lo or hi for lo, hi in pairs]))):
-      ones = graph.const(1.0, acc, self.shape[self.ndim - m:])
+    acc = acc_dtype(t.dtype)
+    total = graph.total(cast(t, acc), axes)
+    if divisor_override is None and (ceil_mode or (not count_include_pad and any([lo or hi for lo, hi in pairs]))):
+      ones = const(1.0, acc, self.shape[self.ndim - m:])
       if count_include_pad:  # only what the caller padded counts, not what ceil_mode added
         given = _paddings(name, padding, m)
         ones = pad_value(ones, given, 1.0)
         pairs = [(0, hi - p) for (_, hi), (_, p) in zip(pairs, given)]
       counts = graph.total(self._windows_of(ones, k, st, di, pairs, 0), tuple(range(m, 2 * m)))
-      divided_by = graph.broadcast(counts, total.shape)
-    else: divided_by = graph.const(float(math.prod(k) if divisor is None else divisor), acc, total.shape)
-    return self._wrap(graph.cast(graph.drop(graph.div(total, divided_by), axes), t.dtype))
+      divided_by = broadcast(counts, total.shape)
+    else: divided_by = const(float(math.prod(k) if divisor_override is None else divisor_override), acc, total.shape)
+    return self._wrap(cast(drop(total / divided_by, axes), t.dtype))
 
-  def avg_pool1d(self, kernel_size: Ints = 2, stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
-                 ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None) -> Self:
-    """:meth:`avg_pool2d` over the last dimension: (.., l) -> (.., l')."""
-    return self._avg_pool(
-      "avg_pool1d", 1, kernel_size, stride, dilation, padding, ceil_mode, count_include_pad, divisor_override
-    )
-
+  avg_pool1d = member(_avg_pool, 1, ":meth:`avg_pool2d` over the last dimension: (.., l) -> (.., l').")
   def avg_pool2d(self, kernel_size: Ints = (2, 2), stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
                  ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None) -> Self:
     """The mean of each window of the last dims (2, or as many as the kernel has); padding counts as zeros unless told otherwise.
-
     ``divisor_override`` is what sums are divided by in place of the number of elements. What follows the stride is in tinygrad's
-    order; give it by name, since PyTorch has another. Raises ShapeError, ArgumentError, DTypeError for what is not float.
-    """
+    order; give it by name, since PyTorch has another. Raises ShapeError, ArgumentError, DTypeError for what is not float."""
     return self._avg_pool(
-      "avg_pool2d", None, kernel_size, stride, dilation, padding, ceil_mode, count_include_pad, divisor_override
-    )
+      "avg_pool2d", None, kernel_size, stride, dilation, padding, ceil_mode, count_include_pad, divisor_override)
 
-  def avg_pool3d(self, kernel_size: Ints = 2, stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
-                 ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None) -> Self:
-    """:meth:`avg_pool2d` over the last three dimensions: (.., d, h, w) -> (.., d', h', w')."""
-    return self._avg_pool(
-      "avg_pool3d", 3, kernel_size, stride, dilation, padding, ceil_mode, count_include_pad, divisor_override
-    )
-
-  def _lp_pool(self, name: str, n: int, norm_type: float, kernel_size: Any, stride: Any, ceil_mode: bool) -> Self:
+  avg_pool3d = member(_avg_pool, 3, ":meth:`avg_pool2d` over the last three dimensions: (.., d, h, w) -> (.., d', h', w').")
+  def _lp_pool(self, name: str, n: int, norm_type: float, kernel_size: Ints, stride: Ints | None = None,
+               ceil_mode: bool = False) -> Self:
     if abs(norm_type) == math.inf:
       sign = 1 if norm_type > 0 else -1
-      return (self.abs() * sign)._max_pool(name, n, kernel_size, stride, 1, 0, ceil_mode, False) * sign
+      return (self.abs() * sign)._max_pool(name, n, kernel_size, stride, ceil_mode=ceil_mode) * sign
     p = real_number(name, "norm_type", norm_type)
     if not p: raise ArgumentError(f"{name}: norm_type 0; it must be another number")
     self._needs_floats(name)
-    x = self.cast(graph.acc_dtype(self.dtype))
+    x = self._wide()
     powers = x.square() if p == 2 else x if p == 1 else x.pow(p)
-    mean = powers._avg_pool(name, n, kernel_size, stride, 1, 0, ceil_mode, True, None)
+    mean = powers._avg_pool(name, n, kernel_size, stride, ceil_mode=ceil_mode)
     total = mean * math.prod(numbers(name, "kernel_size", kernel_size, n, 1))
     even = p > 0 and p % 2 == 0
     return (total if p == 1 else total._root(1 / p) if even else total.pow(1 / p)).cast(self.dtype)
 
-  def lp_pool1d(self, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False) -> Self:
-    """:meth:`lp_pool2d` over the last dimension: (.., l) -> (.., l')."""
-    return self._lp_pool("lp_pool1d", 1, norm_type, kernel_size, stride, ceil_mode)
-
-  def lp_pool2d(self, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False) -> Self:
-    """sum(x^p)^(1/p) of each window of the last two dimensions, p being ``norm_type``; of even p no slope where it is 0.
+  lp_pool1d = member(_lp_pool, 1, ":meth:`lp_pool2d` over the last dimension: (.., l) -> (.., l').")
+  lp_pool2d = member(_lp_pool, 2, """
+    sum(x^p)^(1/p) of each window of the last two dimensions, p being ``norm_type``; of even p no slope where it is 0.
 
     As in PyTorch without abs: 1 is the sum, and of numbers beneath 0 the root of an odd power may be NaN. inf is the greatest
     size, -inf the least. With ``ceil_mode`` a window that ends outside counts as if it went on with its mean. Raises ShapeError,
     ArgumentError, DTypeError.
-    """
-    return self._lp_pool("lp_pool2d", 2, norm_type, kernel_size, stride, ceil_mode)
-
-  def lp_pool3d(self, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False) -> Self:
-    """:meth:`lp_pool2d` over the last three dimensions: (.., d, h, w) -> (.., d', h', w')."""
-    return self._lp_pool("lp_pool3d", 3, norm_type, kernel_size, stride, ceil_mode)
-
+    """)
+  lp_pool3d = member(_lp_pool, 3, ":meth:`lp_pool2d` over the last three dimensions: (.., d, h, w) -> (.., d', h', w').")
   # ---- adaptive pooling
   def _taps(self, u: UOp, lines: Sequence[Line], dtype: DType) -> tuple[UOp, list[UOp], list[UOp | None]]:
     """(lead.., outs.., taps..), and of each line the places of the taps and their weights, made to go with it."""
@@ -612,17 +524,14 @@ class Pooling(Scattering, Random):
     tiled = all([line.tiles() for line in lines])
     t, places = _windowed(u, lines, count) if tiled else _read(u, lines, count)
     n, m = len(lines), len(t.shape)
-    shaped, weights = [], []
-    for k, (line, o, j) in enumerate(zip(lines, count, places)):
-      make = line.edge if tiled and line.edge is not None else line.weight
-      where = (m - 2 * n + k, m, m - n + k)
-      shaped.append(_along(j, *where))
-      w = None if make is None else make(graph.reshape(o, (*o.shape, 1)), j, dtype)
-      weights.append(None if w is None else _along(w, *where))
-    return t, shaped, weights
+    def placed(u: UOp, k: int) -> UOp: return _along(u, m - 2 * n + k, m, m - n + k)
+    makers = [line.edge if tiled and line.edge is not None else line.weight for line in lines]
+    weights = [None if make is None else placed(make(reshape(o, (*o.shape, 1)), j, dtype), k)
+               for k, (make, o, j) in enumerate(zip(makers, count, places))]
+    return t, [placed(j, k) for k, j in enumerate(places)], weights
 
   def _adaptive_sizes(self, name: str, n: int, output_size: Any) -> tuple[int, ...]:
-    given = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * n
+    given = as_tuple(output_size, n)
     if len(given) != n: raise ShapeError(f"{name}: output_size {given} for {n} dimensions; give one number, or {n}")
     if self.ndim < n: raise ShapeError(f"{name}: shape {text(self)}; it takes at least {n} dimension{'s' * (n > 1)}")
     spatial = self.shape[self.ndim - n:]
@@ -632,74 +541,60 @@ class Pooling(Scattering, Random):
       raise ArgumentError(f"{name}: output_size {given}; sizes go from 1 to {MAX_SIZE}, None keeps one")
     return sizes
 
+  def _adaptive_means(self, name: str, n: int, output_size: int | None | Sequence[int | None]) -> Self:
+    return self._adaptive_avg(name, self._adaptive_sizes(name, n, output_size))
+
   def _adaptive_avg(self, name: str, sizes: tuple[int, ...]) -> Self:
     self._needs_floats(name)
-    n, acc = len(sizes), graph.acc_dtype(self.dtype)
+    n, acc = len(sizes), acc_dtype(self.dtype)
     lines = [_adaptive(s, t) for s, t in zip(self.shape[self.ndim - n:], sizes)]
-    t, _, weights = self._taps(graph.cast(self.lazydata, acc), lines, acc)
+    t, _, weights = self._taps(cast(self.lazydata, acc), lines, acc)
     used, axes = _all_of(weights, t), tuple(range(self.ndim, self.ndim + n))
-    if used is not None: t = graph.where(graph.expand(used, t.shape), t, 0.0)
+    if used is not None: t = where(expand(used, t.shape), t, 0.0)
     total = graph.total(t, axes)
     if used is not None:
-      number = graph.total(graph.cast(used, acc), axes)
-      total = graph.div(total, graph.expand(number, total.shape))
-    return self._wrap(graph.cast(graph.drop(total, axes), self.dtype))
+      number = graph.total(cast(used, acc), axes)
+      total = total / expand(number, total.shape)
+    return self._wrap(cast(drop(total, axes), self.dtype))
 
-  def adaptive_avg_pool1d(self, output_size: int | None | Sequence[int | None]) -> Self:
-    """:meth:`adaptive_avg_pool2d` over the last dimension: (.., l) -> (.., output_size)."""
-    return self._adaptive_avg("adaptive_avg_pool1d", self._adaptive_sizes("adaptive_avg_pool1d", 1, output_size))
-
-  def adaptive_avg_pool2d(self, output_size: int | None | Sequence[int | None]) -> Self:
-    """The means of as many windows as the result has elements, which cover the last two dims: (.., h, w) -> (.., *output_size).
+  adaptive_avg_pool1d = member(_adaptive_means, 1, ":meth:`adaptive_avg_pool2d` of lines: (.., l) -> (.., output_size).")
+  adaptive_avg_pool2d = member(_adaptive_means, 2, """
+    The means of as many windows as the result has elements, which cover the last two dims: (.., h, w) -> (.., *output_size).
 
     Window o of n goes from o * size / n, rounded down, to (o + 1) * size / n, rounded up. None keeps a size. Raises ShapeError,
     ArgumentError, DTypeError.
-    """
-    return self._adaptive_avg("adaptive_avg_pool2d", self._adaptive_sizes("adaptive_avg_pool2d", 2, output_size))
-
-  def adaptive_avg_pool3d(self, output_size: int | None | Sequence[int | None]) -> Self:
-    """:meth:`adaptive_avg_pool2d` over the last three dimensions: (.., d, h, w) -> (.., *output_size)."""
-    return self._adaptive_avg("adaptive_avg_pool3d", self._adaptive_sizes("adaptive_avg_pool3d", 3, output_size))
-
-  def _adaptive_max(self, name: str, n: int, output_size: Any, return_indices: bool) -> Any:
+    """)
+  adaptive_avg_pool3d = member(_adaptive_means, 3, ":meth:`adaptive_avg_pool2d` of volumes: (.., d, h, w) -> (.., *output_size).")
+  def _adaptive_max(self, name: str, n: int, output_size: int | None | Sequence[int | None], return_indices: bool = False) -> Any:
     sizes, spatial = self._adaptive_sizes(name, n, output_size), self.shape[self.ndim - n:]
     t, places, weights = self._taps(self.lazydata, [_adaptive(s, t) for s, t in zip(spatial, sizes)], dtypes.float32)
-    used, axes = _all_of(weights, t), tuple(range(self.ndim, self.ndim + n))
-    if used is not None:
-      t = graph.where(graph.expand(used, t.shape), t, dtypes.min(t.dtype))
-    best = _greatest(t, axes)
-    values = self._wrap(graph.drop(best, axes))
-    if not return_indices: return values
-    at = graph.const(0, dtypes.int32, t.shape)
-    for size, j in zip(spatial, places):
-      at = graph.add(graph.mul(at, size), graph.expand(graph.cast(j, dtypes.int32), t.shape))
-    return values, self._from_node(_first_of(name, t, best, at, used, axes, math.prod(spatial)))._called(values._names)
+    used = _all_of(weights, t)
+    if used is not None: t = where(expand(used, t.shape), t, dtypes.min(t.dtype))
+    def at() -> UOp:
+      out = const(0, dtypes.int32, t.shape)
+      for size, j in zip(spatial, places): out = out * size + expand(cast(j, dtypes.int32), t.shape)
+      return out
+    axes = range(self.ndim, self.ndim + n)
+    return self._greatest(name, t, axes, math.prod(spatial), at if return_indices else None, used)
 
-  def adaptive_max_pool1d(self, output_size: int | None | Sequence[int | None], return_indices: bool = False) -> Any:
-    """:meth:`adaptive_max_pool2d` over the last dimension: (.., l) -> (.., output_size)."""
-    return self._adaptive_max("adaptive_max_pool1d", 1, output_size, return_indices)
-
-  def adaptive_max_pool2d(self, output_size: int | None | Sequence[int | None], return_indices: bool = False) -> Any:
-    """The greatest of each window of :meth:`adaptive_avg_pool2d`: (.., h, w) -> (.., *output_size).
+  adaptive_max_pool1d = member(_adaptive_max, 1, ":meth:`adaptive_max_pool2d` of lines: (.., l) -> (.., output_size).")
+  adaptive_max_pool2d = member(_adaptive_max, 2, """
+    The greatest of each window of :meth:`adaptive_avg_pool2d`: (.., h, w) -> (.., *output_size).
 
     With ``return_indices`` ``(values, indices)``, as :meth:`max_pool2d` has them. Raises ShapeError, ArgumentError.
-    """
-    return self._adaptive_max("adaptive_max_pool2d", 2, output_size, return_indices)
-
-  def adaptive_max_pool3d(self, output_size: int | None | Sequence[int | None], return_indices: bool = False) -> Any:
-    """:meth:`adaptive_max_pool2d` over the last three dimensions: (.., d, h, w) -> (.., *output_size)."""
-    return self._adaptive_max("adaptive_max_pool3d", 3, output_size, return_indices)
-
+    """)
+  adaptive_max_pool3d = member(_adaptive_max, 3, ":meth:`adaptive_max_pool2d` of volumes: (.., d, h, w) -> (.., *output_size).")
   # ---- windows at random
-  def _fractional(self, name: str, n: int, kernel_size: Any, output_size: Any, output_ratio: Any, return_indices: bool,
-                  samples: Any) -> Any:
+  def _fractional(self, name: str, n: int, kernel_size: Ints, output_size: Ints | None = None,
+                  output_ratio: float | Sequence[float] | None = None, return_indices: bool = False,
+                  _random_samples: Operand | None = None) -> Any:
     k = numbers(name, "kernel_size", kernel_size, n, 1)
     if self.ndim not in (n + 1, n + 2): raise ShapeError(f"{name}: shape {text(self)}; it takes (n, c, *{n} sizes) or without n")
     if (output_size is None) is (output_ratio is None):
       raise ArgumentError(f"{name}: give output_size or output_ratio, one of them")
     spatial, lead = self.shape[-n:], self.shape[:-n]
     if output_size is None:
-      ratios = (output_ratio,) * n if isinstance(output_ratio, (int, float)) else tuple(output_ratio)
+      ratios: Any = (output_ratio,) * n if isinstance(output_ratio, (int, float)) else output_ratio
       if len(ratios) != n or not all([0 < r < 1 for r in ratios]):
         raise ArgumentError(f"{name}: output_ratio {shown(output_ratio)}; it takes a number between 0 and 1, or {n} of them")
       output_size = [int(s * r) for s, r in zip(spatial, ratios)]
@@ -707,14 +602,13 @@ class Pooling(Scattering, Random):
     if any([o + w - 1 > s for o, w, s in zip(sizes, k, spatial)]):
       raise ShapeError(f"{name}: {sizes} windows of {k} do not fit into {spatial}")
     rows = (1,) * (n + 2 - self.ndim) + lead
-    make: Any = type(self)
-    u = make.rand(*rows, n, device=self.device) if samples is None else samples.named()
+    u: Any = type(self).rand(*rows, n, device=self.device) if _random_samples is None else _random_samples.named()
     if u.shape != (*rows, n): raise ShapeError(f"{name}: random samples of shape {u.shape}; they are {(*rows, n)}")
     at: Any = None   # of each element of each window, its number in the flattened spatial dims
     for d in range(n):
       number = n - 1 - d if n == 2 else d   # as PyTorch takes them
       start = self._starts(u[..., number].unsqueeze(-1), spatial[d], sizes[d], k[d])   # (*rows, out)
-      line = start.unsqueeze(-1) + self._from_node(graph.iota(k[d]))
+      line = start.unsqueeze(-1) + self._from_node(iota(k[d]))
       line = line.reshape(*rows, *[sizes[d] if e == d else 1 for e in range(n)], *[k[d] if e == d else 1 for e in range(n)])
       at = line if at is None else at * spatial[d] + line
     flat = self.named().reshape(*rows, -1)
@@ -729,23 +623,16 @@ class Pooling(Scattering, Random):
     """Where windows begin: they grow by alpha or so, from a random offset; the last one ends at the end."""
     if out == 1: return (u * 0).cast(dtypes.int32) + (size - k)
     alpha = (size - k) / (out - 1)
-    i = self._from_node(graph.iota(out))
+    i = self._from_node(iota(out))
     begin = ((i + u) * alpha).cast(dtypes.int32) - (u * alpha).cast(dtypes.int32)
     return (i < out - 1).where(begin, size - k)
 
-  def fractional_max_pool2d(self, kernel_size: Ints, output_size: Ints | None = None,
-                            output_ratio: float | Sequence[float] | None = None, return_indices: bool = False,
-                            _random_samples: Operand | None = None) -> Any:
-    """The greatest of windows that lie at random, as many as ``output_size`` or as ``output_ratio`` of each size: (n, c, h, w) ->
+  fractional_max_pool2d = member(_fractional, 2, """
+    The greatest of windows that lie at random, as many as ``output_size`` or as ``output_ratio`` of each size: (n, c, h, w) ->
     (n, c, h', w'), or without n (Graham, https://arxiv.org/abs/1412.6071).
 
     Each n and c has its own two numbers from 0 to 1 (``_random_samples`` (n, c, 2) gives them). With ``return_indices`` also
     which element of the flattened h, w each is, int32. Raises ShapeError, ArgumentError.
-    """
-    return self._fractional("fractional_max_pool2d", 2, kernel_size, output_size, output_ratio, return_indices, _random_samples)
-
-  def fractional_max_pool3d(self, kernel_size: Ints, output_size: Ints | None = None,
-                            output_ratio: float | Sequence[float] | None = None, return_indices: bool = False,
-                            _random_samples: Operand | None = None) -> Any:
-    """:meth:`fractional_max_pool2d` over three dimensions: (n, c, d, h, w) -> (n, c, d', h', w')."""
-    return self._fractional("fractional_max_pool3d", 3, kernel_size, output_size, output_ratio, return_indices, _random_samples)
+    """)
+  fractional_max_pool3d = member(
+    _fractional, 3, ":meth:`fractional_max_pool2d` of volumes: (n, c, d, h, w) -> (n, c, d', h', w').")

@@ -3,13 +3,15 @@ functions, and matrices from their diagonals and columns.
 """
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any, Callable, Self, Sequence
 
 import numpy as np
 
 from ntgrad.backends.memory_pool import host_room
-from ntgrad.codegen.ir.dtype import DType, dtypes, held, sum_dtype, to_narrow
+from ntgrad.codegen.ir.dtype import DType, acc_dtype, dtypes, held, sum_dtype, to_narrow
+from ntgrad.codegen.ir.elementwise import const, eq, le, lt, where
 from ntgrad.codegen.ir.errors import ArgumentError, AxisError, DTypeError, OutOfMemoryError, ShapeError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import MAX_SIZE, Base, axis_of, real_number, shape_of, whole_number
@@ -19,9 +21,11 @@ from ntgrad.engine.index_checks import known_class, within
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import checked, of_kind
 from ntgrad.graph.host_values import first_of
+from ntgrad.graph.nodes import broadcast, buffer, cast, expand, index_along, index_of, iota, pad, reshape, scan, shrink
 from ntgrad.graph.pairs import Several
 
 from .elementwise import Elementwise
+from .families import member
 from .movement import Movement, several
 from .promotion import cut_to_int, scalar_node
 
@@ -36,15 +40,12 @@ def _counted(r: range) -> np.ndarray[Any, Any]:
 
 
 def array_of(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
-  """Nested lists as an array: bools give bool, ints the default int (int64 where they need it), floats the default float.
-
-  Raises ShapeError, DTypeError, ArgumentError.
-  """
+  """Nested lists as an array: bools give bool, ints the default int (int64 where they need it), floats the default float. Raises
+  ShapeError, DTypeError, ArgumentError."""
   first = 0 if isinstance(data, range) else first_of("Tensor", data)
   if isinstance(first, Base):
     raise DTypeError(f"Tensor: lists of tensors ({shown(first)}); join them with Tensor.stack or Tensor.cat")
-  try:
-    a = _counted(data) if isinstance(data, range) else np.array(data)
+  try: a = _counted(data) if isinstance(data, range) else np.array(data)
   except MemoryError as e: raise OutOfMemoryError(f"Tensor: out of memory on the host for {shown(data)}: {e}") from None
   except ValueError:
     raise ShapeError(f"Tensor: nested lists of different lengths ({shown(data)}); "
@@ -56,9 +57,8 @@ def array_of(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
       if not isinstance(x, (bool, int, float, np.generic)):
         raise DTypeError(f"Tensor: lists of {type(x).__name__} ({shown(x)}); they may hold bools, ints and floats")
     if given and (a.dtype.kind == "O" or all([isinstance(x, int) for x in given])):
-      raise ArgumentError(
-        f"Tensor: a list of ints from {shown(min(given))} to {shown(max(given))}, which no int dtype holds; give floats"
-      )
+      raise ArgumentError(f"Tensor: a list of ints from {shown(min(given))} to {shown(max(given))}, which no int dtype holds; "
+                          "give floats")
   if a.dtype.kind not in "biuf" and a.dtype not in _KNOWN:
     raise DTypeError(f"Tensor: lists of {a.dtype.name}; they may hold bools, ints and floats")
   if dtype is not None: return host_cast(a, dtype)
@@ -78,18 +78,16 @@ _KNOWN = frozenset(d.np for d in dtypes.all)
 
 def host_cast(a: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
   """An array in another dtype; floats lose their fraction as ints. Raises ArgumentError for what does not fit an int dtype."""
+  low, high = dtypes.min(dtype), dtypes.max(dtype)
   if dtype.kind in "iu" and dtypes.of(a.dtype).kind == "f":
     whole = np.trunc(a.astype(np.float64))
-    fits = (whole >= dtypes.min(dtype)) & (whole < dtypes.max(dtype) + 1)
+    fits = (whole >= low) & (whole < high + 1)
     if not fits.all():
-      raise ArgumentError(
-        f"Tensor: value {whole[~fits][0]} does not fit {dtype.name}, which holds {dtypes.min(dtype)} to {dtypes.max(dtype)}"
-      )
+      raise ArgumentError(f"Tensor: value {whole[~fits][0]} does not fit {dtype.name}, which holds {low} to {high}")
   if dtype.kind in "iu" and a.dtype.kind in "iu" and a.size and dtypes.of(a.dtype) is not dtype:
-    lo, hi = int(a.min()), int(a.max())
-    if lo < dtypes.min(dtype) or hi > dtypes.max(dtype):
-      raise ArgumentError(f"Tensor: values {lo} to {hi} do not fit {dtype.name}, "
-                          f"which holds {dtypes.min(dtype)} to {dtypes.max(dtype)}")
+    least, most = int(a.min()), int(a.max())
+    if least < low or most > high:
+      raise ArgumentError(f"Tensor: values {least} to {most} do not fit {dtype.name}, which holds {low} to {high}")
   return to_narrow(a, dtype) if dtype.kind in "fe" and dtype.itemsize < 4 else a.astype(dtype.np)
 
 
@@ -114,7 +112,7 @@ def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
     return node if device is None or device == Device.DEFAULT else graph.copy(node, device)
   if isinstance(data, Base): data = data.lazydata
   if isinstance(data, UOp):
-    node = data if dtype is None else graph.cast(data, dtype)
+    node = data if dtype is None else cast(data, dtype)
     return node if device is None or (node.device or Device.DEFAULT) == device else graph.copy(node, device)
   if isinstance(data, memoryview) and dtype is None and data.format not in ("B", "b", "c"): data = np.asarray(data)   # numbers
   if isinstance(data, (bytes, bytearray, memoryview)): array, dtype = bits_of("Tensor", data, dtype or dtypes.uint8), None
@@ -131,13 +129,13 @@ def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
                        "it takes numbers, nested lists, numpy arrays, bytes, Tensors, UOps and tensors of other libraries")
     found = interchange.take(data)
     node = interchange.adopt(found, device, copy=True if found.kind == interchange.CPU else None)
-    if dtype is not None: node = graph.cast(node, dtype)
+    if dtype is not None: node = cast(node, dtype)
     return node if device is None or node.device == device else graph.copy(node, device)
   if array.dtype.byteorder not in "=|" and not array.dtype.isnative: array = array.astype(array.dtype.newbyteorder("="))
   if array.dtype.type in (np.longlong, np.ulonglong): array = array.astype(np.int64 if array.dtype.kind == "i" else np.uint64)
   dtypes.of(array.dtype)  # refuses what ntgrad does not have
   if dtype is not None: array = host_cast(array, dtype)
-  return graph.buffer(Buffer.from_numpy(device or Device.DEFAULT, array))
+  return buffer(Buffer.from_numpy(device or Device.DEFAULT, array))
 
 
 def new_shape(name: str, shape: Sequence[Any], size: Any = None) -> tuple[int, ...]:
@@ -148,8 +146,7 @@ def new_shape(name: str, shape: Sequence[Any], size: Any = None) -> tuple[int, .
     shape = (tuple(size) if isinstance(size, (tuple, list)) else size,)
   s = shape_of(name, shape)
   if any([n < 0 for n in s]): raise ArgumentError(f"{name}: shape {s}; sizes must not be negative")
-  if math.prod(s) > MAX_SIZE:
-    raise ArgumentError(f"{name}: shape {s} has {math.prod(s)} elements; a tensor has up to {MAX_SIZE}")
+  if math.prod(s) > MAX_SIZE: raise ArgumentError(f"{name}: shape {s} has {math.prod(s)} elements; a tensor has up to {MAX_SIZE}")
   return s
 
 
@@ -158,6 +155,9 @@ def number_dtype(name: str, dtype: Any, default: DType) -> DType:
   d = dtypes.of(dtype, default)
   if d.kind == "b": raise DTypeError(f"{name}: bool; it gives numbers")
   return d
+
+
+def _float(dtype: Any) -> DType: return dtypes.of(dtype, dtypes.default_float)
 
 
 def _steps_in(d: DType) -> DType:
@@ -186,7 +186,7 @@ class Creation(Elementwise, Movement):
     """A number everywhere; the dtype is the number's unless given. Raises ArgumentError."""
     s = new_shape("full", () if shape is None else (shape,), size)
     if isinstance(fill_value, (Base, np.ndarray)):
-      t = cls(fill_value, dtype=dtype, device=device).expand(s)._own()  # type: ignore[call-arg]
+      t = cls(fill_value, dtype=dtype, device=device).expand(s)._own()
       if requires_grad is not None: t.requires_grad = requires_grad
       return t
     if isinstance(fill_value, np.generic):
@@ -201,60 +201,54 @@ class Creation(Elementwise, Movement):
   def zeros(cls, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
             requires_grad: bool | None = None) -> Self:
     """Zeros of a shape, of the default float (float32) unless told otherwise. Raises ArgumentError."""
-    s = new_shape("zeros", shape, size)
-    return cls.full(s, 0.0 if dtype is None else 0, dtype=dtype, device=device, requires_grad=requires_grad)
+    return cls.full(new_shape("zeros", shape, size), 0, dtype=_float(dtype), device=device, requires_grad=requires_grad)
 
   @classmethod
   def ones(cls, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
            requires_grad: bool | None = None) -> Self:
     """Ones of a shape, of the default float (float32) unless told otherwise. Raises ArgumentError."""
-    s = new_shape("ones", shape, size)
-    return cls.full(s, 1.0 if dtype is None else 1, dtype=dtype, device=device, requires_grad=requires_grad)
+    return cls.full(new_shape("ones", shape, size), 1, dtype=_float(dtype), device=device, requires_grad=requires_grad)
 
   @classmethod
   def empty(cls, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
             requires_grad: bool | None = None) -> Self:
     """Memory of a shape that is not initialised, of the default float (float32) unless told otherwise. Raises ArgumentError."""
-    d = dtypes.of(dtype, dtypes.default_float)
+    d = _float(dtype)
     s = new_shape("empty", shape, size)
-    return cls._made(graph.buffer(Buffer(Device._located(device), s, d)), None, requires_grad)
+    return cls._made(buffer(Buffer(Device._located(device), s, d)), None, requires_grad)
 
   @classmethod
   def arange(cls, start: float, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: str | None = None,
              requires_grad: bool | None = None) -> Self:
     """start, start + step, .. below stop (``arange(n)``: 0 .. n-1); for ints the default int, int32 (int64 where they need it),
-    for floats the default float.
-
-    Raises ArgumentError.
-    """
+    for floats the default float. Raises ArgumentError."""
     if stop is None: start, stop = 0, start
-    start, stop, step = [real_number("arange", what, v) for what, v in (("start", start), ("stop", stop), ("step", step))]
+    start, stop, step = [real_number("arange", *given) for given in (("start", start), ("stop", stop), ("step", step))]
     if step == 0: raise ArgumentError(f"arange: step 0 from {start} to {stop}; it must not be zero")
     ints = all([isinstance(v, int) for v in (start, stop, step)])
-    n = max(0, -((start - stop) // step) if ints else int(math.ceil((stop - start) / step)))
-    if n > dtypes.max(dtypes.int32): raise ArgumentError(f"arange: {n} elements; at most {dtypes.max(dtypes.int32)}")
+    n, most = max(0, -((start - stop) // step) if ints else int(math.ceil((stop - start) / step))), dtypes.max(dtypes.int32)
+    if n > most: raise ArgumentError(f"arange: {n} elements; at most {most}")
     last = start + (n - 1) * step
-    least, most = dtypes.min(dtypes.int32), dtypes.max(dtypes.int32)
-    small = n == 0 or (least <= min(start, last) and max(start, last) <= most)
+    low, high = min(start, last), max(start, last)
     d = number_dtype("arange", dtype, dtypes.default_int if ints else dtypes.default_float)
-    if dtype is None and ints and n and not fits_default(int(min(start, last)), int(max(start, last))): d = dtypes.int64
-    if n == 0: return cls._made(graph.const(0, d, (0,)), device, requires_grad)
+    if dtype is None and ints and n and not fits_default(int(low), int(high)): d = dtypes.int64
+    if n == 0: return cls._made(const(0, d, (0,)), device, requires_grad)
     if d.kind in "iu":
       for v in (start, last): scalar_node("arange", int(v), d, ())
     # ints are counted as ints and rounded at the end
-    if ints: work = dtypes.int32 if small and (n - 1) * abs(step) <= most else dtypes.int64   # no overflow on the way
-    else: work = _steps_in(d)
-    u = graph.cast(graph.iota(n), work)  # type: ignore[arg-type]  # an int: steps of floats are rounded up above
-    if step != 1: u = graph.mul(u, step)
-    if start != 0: u = graph.add(u, start)
-    return cls._made(graph.cast(u, d), device, requires_grad)
+    if not ints: work = _steps_in(d)
+    else: work = dtypes.int32 if -most - 1 <= low and max(high, (n - 1) * abs(step)) <= most else dtypes.int64   # on the way too
+    u = cast(iota(n), work)  # type: ignore[arg-type]  # an int: steps of floats are rounded up above
+    if step != 1: u = u * step
+    if start != 0: u = u + start
+    return cls._made(cast(u, d), device, requires_grad)
 
   @classmethod
   def linspace(cls, start: float, stop: float, steps: int, *, dtype: Any = None, device: str | None = None,
                requires_grad: bool | None = None) -> Self:
     """``steps`` evenly spaced numbers from start to stop, both included exactly. Raises ArgumentError."""
     n = whole_number("linspace", "steps", steps, 0)
-    start, stop = real_number("linspace", "start", start), real_number("linspace", "stop", stop)
+    start, stop = [real_number("linspace", *given) for given in (("start", start), ("stop", stop))]
     d = number_dtype("linspace", dtype, dtypes.default_float)
     if d.kind != "f" and n:
       for v in (start, stop): scalar_node("linspace", int(v), d, ())
@@ -264,10 +258,10 @@ class Creation(Elementwise, Movement):
     if not math.isfinite(held(step, work)):
       raise ArgumentError(f"linspace: {n} steps from {start} to {stop}; a step does not fit {work.name}")
     # the first half is counted from the start, the second from the stop
-    first = graph.lt(graph.iota(n), n // 2)
-    i = graph.cast(graph.where(first, graph.iota(n), graph.sub(graph.iota(n), n - 1)), work)
-    end = graph.where(first, graph.const(start, work, (n,)), graph.const(stop, work, (n,)))
-    return cls._made(graph.cast(graph.add(graph.mul(i, step), end), d), device, requires_grad)
+    first = lt(iota(n), n // 2)
+    i = cast(where(first, iota(n), iota(n) - (n - 1)), work)
+    end = where(first, const(start, work, (n,)), stop)
+    return cls._made(cast(i * step + end, d), device, requires_grad)
 
   @classmethod
   def logspace(cls, start: float, stop: float, steps: int, base: float = 10.0, *, dtype: Any = None, device: str | None = None,
@@ -277,16 +271,16 @@ class Creation(Elementwise, Movement):
     if base <= 0: raise ArgumentError(f"logspace: base {base}; it must be above 0")
     d = number_dtype("logspace", dtype, dtypes.default_float)
     powers = cls.linspace(start, stop, steps, dtype=_steps_in(d)).lazydata
-    return cls._made(graph.cast(graph.power(base, powers), d), device, requires_grad)
+    return cls._made(cast(graph.power(base, powers), d), device, requires_grad)
 
   @classmethod
   def eye(cls, n: int, m: int | None = None, *, dtype: Any = None, device: str | None = None,
           requires_grad: bool | None = None) -> Self:
     """Ones on the diagonal of (n, m or n), zeros elsewhere. Raises ArgumentError."""
     rows, columns = new_shape("eye", (n, n if m is None else m))
-    d = dtypes.of(dtype, dtypes.default_float)
-    same = graph.eq(graph.index_along(0, (rows, columns)), graph.index_along(1, (rows, columns)))
-    return cls._made(graph.cast(same, d), device, requires_grad)
+    d = _float(dtype)
+    same = eq(index_along(0, (rows, columns)), index_along(1, (rows, columns)))
+    return cls._made(cast(same, d), device, requires_grad)
 
   def _alike_in(self, dtype: Any, device: str | None) -> dict[str, Any]:
     """This tensor's dtype and device where none is given."""
@@ -296,12 +290,8 @@ class Creation(Elementwise, Movement):
     """A number everywhere, of this shape, dtype and device."""
     made = type(self).full(self.shape, fill_value, requires_grad=requires_grad, **self._alike_in(dtype, device))
     return made._called(self._names)
-  def zeros_like(self, *, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
-    """Zeros of this shape, dtype and device."""
-    return self.full_like(0, dtype=dtype, device=device, requires_grad=requires_grad)
-  def ones_like(self, *, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
-    """Ones of this shape, dtype and device."""
-    return self.full_like(1, dtype=dtype, device=device, requires_grad=requires_grad)
+  zeros_like = member(full_like, 0, "Zeros of this shape, dtype and device.")
+  ones_like = member(full_like, 1, "Ones of this shape, dtype and device.")
   def empty_like(self, *, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
     """Memory of this shape, dtype and device that is not initialised."""
     return type(self).empty(self.shape, requires_grad=requires_grad, **self._alike_in(dtype, device))._called(self._names)
@@ -310,57 +300,47 @@ class Creation(Elementwise, Movement):
                requires_grad: bool | None = None) -> Self:
     """A number everywhere, of a shape, in this dtype and on this device. Raises ArgumentError."""
     return type(self).full(size, fill_value, requires_grad=requires_grad, **self._alike_in(dtype, device))
-  def new_zeros(self, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
-                requires_grad: bool | None = None) -> Self:
-    """Zeros of a shape, in this dtype and on this device. Raises ArgumentError."""
-    return type(self).zeros(*shape, size=size, requires_grad=requires_grad, **self._alike_in(dtype, device))
-  def new_ones(self, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
-               requires_grad: bool | None = None) -> Self:
-    """Ones of a shape, in this dtype and on this device. Raises ArgumentError."""
-    return type(self).ones(*shape, size=size, requires_grad=requires_grad, **self._alike_in(dtype, device))
-  def new_empty(self, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
-                requires_grad: bool | None = None) -> Self:
-    """Memory of a shape that is not initialised, in this dtype and on this device. Raises ArgumentError."""
-    return type(self).empty(*shape, size=size, requires_grad=requires_grad, **self._alike_in(dtype, device))
+  def _new(self, make: str, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
+           requires_grad: bool | None = None) -> Self:
+    return getattr(type(self), make)(*shape, size=size, requires_grad=requires_grad, **self._alike_in(dtype, device))
+  new_zeros = member(_new, "zeros", "Zeros of a shape, in this dtype and on this device. Raises ArgumentError.")
+  new_ones = member(_new, "ones", "Ones of a shape, in this dtype and on this device. Raises ArgumentError.")
+  new_empty = member(
+    _new, "empty", "Memory of a shape that is not initialised, in this dtype and on this device. Raises ArgumentError.")
   def new_tensor(self, data: Any, *, dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
     """A tensor of its own from data, in the data's dtype unless told otherwise, on this device. See :class:`Tensor` for what it
     takes and raises."""
     if isinstance(data, Base): data = data.detach()
-    dev = self._alike_in(dtype, device)["device"]
-    return type(self)(data, dtype=dtype, device=dev, requires_grad=requires_grad)  # type: ignore[call-arg]
+    return type(self)(data, self._alike_in(dtype, device)["device"], dtype, requires_grad)
 
   @classmethod
   def from_numpy(cls, array: Any, *, device: str | None = None, requires_grad: bool | None = None) -> Self:
     """A numpy array's values in its dtype: a copy, unlike PyTorch's. Raises DTypeError for anything that is no array."""
     if not isinstance(array, (np.ndarray, np.generic)):
       raise DTypeError(f"from_numpy: {shown(array)} is no numpy array; Tensor(..) takes other things")
-    return cls(array, device=device, requires_grad=requires_grad)  # type: ignore[call-arg]
+    return cls(array, device, None, requires_grad)
 
   @classmethod
   def tri(cls, n: int, m: int | None = None, k: int = 0, *, dtype: Any = None, device: str | None = None,
           requires_grad: bool | None = None) -> Self:
     """Ones on and below diagonal k of (n, m or n), zeros above, as numpy's. Raises ArgumentError."""
     rows, columns = new_shape("tri", (n, n if m is None else m))
-    d = dtypes.of(dtype, dtypes.default_float)
-    limit = graph.add(graph.index_along(0, (rows, columns)), max(-rows, min(k, columns)))
-    below = graph.le(graph.index_along(1, (rows, columns)), limit)
-    return cls._made(graph.cast(below, d), device, requires_grad)
+    d = _float(dtype)
+    limit = index_along(0, (rows, columns)) + max(-rows, min(k, columns))
+    below = le(index_along(1, (rows, columns)), limit)
+    return cls._made(cast(below, d), device, requires_grad)
 
-  def _triangle(self, name: str, diagonal: int, upper: bool) -> Self:
+  def _triangle(self, name: str, upper: bool, diagonal: int = 0) -> Self:
     u = self.lazydata
     if len(u.shape) < 2: raise ShapeError(f"{name}: shape {u.shape}; it takes at least 2 dimensions")
     s = u.shape[-2:]
     diagonal = max(-s[0], min(diagonal, s[1]))
-    row = graph.add(graph.index_along(0, s), diagonal) if diagonal else graph.index_along(0, s)
-    a, b = (row, graph.index_along(1, s)) if upper else (graph.index_along(1, s), row)
-    inside = graph.broadcast(graph.le(a, b), u.shape)
-    return self._wrap(graph.where(inside, u, 0))
-  def tril(self, diagonal: int = 0) -> Self:
-    """The lower triangle of the last two dims, zeros above. Raises ShapeError."""
-    return self._triangle("tril", diagonal, False)
-  def triu(self, diagonal: int = 0) -> Self:
-    """The upper triangle of the last two dims, zeros below. Raises ShapeError."""
-    return self._triangle("triu", diagonal, True)
+    row = index_along(0, s) + diagonal if diagonal else index_along(0, s)
+    a, b = (row, index_along(1, s)) if upper else (index_along(1, s), row)
+    inside = broadcast(le(a, b), u.shape)
+    return self._wrap(where(inside, u, 0))
+  tril = member(_triangle, False, "The lower triangle of the last two dims, zeros above. Raises ShapeError.")
+  triu = member(_triangle, True, "The upper triangle of the last two dims, zeros below. Raises ShapeError.")
 
   def diag(self, diagonal: int = 0) -> Self:
     """(n,) -> a square matrix with the elements on a diagonal, zeros elsewhere; (m, n) -> the elements of that diagonal, a tensor
@@ -371,10 +351,10 @@ class Creation(Elementwise, Movement):
     size = n + abs(diagonal)
     if not n: return type(self).full((size, size), 0, dtype=self.dtype, device=self.device)
     first += max(-diagonal, 0) * size
-    u = graph.reshape(graph.pad(graph.reshape(self.lazydata, (n, 1)), ((0, 0), (0, size))), (n * (size + 1),))
+    u = reshape(pad(reshape(self.lazydata, (n, 1)), ((0, 0), (0, size))), (n * (size + 1),))
     last = (n - 1) * (size + 1) + 1   # the zeros behind the last element go
-    u = graph.pad(graph.shrink(u, ((0, last),)), ((first, size * size - first - last),))
-    return self._wrap(graph.reshape(u, (size, size)))
+    u = pad(shrink(u, ((0, last),)), ((first, size * size - first - last),))
+    return self._wrap(reshape(u, (size, size)))
 
   @classmethod
   def tril_indices(cls, row: int, col: int | None = None, offset: int = 0, *, dtype: DType | str | None = None,
@@ -394,40 +374,34 @@ class Creation(Elementwise, Movement):
     n, m = new_shape(name, (row, row if col is None else col))
     if n * m > dtypes.max(dtypes.int32): raise ArgumentError(f"{name}: a matrix of shape {(n, m)}; at most 2**31 - 1 elements")
     found = np.stack(make(n, max(-n - 1, min(offset, m + 1)), m)).astype(np.int32)
-    return cls(found, device=device, dtype=dtypes.int32 if dtype is None else dtypes.of(dtype))  # type: ignore[call-arg]
+    return cls(found, device=device, dtype=dtypes.int32 if dtype is None else dtypes.of(dtype))
 
   def one_hot(self, num_classes: int) -> Self:
-    """(..,) ints -> (.., num_classes) int32: 1 at the index, 0 elsewhere; all 0 where the index is no class.
-
-    Raises DTypeError, ArgumentError; IndexOutOfRangeError for a constant that is no class.
-    """
+    """(..,) ints -> (.., num_classes) int32: 1 at the index, 0 elsewhere; all 0 where the index is no class. Raises DTypeError,
+    ArgumentError; IndexOutOfRangeError for a constant that is no class."""
     u = self.lazydata
     of_kind("iu", "one_hot", "a tensor", u, "it takes ints")
     whole_number("one_hot", "num_classes", num_classes, 0)
     known_class("one_hot", u, num_classes)
     shape = (*u.shape, num_classes)
     of = f"the {num_classes} classes, which go from 0 to {num_classes - 1}"
-    inside = within(graph.index_of(u, num_classes), 0, num_classes, "one_hot", of, u.device)
-    index = graph.expand(graph.reshape(inside, (*u.shape, 1)), shape)
-    classes = graph.cast(graph.index_along(len(u.shape), shape), index.dtype)
-    out = self._from_node(graph.cast(graph.eq(index, classes), dtypes.int32))
+    inside = within(index_of(u, num_classes), 0, num_classes, "one_hot", of, u.device)
+    index = expand(reshape(inside, (*u.shape, 1)), shape)
+    classes = cast(index_along(len(u.shape), shape), index.dtype)
+    out = self._from_node(cast(eq(index, classes), dtypes.int32))
     if self._names is not None: out._names = (*self._names, None)
     return out
 
   # ---- matrices of other matrices, of columns and of diagonals
   def block_diag(*tensors: Any) -> Any:
     """Matrices (of fewer dims: rows) one after the other on the diagonal, zeros elsewhere: (a, b), (c, d) -> (a + c, b + d).
-
-    Raises ShapeError for more than 2 dims, ArgumentError.
-    """
+    Raises ShapeError for more than 2 dims, ArgumentError."""
     ts = several("block_diag", tensors)
     if any([t.ndim > 2 for t in ts]):
       raise ShapeError(f"block_diag: shapes {', '.join([str(t.shape) for t in ts])}; it takes at most 2 dimensions")
     ts = tuple([t.named().atleast_2d() for t in ts])
-    columns, rows, at = sum([t.shape[1] for t in ts]), [], 0
-    for t in ts:
-      rows.append(t.pad(((0, 0), (at, columns - at - t.shape[1]))))
-      at += t.shape[1]
+    ends = list(itertools.accumulate([t.shape[1] for t in ts]))
+    rows = [t.pad(((0, 0), (at, ends[-1] - at - t.shape[1]))) for t, at in zip(ts, (0, *ends))]
     return rows[0].cat(*rows[1:], dim=0)
 
   def vander(self, N: int | None = None, increasing: bool = False) -> Self:
@@ -437,13 +411,13 @@ class Creation(Elementwise, Movement):
     n = self.shape[0]
     columns = new_shape("vander", (n, n if N is None else N))[1]
     u, out = self.lazydata, sum_dtype(self.dtype)
-    acc = graph.acc_dtype(out)
+    acc = acc_dtype(out)
     shape = (n, columns)
-    times = graph.expand(graph.reshape(graph.cast(u, acc), (n, 1)), shape)
-    first = graph.eq(graph.index_along(1, shape), 0 if increasing else columns - 1)
-    powers = graph.where(first, 1, times)
-    if n and columns: powers = graph.scan(BinaryOps.MUL, powers, 1, not increasing)
-    return self.named()._wrap(graph.cast(powers, out))
+    times = expand(reshape(cast(u, acc), (n, 1)), shape)
+    first = eq(index_along(1, shape), 0 if increasing else columns - 1)
+    powers = where(first, 1, times)
+    if n and columns: powers = scan(BinaryOps.MUL, powers, 1, not increasing)
+    return self.named()._wrap(cast(powers, out))
 
   def diag_embed(self, offset: int = 0, dim1: int | str = -2, dim2: int | str = -1) -> Self:
     """(.., n) -> (.., m, m) with the last dim on a diagonal (``offset`` above the main one, m = n + |offset|), zeros elsewhere;
@@ -453,56 +427,51 @@ class Creation(Elementwise, Movement):
     if a == b: raise AxisError(f"diag_embed: dim1 {dim1} and dim2 {dim2} are the same dimension")
     m = new_shape("diag_embed", (self.shape[-1] + abs(offset),) * 2)[0]
     rows = self.named().pad(((0, 0),) * (self.ndim - 1) + ((max(-offset, 0), max(offset, 0)),)).unsqueeze(-1)
-    at = graph.add(graph.index_along(0, (m, m)), offset)
-    there: Any = self._from_node(graph.eq(graph.index_along(1, (m, m)), at))
+    at = index_along(0, (m, m)) + offset
+    there: Any = self._from_node(eq(index_along(1, (m, m)), at))
     return there.where(rows, False if rows.dtype.kind == "b" else 0).movedim((-2, -1), (a, b))._own()
 
   def diagflat(self, offset: int = 0) -> Self:
     """The elements, flattened, on a diagonal of a square matrix; zeros elsewhere."""
-    return self.named().flatten().diag_embed(offset) if self.ndim else self.named().reshape(1).diag_embed(offset)
+    return self.named().flatten().diag_embed(offset)
 
   # ---- window functions: ``window_length`` numbers, computed on the host in float64. ``periodic``: as if one more, the first
   # again, came behind the last. All raise ArgumentError, and DTypeError for a dtype without fractions.
   @classmethod
-  def _window(cls, name: str, n: int, periodic: bool, fn: Callable[[Any], Any], dtype: Any, given: dict[str, Any]) -> Self:
-    """fn of places from 0 to 1."""
-    d = dtypes.of(dtype, dtypes.default_float)
+  def _window(cls, name: str, n: int, periodic: bool, fn: Callable[[Any], Any], dtype: Any, *given: Any) -> Self:
+    """fn of places from 0 to 1; the device and requires_grad."""
+    d = _float(dtype)
     if d.kind != "f": raise DTypeError(f"{name}: dtype {d.name}; it takes floats")
     if not 0 <= n <= _MOST_NUMBERS: raise ArgumentError(f"{name}: window_length {n}; it goes from 0 to {_MOST_NUMBERS}")
-    last = n if periodic else n - 1
-    values = fn(np.arange(n) / last) if n > 1 else np.ones(n)
-    make: Any = cls
-    made: Self = make(values, dtype=d, **given)
-    return made
+    return cls(fn(np.arange(n) / (n if periodic else n - 1)) if n > 1 else np.ones(n), given[0], d, given[1])
 
   @classmethod
   def hann_window(cls, window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None,
                   requires_grad: bool | None = None) -> Self:
     """1/2 - 1/2 cos(2 pi t)."""
     return cls._window("hann_window", window_length, periodic, lambda t: 0.5 - 0.5 * np.cos(2 * math.pi * t), dtype,
-                       {"device": device, "requires_grad": requires_grad})
+                       device, requires_grad)
 
   @classmethod
   def hamming_window(cls, window_length: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, *,
                      dtype: Any = None, device: str | None = None, requires_grad: bool | None = None) -> Self:
     """alpha - beta cos(2 pi t)."""
-    a, b = real_number("hamming_window", "alpha", alpha), real_number("hamming_window", "beta", beta)
+    a, b = [real_number("hamming_window", *given) for given in (("alpha", alpha), ("beta", beta))]
     return cls._window("hamming_window", window_length, periodic, lambda t: a - b * np.cos(2 * math.pi * t), dtype,
-                       {"device": device, "requires_grad": requires_grad})
+                       device, requires_grad)
 
   @classmethod
   def blackman_window(cls, window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None,
                       requires_grad: bool | None = None) -> Self:
     """0.42 - 0.5 cos(2 pi t) + 0.08 cos(4 pi t)."""
     def fn(t: Any) -> Any: return np.maximum(0.42 - 0.5 * np.cos(2 * math.pi * t) + 0.08 * np.cos(4 * math.pi * t), 0)
-    return cls._window("blackman_window", window_length, periodic, fn, dtype, {"device": device, "requires_grad": requires_grad})
+    return cls._window("blackman_window", window_length, periodic, fn, dtype, device, requires_grad)
 
   @classmethod
   def bartlett_window(cls, window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None,
                       requires_grad: bool | None = None) -> Self:
     """1 - |2 t - 1|: a triangle."""
-    return cls._window("bartlett_window", window_length, periodic, lambda t: 1 - np.abs(2 * t - 1), dtype,
-                       {"device": device, "requires_grad": requires_grad})
+    return cls._window("bartlett_window", window_length, periodic, lambda t: 1 - np.abs(2 * t - 1), dtype, device, requires_grad)
 
   @classmethod
   def kaiser_window(cls, window_length: int, periodic: bool = True, beta: float = 12.0, *, dtype: Any = None,
@@ -511,4 +480,4 @@ class Creation(Elementwise, Movement):
     b = real_number("kaiser_window", "beta", beta)
     if not abs(b) <= 700: raise ArgumentError(f"kaiser_window: beta {beta}; it goes from -700 to 700")
     def fn(t: Any) -> Any: return np.i0(b * np.sqrt(np.maximum(1 - (2 * t - 1) ** 2, 0))) / np.i0(np.float64(b))
-    return cls._window("kaiser_window", window_length, periodic, fn, dtype, {"device": device, "requires_grad": requires_grad})
+    return cls._window("kaiser_window", window_length, periodic, fn, dtype, device, requires_grad)

@@ -10,6 +10,7 @@ with ``backward`` or, at any tensor, with ``gradient(x)``.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import ref
 
@@ -37,11 +38,9 @@ def attached(t: Base, call: Any, number: int, needs: bool) -> Base:
 
 # ---- functions with a gradient written by hand
 class Context:
-  """What ``forward`` keeps for ``backward``: tensors by ``save_for_backward``, anything else as attributes.
-
-  ``needs_input_grad`` says of each argument whether its gradient is asked for: in ``forward``, whether it may be, which is so for
-  every tensor of floats, as ``gradient(x)`` takes any.
-  """
+  """What ``forward`` keeps for ``backward``: tensors by ``save_for_backward``, anything else as attributes. ``needs_input_grad``
+  says of each argument whether its gradient is asked for: in ``forward``, whether it may be, which is so for every tensor of
+  floats, as ``gradient(x)`` takes any."""
   needs_input_grad: tuple[bool, ...] = ()
   _saved: tuple[Any, ...] = ()
   _constant: tuple[Any, ...] = ()
@@ -73,30 +72,27 @@ def _differentiable(u: UOp) -> Base:
   return t
 
 
+@dataclass(eq=False)
 class _Call:
   """A call of a Function. The results' nodes are held weakly: they hold the call."""
-
-  def __init__(self, function: type[Function], ctx: Context, sources: tuple[UOp, ...], places: tuple[int, ...],
-               like: Mapping[int, UOp], saved: Sequence[Any]):
-    self.function, self.ctx, self.sources, self.places, self.like, self.saved = function, ctx, sources, places, like, saved
-    self.outputs: dict[int, ref[UOp]] = {}
+  function: type[Function]
+  ctx: Context
+  sources: tuple[UOp, ...]
+  places: tuple[int, ...]
+  like: Mapping[int, UOp]
+  saved: Sequence[Any]
+  outputs: dict[int, ref[UOp]] = field(default_factory=dict)
 
   def _tensors(self) -> tuple[Any, ...]:
     """What was saved: a node, the number of a result, or None."""
-    def tensor(x: Any) -> Any:
-      if x is None: return None
-      if isinstance(x, UOp): return _differentiable(x)
-      at = self.outputs[x]() if x in self.outputs else None
-      return _differentiable(self.like[x] if at is None else at)
-    return tuple([tensor(x) for x in self.saved])
+    def node(x: Any) -> UOp: return x if isinstance(x, UOp) else x in self.outputs and self.outputs[x]() or self.like[x]
+    return tuple([None if x is None else _differentiable(node(x)) for x in self.saved])
 
   def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp], need: Collection[UOp]) -> Pairs:
     """The gradients at the arguments that need them, from those at the results, by number."""
     name, ctx = self.function.__name__, self.ctx
-    given: list[Any] = []
-    for i, u in sorted(self.like.items()):
-      if i in at: given.append(_differentiable(at[i]))
-      else: given.append(Base._from_node(graph.const(0, u.dtype, u.shape)) if ctx._zeros else None)
+    given = [_differentiable(at[i]) if i in at else Base._from_node(graph.const(0, u.dtype, u.shape)) if ctx._zeros else None
+             for i, u in sorted(self.like.items())]
     before, mode.grad, ctx._get, might = mode.grad, True, self._tensors, ctx.needs_input_grad
     wanted = {i for s, i in zip(sources, self.places) if s in need}
     ctx.needs_input_grad = tuple([i in wanted for i in range(len(might))])
@@ -108,8 +104,7 @@ class _Call:
                           "give one for each, None where there is none")
     out = []
     for source, i in zip(sources, self.places):
-      g = found[i]
-      if g is None: continue
+      if (g := found[i]) is None: continue
       if not isinstance(g, Base) or g.shape != source.shape:
         what = f"one of shape {g.shape}" if isinstance(g, Base) else shown(g)
         raise GradientError(f"{name}: the gradient of argument {i} is {what}, expected a Tensor of shape {source.shape}")
@@ -142,8 +137,7 @@ class Function:
         @staticmethod
         def backward(ctx, gradient):
           y, = ctx.saved_tensors
-          return gradient * y
-  """
+          return gradient * y"""
 
   @staticmethod
   def forward(ctx: Any, *args: Any) -> Any:
@@ -158,8 +152,7 @@ class Function:
   def apply(cls, *args: Any) -> Any:
     """What ``forward`` gives, with the gradient that ``backward`` has. Raises ArgumentError for a result that is no Tensor."""
     ctx = Context()
-    ctx.needs_input_grad = tuple([
-      isinstance(a, Base) and (a._state > 0 or mode.grad and a.dtype.kind == "f") for a in args])
+    ctx.needs_input_grad = tuple([isinstance(a, Base) and (a._state > 0 or mode.grad and a.dtype.kind == "f") for a in args])
     inner = [a.detach() if isinstance(a, Base) else a for a in args]
     setup: Any = getattr(cls, "setup_context", None)
     with no_grad():
@@ -191,19 +184,20 @@ def _with_gradient(cls: type[Function], ctx: Context, args: Sequence[Any], inner
 
 
 # ---- checkpoints
+@dataclass(eq=False)
 class _Again:
-  """A call of a function whose values are computed again for its gradient.
+  """A call of a function whose values are computed again for its gradient. ``inside`` are the nodes that stand for its arguments
+  while it runs, ``drawn`` the places of the random numbers that it draws; ``values`` are what it gave, made of these; ``sources``
+  the arguments, and what else gradients go on to, which is not computed again."""
+  inside: tuple[UOp, ...]
+  drawn: tuple[UOp, ...]
+  arguments: tuple[UOp, ...]
+  values: Mapping[int, UOp]
+  others: tuple[UOp, ...]
+  outputs: dict[int, ref[UOp]] = field(default_factory=dict)
 
-  ``inside`` are the nodes that stand for its arguments while it runs, ``drawn`` the places of the random numbers that it draws;
-  ``values`` are what it gave, made of these; ``sources`` the arguments, and what else gradients go on to, which is not computed
-  again.
-  """
-
-  def __init__(self, inside: tuple[UOp, ...], drawn: tuple[UOp, ...], arguments: tuple[UOp, ...], values: Mapping[int, UOp],
-               others: tuple[UOp, ...]):
-    self.inside, self.drawn, self.arguments, self.values, self.others = inside, drawn, arguments, values, others
-    self.sources = (*arguments, *others)
-    self.outputs: dict[int, ref[UOp]] = {}
+  @property
+  def sources(self) -> tuple[UOp, ...]: return *self.arguments, *self.others
 
   def gradients(self, at: Mapping[int, UOp], sources: Sequence[UOp], need: Collection[UOp]) -> Pairs:
     """The gradients at the sources. What they are made of is another graph of the same values, which waits for the gradients from
@@ -213,11 +207,10 @@ class _Again:
     stand_ins = [graph.stand_in(later(u)) for u in self.arguments]
     copy = Copy(dict(zip(self.inside, stand_ins)) | {u: later(u) for u in self.drawn})
     roots = {copy(self.values[i]): g for i, g in at.items()}
-    others = dict(zip(self.others, sources[len(self.arguments):]))
-    found = gradients(walk(*roots), roots, [*stand_ins, *others])
+    inner = [*stand_ins, *self.others]
+    found = gradients(walk(*roots), roots, inner)
     for node, u in zip(stand_ins, self.arguments): node.note = graph.Result(_Same(u), 0)   # for gradients of these gradients
-    pairs = list(zip(sources, stand_ins))
-    return [(s, found[n]) for s, n in [*pairs, *[(s, o) for o, s in others.items()]] if n in found]
+    return [(s, found[n]) for n, s in dict(zip(inner, sources)).items() if n in found]
 
   def moved(self, to: To) -> _Again:
     """The same call of other nodes."""
@@ -240,9 +233,9 @@ class _Same:
 
 def _after(u: UOp, other: UOp) -> UOp:
   """The same value, which cannot be computed before an element of another one is, nor be found to be the same."""
-  if not (0 not in other.shape and other.device == u.device): return u
+  if 0 in other.shape or other.device != u.device: return u
   one = graph.reshape(graph.shrink(other, [(0, 1)] * len(other.shape)), ())
-  there = graph.ne(graph.or_(graph.seen_as(one, graph.UINTS[one.dtype.itemsize]), 1), 0)   # always so
+  there = graph.ne(graph.seen_as(one, graph.UINTS[one.dtype.itemsize]) | 1, 0)   # always so
   return graph.where(graph.broadcast(there, u.shape), u, 0)
 
 
@@ -290,12 +283,10 @@ def checkpoint(fn: Callable[..., Any], *args: Any, use_reentrant: Any = None, pr
   computed again (https://arxiv.org/abs/1604.06174). It takes more time and less memory.
 
   Results and gradients are the same, of random numbers drawn by ``fn`` too. ``fn`` itself runs once. It gives a Tensor, or a
-  tuple, list or dict with Tensors. ``use_reentrant`` and ``preserve_rng_state`` are taken as PyTorch has them, without effect.
-  """
+  tuple, list or dict with Tensors. ``use_reentrant`` and ``preserve_rng_state`` are taken as PyTorch has them, without effect."""
   if not mode.grad: return fn(*args, **kwargs)
   start = Storage("", 0).serial
-  inside: list[UOp] = []
-  arguments: list[UOp] = []
+  inside, arguments = list[UOp](), list[UOp]()
 
   def stand_in(x: Any) -> Any:
     if not isinstance(x, Base): return x
@@ -335,13 +326,10 @@ def _each(x: Any, fn: Callable[[Base], Any]) -> Any:
 
 def _dependent(values: Sequence[UOp], inside: Sequence[UOp], start: int) -> tuple[set[UOp], list[UOp]]:
   """The nodes that are made of those inside, or of random numbers whose place is newer than ``start``; and the nodes of these."""
-  out: set[UOp] = set(inside)
-  drawn: list[UOp] = []
+  out, drawn = set(inside), list[UOp]()
   for n in toposort(tuple(values), set(inside).__contains__):
-    if n.op is Ops.BUFFER and n.arg.rng_count and n.arg.storage.serial > start:
-      drawn.append(n)
-      out.add(n)
-    elif any([s in out for s in n.src]): out.add(n)
+    if fresh := n.op is Ops.BUFFER and n.arg.rng_count and n.arg.storage.serial > start: drawn.append(n)
+    if fresh or any([s in out for s in n.src]): out.add(n)
   return out, drawn
 
 
@@ -350,13 +338,14 @@ def _dependent(values: Sequence[UOp], inside: Sequence[UOp], start: int) -> tupl
 Rule = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Sequence[Any]]
 
 
+@dataclass(eq=False)
 class Ruled:
   """One call: its rule, the values of its results, and what they are made from. The results' nodes are held weakly: they hold the
   call."""
-
-  def __init__(self, rule: Rule, values: tuple[UOp, ...], sources: tuple[UOp, ...]):
-    self.rule, self.values, self.sources = rule, values, sources
-    self.outputs: dict[int, ref[UOp]] = {}
+  rule: Rule
+  values: tuple[UOp, ...]
+  sources: tuple[UOp, ...]
+  outputs: dict[int, ref[UOp]] = field(default_factory=dict)
 
   def node(self, i: int) -> UOp:
     """The node of a result, which may have been let go of since."""

@@ -15,7 +15,6 @@ import functools
 from dataclasses import dataclass
 from typing import Any, Callable, Collection, Mapping, Sequence
 
-import ml_dtypes
 import numpy as np
 
 from ntgrad import tile
@@ -29,6 +28,7 @@ from ntgrad.graph.modes import mode
 from ntgrad.tile import Tensor, TileKernel, language as tl
 
 from .custom import Rule, by_rule, ruled
+from .elementwise import info_of
 
 
 # ---- values with a rule
@@ -70,12 +70,13 @@ def with_rule(name: str, values: Sequence[Any], sources: Sequence[Any], rule: Ru
 
 
 def _value(x: Any) -> Any:
-  """What a kernel reads. What is computed for it is kept where gradients may need it; the tensor, which nobody else has, keeps
-  the graph that they go through."""
+  """What a kernel reads."""
   return _keeping(x, lambda: x.realize().detach().contiguous().realize())
 
 
 def _keeping(x: Any, compute: Callable[[], Any]) -> Any:
+  """What is computed is kept where gradients may need it; the tensor, which nobody else has, keeps the graph that they go
+  through."""
   node = x.lazydata
   out = compute()
   if x._state <= 0: x._node = node
@@ -84,24 +85,14 @@ def _keeping(x: Any, compute: Callable[[], Any]) -> Any:
 
 def _new(x: Any, m: int, n: int, dtype: DType | None = None) -> Any:
   """Memory for matrices (b, m, n)."""
-  d = dtype or x.dtype
-  if 0 in (x.shape[0], m, n): return x.zeros(x.shape[0], m, n, dtype=d, device=x.device)
-  return Base._from_node(Buffer(x.device, (int(x.shape[0]), m, n), d).node)
+  d, shape = dtype or x.dtype, (x.shape[0], m, n)
+  if 0 in shape: return x.zeros(shape, dtype=d, device=x.device)
+  return Base._from_node(Buffer(x.device, (int(shape[0]), m, n), d).node)
 
 
 def eye(x: Any, m: int, n: int | None = None) -> Any:
   """The identity in a tensor's dtype and on its device, (1, m, n)."""
   return x.eye(m, n, dtype=x.dtype, device=x.device).unsqueeze(0)
-
-
-def _half_diagonal(x: Any) -> Any:
-  """The lower triangle with half of the diagonal."""
-  return x.tril() * (1 - eye(x, x.shape[-1]) * 0.5)
-
-
-def eps(dtype: DType) -> float:
-  """The distance from 1 to the next number of a dtype."""
-  return float(ml_dtypes.finfo(dtype.np).eps)
 
 
 # ---- matrices too large for a program
@@ -110,7 +101,18 @@ _MOST = 2 ** 19   # bytes of blocks that a program may keep: local memory of PoC
 _BLOCKS = {"cholesky": 3, "lu": 2, "qr": 5, "eigh": 9, "svd": 8}
 
 
-def _too_large(name: str, x: Any) -> bool: return max(x.shape[1:]) ** 2 * x.dtype.itemsize * _BLOCKS[name] > _MOST
+def _too_large(application: Any, x: Any) -> bool:
+  return max(x.shape[1:]) ** 2 * x.dtype.itemsize * _BLOCKS[application.__name__[1:]] > _MOST
+
+
+def _run(application: Any, *tensors: Any) -> None: _kernel(application, *[t.shape[1:] for t in tensors])(*tensors)
+
+
+def _computed(application: Any, host: Callable[[Any], Any], x: Any, *outputs: Any) -> Sequence[Any]:
+  """What a kernel writes to the outputs, or numpy gives for a matrix that is too large for it."""
+  if _too_large(application, x): return _by_host(host, x)
+  _run(application, x, *outputs)
+  return outputs
 
 
 def _by_host(fn: Callable[[Any], Any], x: Any) -> list[Any]:
@@ -156,7 +158,10 @@ def triangular(t: Any, b: Any, lower: bool) -> Any:
   """x with t x = b of a triangle t (b, n, n), whose other elements are not looked at, and b (b, n, k)."""
   plain, right = _value(t), _value(b)
   x = _new(right, *right.shape[1:])
-  if 0 not in x.shape: _triangular_kernel(*right.shape[1:])(plain, right, x, lower, WIDTH=_width(right.shape[2]))
+  if 0 not in x.shape:
+    n, k = right.shape[1:]
+    _kernel(_triangular, (n, n), (n, k), (n, k), None, arrangement=_columns)(
+      plain, right, x, lower, WIDTH=min(32, 1 << (int(k) - 1).bit_length()))
   def rule(grads: Any, xs: Any, outs: Any) -> Any:
     g = triangular(xs[0].mT, grads[0], not lower)
     full = -(g @ outs[0].mT)
@@ -164,20 +169,15 @@ def triangular(t: Any, b: Any, lower: bool) -> Any:
   return with_rule("solve_triangular", [x], [t, b], rule)[0]
 
 
-def _width(k: int) -> int: return min(32, 1 << (int(k) - 1).bit_length())
-
-
 def cholesky(a: Any) -> Any:
   """The lower triangle l with l l' = a."""
   x = _value(a)
   l = _new(x, *x.shape[1:])
-  if 0 in l.shape: pass
-  elif _too_large("cholesky", x): l, = _by_host(_cholesky_by_host, x)
-  else: _cholesky_kernel(l.shape[1])(x, l)
+  if 0 not in l.shape: l, = _computed(_cholesky, _cholesky_by_host, x, l)
   def rule(grads: Any, xs: Any, outs: Any) -> Any:
     low = outs[0]
-    inner = _half_diagonal(low.mT @ grads[0].tril())
-    # l^-T inner l^-1
+    # l^-T inner l^-1, inner being a lower triangle with half of the diagonal
+    inner = (low.mT @ grads[0].tril()).tril() * (1 - eye(low, low.shape[-1]) * 0.5)
     g = triangular(low.mT, triangular(low.mT, inner.mT, False).mT, False)
     return ((g + g.mT) * 0.5,)
   return with_rule("cholesky", [l], [a], rule)[0]
@@ -190,8 +190,7 @@ def _lu_of(a: Any) -> tuple[Any, Any, Any]:
   n = x.shape[1]
   lu, order, sign = _new(x, n, n), _new(x, 1, n, dtypes.int32), _new(x, 1, 1)
   if 0 in lu.shape: return lu, order.reshape(x.shape[0], n), x.ones(x.shape[0], dtype=x.dtype, device=x.device)
-  if _too_large("lu", x): lu, order, sign = _by_host(_lu_by_host, x)
-  else: _lu_kernel(n)(x, lu, order, sign)
+  lu, order, sign = _computed(_lu, _lu_by_host, x, lu, order, sign)
   return lu, order.reshape(x.shape[0], n), sign.reshape(x.shape[0])
 
 
@@ -223,17 +222,17 @@ def inverse(a: Any) -> Any:
 def det(a: Any) -> Any:
   """Determinants, (b,)."""
   lu, _, sign = _lu_of(a)
-  def rule(grads: Any, xs: Any, outs: Any) -> Any: return (grads[0].reshape(-1, 1, 1) * cofactors(xs[0]),)
-  return with_rule("det", [sign * _diagonal(lu).prod(-1)], [a], rule)[0]
+  return with_rule("det", [sign * _diagonal(lu).prod(-1)], [a],
+                   lambda grads, xs, outs: (grads[0].reshape(-1, 1, 1) * cofactors(xs[0]),))[0]
 
 
 def slogdet(a: Any) -> tuple[Any, Any]:
   """The signs of determinants and the logarithms of what they are without it, each (b,)."""
   lu, _, sign = _lu_of(a)
   d = _diagonal(lu)
-  def rule(grads: Any, xs: Any, outs: Any) -> Any:
-    return ((grads[0] * 0 if grads[1] is None else grads[1]).reshape(-1, 1, 1) * inverse(xs[0]).mT,)
-  out, log = with_rule("slogdet", [sign * d.sign().prod(-1), d.abs().log().sum(-1)], [a], rule)
+  out, log = with_rule(
+    "slogdet", [sign * d.sign().prod(-1), d.abs().log().sum(-1)], [a], lambda grads, xs, outs: (
+      (grads[0] * 0 if grads[1] is None else grads[1]).reshape(-1, 1, 1) * inverse(xs[0]).mT,))
   return out, log
 
 
@@ -246,7 +245,7 @@ def cofactors(a: Any) -> Any:
   lu, order, sign = _lu_of(a)
   n = lu.shape[-1]
   d = _diagonal(lu)
-  least = eps(a.dtype) * d.abs().max(axis=-1, keepdim=True)
+  least = float(info_of(a.dtype).eps) * d.abs().max(axis=-1, keepdim=True)
   changed = (d == 0).where((least == 0).where(1e-20, least), d)
   lu = lu + (changed - d).unsqueeze(-1) * eye(a, n)
   x = _by_lu(lu, order, eye(a, n).expand(lu.shape))
@@ -264,8 +263,7 @@ def qr(a: Any, complete: bool = False) -> tuple[Any, Any]:
   k = m if complete else min(m, n)
   q, r = _new(x, m, k), _new(x, m, n)
   if 0 in r.shape: q = eye(x, m, k).expand(q.shape) if 0 not in q.shape else q
-  elif _too_large("qr", x): q, r = _by_host(_finite(lambda y: np.linalg.qr(y, "complete" if complete else "reduced")), x)
-  else: _qr_kernel(m, n, k)(x, q, r)
+  else: q, r = _computed(_qr, _finite(lambda y: np.linalg.qr(y, "complete" if complete else "reduced")), x, q, r)
   return tuple(with_rule("qr", [q, r[:, :k].triu()], [a], _qr_rule))
 
 
@@ -292,13 +290,11 @@ def eigh(a: Any) -> tuple[Any, Any]:
   x = _value(a)
   n = x.shape[1]
   w, v = _new(x, 1, n), _new(x, n, n)
-  if 0 not in v.shape and _too_large("eigh", x):
-    w, v = _by_host(_finite(np.linalg.eigh), x)
+  if 0 not in v.shape and _too_large(_eigh, x): w, v = _by_host(_finite(np.linalg.eigh), x)
   elif 0 not in v.shape:
-    _eigh_kernel(n)(x, w, v)
+    _run(_eigh, x, w, v)
     v = _orthonormal(v)
-    low = x.tril()
-    w = (v * ((low + x.tril(-1).mT) @ v)).sum(1, keepdim=True)
+    w = (v * ((x.tril() + x.tril(-1).mT) @ v)).sum(1, keepdim=True)
   return tuple(with_rule("eigh", [w.reshape(x.shape[0], n), v], [a], _eigh_rule))
 
 
@@ -324,7 +320,7 @@ def svd(a: Any) -> tuple[Any, Any, Any]:
     v, s, ut = svd(a.mT)
     return ut.mT, s, v.mT
   x = _value(a)
-  if 0 not in x.shape and _too_large("svd", x):
+  if 0 not in x.shape and _too_large(_svd, x):
     u, s, vt = _by_host(_finite(lambda y: np.linalg.svd(y, full_matrices=False)), x)
     return tuple(with_rule("svd", [u, s, vt], [a], _svd_rule))
   outer = None
@@ -332,7 +328,7 @@ def svd(a: Any) -> tuple[Any, Any, Any]:
   made, v = _new(x, n, n), _new(x, n, n)
   s = _new(x, 1, n).reshape(x.shape[0], n)
   if 0 not in made.shape:
-    _svd_kernel(n, n)(_value(x), made, v)
+    _run(_svd, _value(x), made, v)
     v = _orthonormal(v)
     made, r = qr(x @ v)     # columns that are orthogonal; of those of length 0 the rest of a basis
     d = _diagonal(r)
@@ -580,22 +576,10 @@ def _svd(a: Any, u: Any, v: Any) -> None:
 
 
 # ---- kernels: a matrix's sizes are numbers in them, a batch's is any
-Shape = tuple[int, int]
-
-
 @functools.lru_cache(256)
-def _kernel(application: Any, *shapes: Shape | None, arrangement: Any = _whole) -> TileKernel:
+def _kernel(application: Any, *shapes: tuple[int, int] | None, arrangement: Any = _whole) -> TileKernel:
   """The kernel for matrices of these shapes (None: a number that is part of it)."""
   tensors = [Tensor(0, constexpr=True) if s is None else Tensor(shape=(None, *s)) for s in shapes]
   side = max([n for s in shapes if s is not None for n in s])
   warps = 4 if side <= 32 else 8 if side <= 64 else 16     # a block lies in their registers
   return tile.make(arrangement, application, tensors, kernel_name=application.__name__[1:], num_warps=warps)
-
-
-def _cholesky_kernel(n: int) -> TileKernel: return _kernel(_cholesky, (n, n), (n, n))
-def _lu_kernel(n: int) -> TileKernel: return _kernel(_lu, (n, n), (n, n), (1, n), (1, 1))
-def _triangular_kernel(n: int, m: int) -> TileKernel:
-  return _kernel(_triangular, (n, n), (n, m), (n, m), None, arrangement=_columns)
-def _qr_kernel(m: int, n: int, k: int) -> TileKernel: return _kernel(_qr, (m, n), (m, k), (m, n))
-def _eigh_kernel(n: int) -> TileKernel: return _kernel(_eigh, (n, n), (1, n), (n, n))
-def _svd_kernel(m: int, n: int) -> TileKernel: return _kernel(_svd, (m, n), (m, n), (n, n))

@@ -7,23 +7,16 @@ them; a write takes a WHERE over the whole part, and needs no value of the mask.
 """
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from typing import Any, Self, Sequence
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import can_cast, dtypes
-from ntgrad.codegen.ir.errors import (
-  ArgumentError,
-  CaptureError,
-  DTypeError,
-  IndexOutOfRangeError,
-  IndexTypeError,
-  MaskShapeError,
-  ShapeError,
-  shown,
-)
+from ntgrad.codegen.ir import errors
+from ntgrad.codegen.ir.dtype import acc_dtype, can_cast, dtypes
+from ntgrad.codegen.ir.errors import ArgumentError, CaptureError, DTypeError, IndexTypeError, ShapeError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, Ops, UOp
 from ntgrad.core import MAX_DIMS, Base, shape_of, whole_number
 from ntgrad.engine.index_checks import index_error, within
@@ -57,7 +50,7 @@ def normal_index(name: str, u: UOp, axis: int, shape: tuple[int, ...], device: s
   of = f"dimension {axis} of a tensor of shape {shape}, which has {size} elements"
   if u.dtype.kind == "u" or u.op is Ops.IOTA: return graph.index_of(within(u, 0, size, name, of, device), size)
   u = within(graph.index_of(u, size), -size, size, name, of, device)
-  return graph.where(graph.lt(u, 0), graph.add(u, size), u)
+  return graph.where(graph.lt(u, 0), u + size, u)
 
 
 def host_values(name: str, t: Any, advice: str) -> np.ndarray[Any, Any]:
@@ -72,8 +65,7 @@ def host_values(name: str, t: Any, advice: str) -> np.ndarray[Any, Any]:
 
 def _mask(item: Any) -> Any:
   """The bool mask, a tensor or an array, that an item of an index is; None for another item."""
-  if isinstance(item, Base): return item if item.dtype.kind == "b" else None
-  if isinstance(item, np.ndarray): return item if item.dtype.kind == "b" else None
+  if isinstance(item, (Base, np.ndarray)): return item if item.dtype.kind == "b" else None
   if isinstance(item, (bool, np.bool_)): return np.asarray(item)
   first = first_of("index", item)
   if first is item or not isinstance(first, (bool, np.bool_)): return None
@@ -86,14 +78,14 @@ def _spread(name: str, index: Any, s: tuple[int, ...], dims: Sequence[int] | Non
   """The items of an index with slices in place of the Ellipsis, or at the end, for a shape; ``dims`` says of how many dimensions
   each is. Raises ArgumentError, IndexOutOfRangeError."""
   items = list(index) if isinstance(index, tuple) else [index]
-  used = sum([1 for i in items if i is not None and i is not Ellipsis]) if dims is None else sum(dims)
+  used = sum([i is not None and i is not Ellipsis for i in items] if dims is None else dims)
   dots = [k for k, i in enumerate(items) if i is Ellipsis]
   if len(dots) > 1: raise ArgumentError(f"{name}: {len(dots)} Ellipsis for shape {s}; at most one")
-  if used > len(s): raise IndexOutOfRangeError(f"{name}: {used} indices for shape {s}, which has {len(s)} dimensions")
+  if used > len(s): raise errors.IndexOutOfRangeError(f"{name}: {used} indices for shape {s}, which has {len(s)} dimensions")
   at = dots[0] if dots else len(items)
   items[at:at + 1] = [slice(None)] * (len(s) - used)
   if len(items) > MAX_DIMS:
-    raise IndexOutOfRangeError(f"{name}: an index that makes {len(items)} dimensions of shape {s}; at most {MAX_DIMS}")
+    raise errors.IndexOutOfRangeError(f"{name}: an index that makes {len(items)} dimensions of shape {s}; at most {MAX_DIMS}")
   return items
 
 
@@ -101,16 +93,11 @@ def joined_index(indices: Sequence[UOp], sizes: Sequence[int]) -> UOp:
   """Several indices (of one shape, not negative) as one of the joined dims; -1 where any is out of range."""
   if len(indices) == 1: return indices[0]
   work = dtypes.int64 if math.prod(sizes) >= 2 ** 31 else dtypes.int32
-  flat: UOp | None = None
-  valid: UOp | None = None
-  for u, size in zip(indices, sizes):
-    u = graph.index_of(u, size)
-    inside = graph.inside(u, size)   # before the cast, which may cut off what makes it too large
-    valid = inside if valid is None else graph.and_(valid, inside)
-    u = graph.cast(u, work)
-    flat = u if flat is None else graph.add(graph.mul(flat, size), u)
-  assert flat is not None and valid is not None
-  return graph.where(valid, flat, -1)
+  counted = [graph.index_of(u, size) for u, size in zip(indices, sizes)]
+  inside = [graph.inside(u, size) for u, size in zip(counted, sizes)]   # before a cast cuts off what makes one too large
+  flat, *rest = [graph.cast(u, work) for u in counted]
+  for u, size in zip(rest, sizes[1:]): flat = flat * size + u
+  return graph.where(functools.reduce(graph.and_, inside), flat, -1)
 
 
 def _order(items: Sequence[Any], arrays: Sequence[int], ints: Sequence[int]) -> tuple[list[int], int]:
@@ -124,9 +111,14 @@ def _order(items: Sequence[Any], arrays: Sequence[int], ints: Sequence[int]) -> 
   return rest, at[0] if at and at[-1] - at[0] + 1 == len(at) else 0
 
 
+def has_tensors(index: Sequence[Any]) -> bool:
+  """Whether items of an index choose by their values."""
+  return any([isinstance(i, (Base, list, tuple, np.ndarray, range)) for i in index])
+
+
 def added(base: UOp, index: Sequence[UOp], value: UOp) -> UOp:
   """Base with rows added to; small floats are added up in float32."""
-  acc = graph.acc_dtype(base.dtype) if base.dtype.kind == "f" else base.dtype
+  acc = acc_dtype(base.dtype) if base.dtype.kind == "f" else base.dtype
   return graph.cast(graph.scatter(graph.cast(base, acc), index, graph.cast(value, acc), "add"), base.dtype)
 
 
@@ -137,16 +129,10 @@ class Indexing(Elementwise, Movement):
 
   def _parse(self, name: str, index: Any) -> tuple[list[Any], list[int]]:
     """One item a dim of the result before ints are dropped: (begin, count, step) for a dim, None for a new one, or an index node;
-    and which of them are ints.
-
-    Raises IndexOutOfRangeError, ArgumentError, DTypeError.
-    """
-    s = self.shape
-    items = _spread(name, index, s)
-    out: list[Any] = []
-    ints: list[int] = []
-    axis = 0
-    for item in items:
+    and which of them are ints. Raises IndexOutOfRangeError, ArgumentError, DTypeError."""
+    s, axis = self.shape, 0
+    out, ints = list[Any](), list[int]()
+    for item in _spread(name, index, s):
       if item is None:
         out.append(None)
         continue
@@ -176,10 +162,8 @@ class Indexing(Elementwise, Movement):
 
   def _with_masks(self, name: str, index: Any) -> tuple[Self, Any, dict[int, Any]]:
     """This tensor seen so that each bool mask of an index has one dimension of it: a mask of several takes them joined, one of
-    none a new one of 1. Then the index of that, and the masks, of one dimension each, by where they stand in it.
-
-    Raises MaskShapeError for a mask that has another shape than what it stands at.
-    """
+    none a new one of 1. Then the index of that, and the masks, of one dimension each, by where they stand in it. Raises
+    MaskShapeError for a mask that has another shape than what it stands at."""
     items = index if isinstance(index, tuple) else (index,)
     masks = [_mask(i) for i in items]
     if all([m is None for m in masks]): return self, index, {}
@@ -187,15 +171,14 @@ class Indexing(Elementwise, Movement):
     given = _spread(name, items, self.shape, dims)
     x, axis, found = self, 0, dict[int, Any]()
     for k, item in enumerate(given):
-      m = _mask(item)
-      if m is None:
+      if (m := _mask(item)) is None:
         axis += item is not None
         continue
       n = m.ndim
-      if m.shape != x.shape[axis:axis + n]:
-        there = x.shape[axis:axis + n]
-        raise MaskShapeError(f"{name}: a bool mask of shape {m.shape} for dimensions {there} of shape {self.shape}; it must have "
-                             "their sizes")
+      there = x.shape[axis:axis + n]
+      if m.shape != there:
+        raise errors.MaskShapeError(f"{name}: a bool mask of shape {m.shape} for dimensions {there} of shape {self.shape}; it "
+                                    "must have their sizes")
       if isinstance(m, Base): common_device(name, self.lazydata, m.lazydata)
       if n != 1: x = x.flatten(axis, axis + n - 1) if n else x.unsqueeze(axis)
       found[k] = m.reshape(m.numel() if isinstance(m, Base) else m.size)
@@ -211,22 +194,17 @@ class Indexing(Elementwise, Movement):
     """Parts, as in PyTorch: ints, slices with steps, None, Ellipsis, integer tensors and lists (which broadcast together), and
     bool masks of as many dims as they have. Ints take their dimension away before tensors, lists and masks are looked at.
 
-    Without tensors and lists a view, else a tensor of its own.
-    Ints and lists outside the dim raise IndexOutOfRangeError. So does an index tensor where the host next waits for the device,
-    on CPU and NUMPY (``config.check_indices``); where that is off, elements outside give zeros. What a mask chooses depends on
-    its values: it is computed at once, and raises CaptureError while a jit records (use ``where`` or ``masked_fill`` there);
-    ShapeError for one that has another shape than its dims.
-    """
+    Without tensors and lists a view, else a tensor of its own. Ints and lists outside the dim raise IndexOutOfRangeError. So does
+    an index tensor where the host next waits for the device, on CPU and NUMPY (``config.check_indices``); where that is off,
+    elements outside give zeros. What a mask chooses depends on its values: it is computed at once, and raises CaptureError while
+    a jit records (use ``where`` or ``masked_fill`` there); ShapeError for one that has another shape than its dims."""
     x, index, masks = self._with_masks("getitem", index)
     if masks: return x[self._with_places("getitem", index, masks)]
     items, ints = self._parse("getitem", index)
-    seen = self._seen(*self._boxed(items), dims=None if self._names is None else range(self.ndim))
+    seen, shape = self._boxed(items)
     arrays = [k for k, i in enumerate(items) if isinstance(i, UOp)]
-    # sizes now: one a item
-    sizes = iter(seen.shape)
-    shape = [1 if i is None else next(sizes) for i in items]
     if arrays:
-      out = self._gathered(graph.reshape(seen.lazydata, tuple(shape)), items, arrays, ints)
+      out = self._gathered(graph.reshape(seen.lazydata, shape), items, arrays, ints)
       return out._called(self._gathered_names(index if isinstance(index, tuple) else (index,), items, arrays, ints))
     dims = None
     if self._names is not None:
@@ -235,12 +213,10 @@ class Indexing(Elementwise, Movement):
       dims = [d for k, d in enumerate(dims) if k not in ints]
     return seen._seen((Ops.RESHAPE, tuple([d for k, d in enumerate(shape) if k not in ints])), dims=dims)
 
-  def _boxed(self, items: Sequence[Any]) -> list[Move]:
-    """The slices, as movement: shrink, flip, steps."""
+  def _boxed(self, items: Sequence[Any]) -> tuple[Self, tuple[int, ...]]:
+    """What the slices show, and its shape with a size for each item: shrink, flip, steps."""
     box, turned, steps = [], [], []
-    sizes = iter(self.shape)
-    for axis, i in enumerate([i for i in items if i is not None]):
-      size = next(sizes)
+    for axis, (i, size) in enumerate(zip([i for i in items if i is not None], self.shape)):
       if isinstance(i, UOp):
         box.append((0, size))
         steps.append(1)
@@ -255,20 +231,19 @@ class Indexing(Elementwise, Movement):
     if any([s > 1 for s in steps]):
       counts = tuple([-(-(e - b) // s) for (b, e), s in zip(box, steps)])
       moves += [(Ops.TILE, tuple([(1, s, 1) for s in steps])), (Ops.RESHAPE, counts)]
-    return moves
+    seen = self._seen(*moves, dims=None if self._names is None else range(self.ndim))
+    sizes = iter(seen.shape)
+    return seen, tuple([1 if i is None else next(sizes) for i in items])
 
   def _gathered(self, u: UOp, items: Sequence[Any], arrays: list[int], ints: list[int]) -> Self:
     """Integer tensors at the dims ``arrays``; ints at ``ints`` have taken their dimension away, but for one of 1."""
     indices = [items[k] for k in arrays]
-    if len(indices) == 1: common = indices[0].shape
-    else:
-      common = broadcast_shape("getitem", *[i.shape for i in indices])
-      indices = [graph.broadcast(i, common) for i in indices]
+    common = broadcast_shape("getitem", *[i.shape for i in indices]) if len(indices) > 1 else indices[0].shape
     rest, front = _order(items, arrays, ints)
     sizes = [u.shape[k] for k in arrays]
     moved = graph.permute(u, (*arrays, *ints, *rest))
     base = graph.reshape(moved, (*sizes, *[u.shape[k] for k in rest]))
-    node = graph.gather(base, *indices)
+    node = graph.gather(base, *[graph.broadcast(i, common) for i in indices])
     n = len(common)
     if front: node = graph.permute(node, (*range(n, n + front), *range(n), *range(n + front, n + len(rest))))
     return self._wrap(node)
@@ -305,14 +280,12 @@ class Indexing(Elementwise, Movement):
     computed at once, and raise CaptureError while a jit records.
 
     Raises AssignError for an expanded tensor, ShapeError, DTypeError, IndexOutOfRangeError, and GradientError for a leaf that
-    requires a gradient.
-    """
+    requires a gradient."""
     self._check_writable("setitem")
     x, index, masks = self._with_masks("setitem", index)
     v = self._value("setitem", value)
     if masks:
-      alone = len(masks) == 1 and not any([isinstance(i, (Base, list, tuple, np.ndarray, range)) for i in
-                                           [i for k, i in enumerate(index) if k not in masks]])
+      alone = len(masks) == 1 and not has_tensors([i for k, i in enumerate(index) if k not in masks])
       if alone: x._set_masked(index, *masks.popitem(), v)
       else: x[self._with_places("setitem", index, masks)] = v
       return
@@ -329,20 +302,17 @@ class Indexing(Elementwise, Movement):
 
   def _value(self, name: str, value: Any) -> Self:
     """What is to be written here as a tensor of this dtype. Raises DTypeError, DeviceError."""
-    make: Any = type(self)
     dtype = None if isinstance(value, np.ndarray) else self.dtype
-    v: Any = value if isinstance(value, Indexing) else make(value, device=self.lazydata.device, dtype=dtype)
+    v: Any = value if isinstance(value, Indexing) else type(self)(value, self.lazydata.device, dtype)
     if not can_cast(v.dtype, self.dtype):
       raise DTypeError(f"{name}: a value of {v.dtype.name} into a tensor of {self.dtype.name}; cast it first")
     common_device(name, self.lazydata, v.lazydata)
-    out: Self = v if v.dtype is self.dtype else v.cast(self.dtype)
-    return out
+    return v if v.dtype is self.dtype else v.cast(self.dtype)
 
   def masked_fill(self, mask: Operand, value: Any) -> Self:
     """This tensor, with a number (or what broadcasts) in its dtype where the bool mask is true. Raises DTypeError,
     ArgumentError."""
-    out: Self = mask.where(self._value("masked_fill", value), self)
-    return out
+    return mask.where(self._value("masked_fill", value), self)
 
   def _set_masked(self, index: Sequence[Any], k: int, mask: Any, value: Self) -> None:
     """Replace what a mask of one dimension, item ``k`` of an index without index tensors, chooses."""
@@ -372,10 +342,9 @@ class Indexing(Elementwise, Movement):
       count = int(np.count_nonzero(given))
       if count > n or exact and count != n: raise ShapeError(f"{name}: {said.format(value=count)}; give as many")
     ones = graph.cast(mask.lazydata, graph.place_dtype(mask.shape[0]))
-    device = self.lazydata.device
-    total = within(graph.total(ones, (0,)), n if exact else 0, n + 1, name, "", device, said=said)
+    total = within(graph.total(ones, (0,)), n if exact else 0, n + 1, name, "", self.lazydata.device, said=said)
     # how many there are, less those from an element on: as many as are before it
-    place = graph.sub(graph.expand(total, ones.shape), graph.scan(BinaryOps.ADD, ones, 0, True))
+    place = graph.expand(total, ones.shape) - graph.scan(BinaryOps.ADD, ones, 0, True)
     order = (dim, *[d for d in range(self.ndim) if d != dim])
     parts = graph.permute(self.lazydata, order)
     if not n: parts = graph.pad(parts, [(0, 1)] + [(0, 0)] * (self.ndim - 1))   # else nothing would look at the index
@@ -391,9 +360,8 @@ class Indexing(Elementwise, Movement):
   def _set_rows(self, name: str, items: Sequence[Any], ints: Sequence[int], value: Base, add: bool = False) -> None:
     """Replace what integer tensors among items choose, or add to it."""
     self._check_leaf(name)
-    x = self._seen(*self._boxed(items), dims=None if self._names is None else range(self.ndim))
-    sizes = iter(x.shape)
-    x = x._seen((Ops.RESHAPE, tuple([1 if i is None else next(sizes) for i in items])))   # ints are dims of 1, as None is
+    x, shape = self._boxed(items)
+    x = x._seen((Ops.RESHAPE, shape))   # ints are dims of 1, as None is
     x._set_chosen(name, [k for k, i in enumerate(items) if isinstance(i, UOp)], items, ints, value, add)
 
   def _set_chosen(self, name: str, arrays: list[int], items: Sequence[Any], ints: Sequence[int], value: Base, add: bool) -> None:
@@ -428,10 +396,8 @@ class Indexing(Elementwise, Movement):
 
   def gather(self, dim: int | str, index: Any) -> Self:
     """out[i][j] = self[index[i][j]][j] for dim 0, and so on; an index out of range is an error, or zeros, as for ``x[index]``.
-
-    Raises ShapeError, DTypeError, AxisError.
-    """
-    if not isinstance(index, Base) and foreign(index): index = type(self)(index, device=self.device)  # type: ignore[call-arg]
+    Raises ShapeError, DTypeError, AxisError."""
+    if not isinstance(index, Base) and foreign(index): index = type(self)(index, device=self.device)
     indices, d = self._indices("gather", dim, index)
     out = self._wrap(graph.gather(self.lazydata, *indices))
     if self._names is not None or index._names is not None:
@@ -447,8 +413,7 @@ class Indexing(Elementwise, Movement):
     if not isinstance(indices, Base) or indices.ndim != self.ndim: return self.gather(d, indices)   # which says so
     shape = broadcast_shape("take_along_dim", *[(*t.shape[:d], 1, *t.shape[d + 1:]) for t in (self, indices)])
     def along(t: Any) -> Any: return t.expand((*shape[:d], t.shape[d], *shape[d + 1:]))
-    out: Self = along(self).gather(d, along(indices))
-    return out
+    return along(self).gather(d, along(indices))
 
   # ---- an index for each row
   def _rows_of(self, name: str, dim: int | str, index: Any) -> tuple[Any, ...]:
@@ -483,10 +448,8 @@ class Indexing(Elementwise, Movement):
 
   # ---- indices of combinations, and of a flattened tensor
   def combinations(self, r: int = 2, with_replacement: bool = False) -> Self:
-    """(n,) -> (k, r): every choice of r elements in their order, each at most once or ``with_replacement``.
-
-    Raises ShapeError, ArgumentError.
-    """
+    """(n,) -> (k, r): every choice of r elements in their order, each at most once or ``with_replacement``. Raises ShapeError,
+    ArgumentError."""
     if self.ndim != 1: raise ShapeError(f"combinations: shape {self.shape}; it takes one dimension")
     n, r = self.shape[0], whole_number("combinations", "r", r, 0)
     k = math.comb(n + r - 1 if with_replacement and n else n, r)
@@ -497,10 +460,8 @@ class Indexing(Elementwise, Movement):
     return self.named()[flat.reshape(k, r)]
 
   def unravel_index(self, shape: Ints) -> tuple[Self, ...]:
-    """Indices into a flattened tensor as one tensor of indices for each of its dims; negative ones count from the end.
-
-    Raises ShapeError, DTypeError, ArgumentError.
-    """
+    """Indices into a flattened tensor as one tensor of indices for each of its dims; negative ones count from the end. Raises
+    ShapeError, DTypeError, ArgumentError."""
     of_kind("iu", "unravel_index", "indices", self, "they must be ints")
     sizes = shape_of("unravel_index", (shape,) if isinstance(shape, int) else shape)
     step, out, at = math.prod(sizes), [], self._own()

@@ -9,57 +9,32 @@ size. ``factors.py`` has the factorisations, their gradients and their kernels.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, Self, Sequence
+from collections import namedtuple
+from typing import Any, Self, Sequence
 
-from ntgrad.codegen.ir.dtype import DType, as_float, promote
+from ntgrad.codegen.ir.dtype import DType, acc_dtype, as_float, promote
 from ntgrad.codegen.ir.errors import ArgumentError, AxisError, DTypeError, ShapeError, shown
 from ntgrad.core import axes_of, whole_number
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked
 from ntgrad.graph.dimension_names import text
 
-from .elementwise import by_squaring
+from .elementwise import by_squaring, info_of
 from .products import Products
 from .promotion import broadcast_shape, common_device
 from .reduction import Axis
 
-
-class LeastSquares(NamedTuple):
-  """What ``lstsq`` gives."""
-  solution: Any
-  residuals: Any
-  rank: Any
-  singular_values: Any
+# what methods with several results give
+LeastSquares = namedtuple("LeastSquares", "solution residuals rank singular_values")
+SignAndLogarithm = namedtuple("SignAndLogarithm", "sign logabsdet")
+Eigen = namedtuple("Eigen", "eigenvalues eigenvectors")
+QR = namedtuple("QR", "Q R")
+SVD = namedtuple("SVD", "U S Vh")
 
 
 def _dtype(*tensors: Any) -> DType:
   """What results have: the dtype of the floats, float32 for ints."""
   return as_float(promote(*[t.dtype for t in tensors]))
-
-
-class SignAndLogarithm(NamedTuple):
-  """What ``slogdet`` gives."""
-  sign: Any
-  logabsdet: Any
-
-
-class Eigen(NamedTuple):
-  """What ``eigh`` gives."""
-  eigenvalues: Any
-  eigenvectors: Any
-
-
-class QR(NamedTuple):
-  """What ``qr`` gives."""
-  Q: Any
-  R: Any
-
-
-class SVD(NamedTuple):
-  """What ``svd`` gives."""
-  U: Any
-  S: Any
-  Vh: Any
 
 
 def _factors() -> Any:
@@ -91,7 +66,13 @@ class Linalg(Products):
     """Matrices (b, m, n) in float32 or float64, the dimensions before the last two, and the dtype of results."""
     self._matrices(name, square)
     s, d = self.shape, _dtype(self)
-    return self.named().cast(graph.acc_dtype(d)).reshape(math.prod(s[:-2]), *s[-2:]), s[:-2], d
+    return self.named().cast(acc_dtype(d)).reshape(math.prod(s[:-2]), *s[-2:]), s[:-2], d
+
+  def _batched(self, name: str, square: bool, *options: Any) -> Any:
+    """What a function of ``factors.py`` gives, one result or several."""
+    a, batch, d = self._batch(name, square)
+    out = getattr(_factors(), name)(a, *options)
+    return tuple([_shaped(x, batch, d) for x in out]) if isinstance(out, tuple) else _shaped(out, batch, d)
 
   def _both(self, name: str, other: Any) -> tuple[Any, Any, tuple[int, ...], DType, bool]:
     """Square matrices and right sides (b, n, k), in one dtype; whether the right sides are vectors."""
@@ -99,7 +80,7 @@ class Linalg(Products):
     common_device(name, self.lazydata, other.lazydata)
     right, vector, batch = self._right_side(name, other)
     d = _dtype(self, other)
-    flat = [x.cast(graph.acc_dtype(d)).expand(*batch, *x.shape[-2:]).reshape(math.prod(batch), *x.shape[-2:])
+    flat = [x.cast(acc_dtype(d)).expand(*batch, *x.shape[-2:]).reshape(math.prod(batch), *x.shape[-2:])
             for x in (self.named(), right)]
     return flat[0], flat[1], batch, d, vector
 
@@ -113,20 +94,16 @@ class Linalg(Products):
 
   # ---- solutions
   def solve(self, B: Operand, left: bool = True) -> Self:
-    """The X with ``self @ X = B`` (``left=False``: ``X @ self = B``): (.., n, n) and (.., n, k) or (n,); by LU with pivots.
-
-    A singular matrix gives infinities or NaN. Raises ShapeError.
-    """
+    """The X with ``self @ X = B`` (``left=False``: ``X @ self = B``): (.., n, n) and (.., n, k) or (n,); by LU with pivots. A
+    singular matrix gives infinities or NaN. Raises ShapeError."""
     if not left and self.ndim > 1: return self.mT.solve(B.mT).mT if B.ndim > 1 else self.mT.solve(B)
     a, b, batch, d, vector = self._both("solve", B)
     return _shaped(_factors().solve(a, b), batch, d, vector)
 
   def solve_triangular(self, B: Operand, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Self:
-    """The X with ``self @ X = B`` (``left=False``: ``X @ self = B``) of upper or lower triangles (.., n, n), and (.., n, k).
-
-    What lies beside the triangle is not looked at, nor is a ``unitriangular`` one's diagonal, which counts as 1. A zero on the
-    diagonal gives infinities or NaN. Raises ShapeError.
-    """
+    """The X with ``self @ X = B`` (``left=False``: ``X @ self = B``) of upper or lower triangles (.., n, n), and (.., n, k). What
+    lies beside the triangle is not looked at, nor is a ``unitriangular`` one's diagonal, which counts as 1. A zero on the
+    diagonal gives infinities or NaN. Raises ShapeError."""
     if not left and self.ndim > 1:
       x = self.mT.solve_triangular(B.mT if B.ndim > 1 else B, upper=not upper, unitriangular=unitriangular)
       return x.mT if B.ndim > 1 else x
@@ -135,17 +112,14 @@ class Linalg(Products):
     return _shaped(_factors().triangular(a, b, not upper), batch, d, vector)
 
   def cholesky_solve(self, L: Operand, upper: bool = False) -> Self:
-    """The X with ``A @ X = self``, where L is what ``A.cholesky(upper)`` gave: (.., n, k), (.., n, n) -> (.., n, k).
-
-    Raises ShapeError.
-    """
+    """The X with ``A @ X = self``, where L is what ``A.cholesky(upper)`` gave: (.., n, k), (.., n, n) -> (.., n, k). Raises
+    ShapeError."""
     low = L.mT if upper else L
     return low.mT.solve_triangular(low.solve_triangular(self, upper=False), upper=True)
 
   def inverse(self) -> Self:
     """The inverses of square matrices (.., n, n), by LU with pivots; infinities or NaN where there is none. Raises ShapeError."""
-    a, batch, d = self._batch("inverse", True)
-    return _shaped(_factors().inverse(a), batch, d)
+    return self._batched("inverse", True)
 
   inv = inverse
 
@@ -155,10 +129,9 @@ class Linalg(Products):
 
   def cholesky_inverse(self, upper: bool = False) -> Self:
     """The inverses of A from the factors L of ``A = L @ L.mT`` (``upper``: of ``L.mT @ L``): (.., n, n). Raises ShapeError."""
-    self._batch("cholesky_inverse", True)
+    self._matrices("cholesky_inverse", True)
     eye: Any = type(self).eye(self.shape[-1], dtype=self.dtype, device=self.device)
-    out: Self = eye.expand(self.shape).cholesky_solve(self, upper)
-    return out
+    return eye.expand(self.shape).cholesky_solve(self, upper)
 
   def tensorinv(self, ind: int = 2) -> Self:
     """What ``tensordot`` with it over ``ind`` dimensions undoes: (a.., b..) -> (b.., a..), where the first ``ind`` sizes, a..,
@@ -177,8 +150,7 @@ class Linalg(Products):
     rest = x.shape[B.ndim:]
     if math.prod(rest) != B.numel() or math.prod(x.shape[:B.ndim]) != B.numel():
       raise ShapeError(f"tensorsolve: shapes {text(self)} and {text(B)}; it takes (b.., x..) and (b..) with as many b as x")
-    out: Self = x.reshape(B.numel(), -1).solve(B.named().reshape(-1)).reshape(rest)
-    return out
+    return x.reshape(B.numel(), -1).solve(B.named().reshape(-1)).reshape(rest)
 
   def matrix_power(self, n: int) -> Self:
     """Square matrices (.., m, m) multiplied n times; the identity for 0, powers of the inverse for less. Raises ShapeError,
@@ -193,25 +165,23 @@ class Linalg(Products):
   def pinv(self, rtol: float | None = None) -> Self:
     """The pseudo-inverses (.., n, m) of (.., m, n). Singular values up to ``rtol`` (None: max(m, n) times the dtype's eps) of the
     greatest count as 0; the gradient takes the rank for constant. Raises ShapeError, ArgumentError."""
-    a, batch, d = self._batch("pinv")
-    return _shaped(_factors().pinv(a, self._tolerance("pinv", "rtol", rtol, d)), batch, d)
+    self._matrices("pinv", False)
+    return self._batched("pinv", False, self._tolerance("pinv", "rtol", rtol, _dtype(self)))
 
   def _tolerance(self, name: str, what: str, value: Any, d: DType) -> float:
-    if value is None: return max(self.shape[-2:]) * _factors().eps(d)
+    if value is None: return max(self.shape[-2:]) * float(info_of(d).eps)
     if not value >= 0: raise ArgumentError(f"{name}: {what} {value!r}; it must be a number of at least 0")
     return float(value)
 
   def lstsq(self, B: Operand, rcond: float | None = None) -> LeastSquares:
     """``solution`` (.., n, k), the X of least ``self @ X - B`` in squares, and of these the least one: (.., m, n), (.., m, k).
-
     Also ``residuals`` (.., k), the sums of those squares; ``rank`` (..) of ints, singular values up to ``rcond`` (None: max(m, n)
     times eps) of the greatest counting as 0; ``singular_values``. One right side may be (m,), as for ``solve``. Raises
-    ShapeError, ArgumentError.
-    """
+    ShapeError, ArgumentError."""
     self._matrices("lstsq", False)
     right, vector, _ = self._right_side("lstsq", B)
     d = _dtype(self, B)
-    acc = graph.acc_dtype(d)
+    acc = acc_dtype(d)
     tolerance = self._tolerance("lstsq", "rcond", rcond, d)
     a, b = self.named().cast(acc), right.cast(acc)
     s = self._values("lstsq")
@@ -225,14 +195,11 @@ class Linalg(Products):
   # ---- determinants
   def det(self) -> Self:
     """Determinants (..) of square matrices (.., n, n), by LU with pivots. Raises ShapeError."""
-    a, batch, d = self._batch("det", True)
-    return _shaped(_factors().det(a), batch, d)
+    return self._batched("det", True)
 
   def slogdet(self) -> SignAndLogarithm:
     """The sign of determinants (1, -1, or 0), and the logarithm of their size (-inf for 0), each (..). Raises ShapeError."""
-    a, batch, d = self._batch("slogdet", True)
-    sign, log = _factors().slogdet(a)
-    return SignAndLogarithm(_shaped(sign, batch, d), _shaped(log, batch, d))
+    return SignAndLogarithm(*self._batched("slogdet", True))
 
   def logdet(self) -> Self:
     """Logarithms of determinants (..) of (.., n, n): -inf for 0, NaN for one beneath it. Raises ShapeError."""
@@ -241,54 +208,39 @@ class Linalg(Products):
 
   # ---- factorisations
   def cholesky(self, upper: bool = False) -> Self:
-    """The lower triangles L with ``L @ L.mT = self`` of positive definite matrices (.., n, n); ``upper`` gives ``L.mT``.
-
-    Only the lower triangle is read, and the gradient is symmetric. A matrix that is not positive definite gives NaN. Raises
-    ShapeError.
-    """
+    """The lower triangles L with ``L @ L.mT = self`` of positive definite matrices (.., n, n); ``upper`` gives ``L.mT``. Only the
+    lower triangle is read, and the gradient is symmetric. A matrix that is not positive definite gives NaN. Raises ShapeError."""
     a, batch, d = self._batch("cholesky", True)
     l = _factors().cholesky(a)
     return _shaped(l.mT if upper else l, batch, d)
 
   def qr(self, mode: str = "reduced") -> QR:
     """Q with orthonormal columns and R, a triangle, ``Q @ R = self``: (.., m, n) -> (.., m, k), (.., k, n), where k is the less
-    of m and n, or, in mode "complete", m; by Householder's reflections.
-
-    The gradient takes the first k columns for independent; of mode "complete" there is none where m > n. Raises ShapeError,
-    ArgumentError.
-    """
+    of m and n, or, in mode "complete", m; by Householder's reflections. The gradient takes the first k columns for independent;
+    of mode "complete" there is none where m > n. Raises ShapeError, ArgumentError."""
     if mode not in ("reduced", "complete"): raise ArgumentError(f"qr: mode {shown(mode)}; it takes 'reduced' or 'complete'")
-    a, batch, d = self._batch("qr")
-    q, r = _factors().qr(a, mode == "complete")
-    return QR(_shaped(q, batch, d), _shaped(r, batch, d))
+    return QR(*self._batched("qr", False, mode == "complete"))
 
   def eigh(self, UPLO: str = "L") -> Eigen:
     """Eigenvalues (.., n), rising, and eigenvectors (.., n, n), the columns, of symmetric matrices (.., n, n); by Jacobi's
-    rotations.
-
-    Only the lower triangle is read ("U": the upper one). The gradient is symmetric, that of vectors is right where eigenvalues
-    differ; vectors have no sign of their own. Raises ShapeError, ArgumentError.
-    """
+    rotations. Only the lower triangle is read ("U": the upper one). The gradient is symmetric, that of vectors is right where
+    eigenvalues differ; vectors have no sign of their own. Raises ShapeError, ArgumentError."""
     if UPLO not in ("L", "U"): raise ArgumentError(f"eigh: UPLO {shown(UPLO)}; it takes 'L' or 'U'")
-    a, batch, d = (self if UPLO == "L" or self.ndim < 2 else self.mT)._batch("eigh", True)
-    w, v = _factors().eigh(a)
-    return Eigen(_shaped(w, batch, d), _shaped(v, batch, d))
+    return Eigen(*(self if UPLO == "L" or self.ndim < 2 else self.mT)._batched("eigh", True))
 
   def svd(self, full_matrices: bool = True) -> SVD:
-    """U, the singular values S, falling, and the transposed V, ``U[.., :k] * S @ Vh[.., :k, :] = self``: (.., m, n) ->
-    (.., m, m), (.., k), (.., n, n), k being the less of m and n; without ``full_matrices`` (.., m, k), (.., k), (.., k, n). By
-    rotations of columns (Hestenes, 1958).
+    """U, the singular values S, falling, and the transposed V, ``U[.., :k] * S @ Vh[.., :k, :] = self``: (.., m, n) -> (.., m,
+    m), (.., k), (.., n, n), k being the less of m and n; without ``full_matrices`` (.., m, k), (.., k), (.., k, n). By rotations
+    of columns (Hestenes, 1958).
 
     The gradient of U and V is right where singular values differ and are not 0, and there is none of columns beyond k; they have
-    no signs of their own. Raises ShapeError.
-    """
+    no signs of their own. Raises ShapeError."""
     a, batch, d = self._batch("svd")
     u, s, vt = _factors().svd(a)
     m, n = a.shape[1:]
     if full_matrices and m != n:
       tall = u if m > n else vt.mT
-      _, k = tall.shape[1:]
-      more = _factors().qr(tall.detach(), True)[0][:, :, k:]
+      more = _factors().qr(tall.detach(), True)[0][:, :, tall.shape[2]:]
       more = _factors().refuse("svd", "columns beyond the singular values have no gradient; take full_matrices=False", more, a)
       tall = tall.cat(more, dim=2)
       u, vt = (tall, vt) if m > n else (u, tall.mT)
@@ -314,8 +266,7 @@ class Linalg(Products):
     self._matrices("matrix_rank", False)
     relative = self._tolerance("matrix_rank", "tol", tol, _dtype(self))
     s = self.detach()._values("matrix_rank")
-    if tol is not None: return (s > relative).sum(-1)
-    return _count(s, relative)
+    return _count(s, relative) if tol is None else (s > relative).sum(-1)
 
   # ---- norms
   def vector_norm(self, ord: float = 2, dim: Axis = None, keepdim: bool = False) -> Self:
@@ -331,8 +282,7 @@ class Linalg(Products):
   def matrix_norm(self, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False) -> Self:
     """The norm of matrices along two dimensions: "fro", the root of the sum of squares; "nuc", the sum of singular values; 2 and
     -2, the greatest and the least of these; 1 and -1, the greatest and the least sum of a column's sizes; inf and -inf, of a
-    row's. Raises AxisError, ArgumentError, ShapeError.
-    """
+    row's. Raises AxisError, ArgumentError, ShapeError."""
     kinds = ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf)
     if isinstance(ord, (bool, complex)) or not isinstance(ord, (str, int, float)) or ord not in kinds:
       raise ArgumentError(f"matrix_norm: ord {shown(ord)}; it takes {', '.join(map(repr, kinds))}")
@@ -342,7 +292,7 @@ class Linalg(Products):
     rows, columns = [self._dims("matrix_norm", d) for d in dim]
     if not rows or not columns: raise AxisError(f"matrix_norm: shape {text(self)}; it takes matrices (.., m, n)")
     r, c, d = rows[0], columns[0], _dtype(self)
-    x = self.cast(graph.acc_dtype(d))
+    x = self.cast(acc_dtype(d))
     if ord == "fro": return x.vector_norm(2, (r, c), keepdim).cast(d)
     if ord in ("nuc", 2, -2):
       rest = [k for k in range(x.ndim) if k not in (r, c)]
@@ -358,21 +308,19 @@ class Linalg(Products):
 
   # ---- covariance
   def cov(self, *, correction: float = 1, fweights: Operand | None = None, aweights: Operand | None = None) -> Self:
-    """The covariance matrix of variables (rows; one dimension is one variable) over observations (columns).
-
-    ``fweights`` (n,) says how often each observation counts (ints), ``aweights`` (n,) how much (floats not beneath 0). The sum of
-    products is divided by the number of observations less ``correction``. Raises ShapeError, DTypeError.
-    """
+    """The covariance matrix of variables (rows; one dimension is one variable) over observations (columns). ``fweights`` (n,)
+    says how often each observation counts (ints), ``aweights`` (n,) how much (floats not beneath 0). The sum of products is
+    divided by the number of observations less ``correction``. Raises ShapeError, DTypeError."""
     if self.ndim > 2: raise ShapeError(f"cov: a tensor of shape {self.shape}; it takes up to 2 dimensions")
-    d = graph.acc_dtype(as_float(self.dtype))
+    d = acc_dtype(as_float(self.dtype))
     x: Any = self.named().cast(d).reshape(self.shape if self.ndim == 2 else (1, self.numel()))
     w, count, less = self._weights(fweights, aweights, correction, d)
     total: Any = x.shape[1] if w is None else w.sum()
-    centred = x - (x.sum(1, keepdim=True) / total if w is None else (x * w).sum(1, keepdim=True) / total)
+    centred = x - (x if w is None else x * w).sum(1, keepdim=True) / total
     out = (centred if w is None else centred * w) @ centred.T
     if w is None: out = out / float(max(count - correction, 0))
     else: out = out / (total - correction * less).maximum(0)
-    out = out.reshape(()) if self.ndim < 2 else out
+    if self.ndim < 2: out = out.reshape(())
     return out.cast(self.dtype) if self.dtype.kind == "f" else out
 
   def _weights(self, often: Any, much: Any, correction: float, d: DType) -> tuple[Any, int, Any]:
@@ -391,10 +339,7 @@ class Linalg(Products):
     """The matrix of correlations, from -1 to 1, of variables (rows) over observations (columns); see ``cov``. Raises
     ShapeError."""
     if self.ndim > 2: raise ShapeError(f"corrcoef: a tensor of shape {self.shape}; it takes up to 2 dimensions")
-    d = graph.acc_dtype(as_float(self.dtype))
-    c = self.cast(d).cov()
-    if self.ndim < 2: out = c / c
-    else:
-      s = c.diagonal().sqrt()
-      out = (c / s.unsqueeze(1) / s.unsqueeze(0)).clamp(-1, 1)
-    return out._rounded_to(self.dtype)
+    c = self.cast(acc_dtype(as_float(self.dtype))).cov()
+    if self.ndim < 2: return (c / c)._rounded_to(self.dtype)
+    s = c.diagonal().sqrt()
+    return (c / s.unsqueeze(1) / s.unsqueeze(0)).clamp(-1, 1)._rounded_to(self.dtype)

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import DType, as_float, promote
+from ntgrad.codegen.ir.dtype import DType, acc_dtype, as_float, promote
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
 from ntgrad.codegen.ir.uop import UOp
 from ntgrad.core import Base, real_number
@@ -24,6 +24,7 @@ from ntgrad.graph.checks import Operand, checked, of_kind, operand
 from ntgrad.graph.dimension_names import fit_aligned, merged, text
 
 from .activation import Activation
+from .families import member
 from .promotion import broadcast_shape, common_device
 from .reduction import Reduction
 
@@ -75,15 +76,11 @@ class Losses(Activation, Reduction):
     return t
 
   def _classes(self, name: str, Y: Any, rows: tuple[int, ...], n: int, ignore: int | None) -> UOp:
-    """Class indices of shape ``rows`` in a dtype that holds n, the number of classes, and the index that is ignored.
-
-    Raises ShapeError, DTypeError, and IndexOutOfRangeError where a number that every row has is no class.
-    """
+    """Class indices of shape ``rows`` in a dtype that holds n, the number of classes, and the index that is ignored. Raises
+    ShapeError, DTypeError, and IndexOutOfRangeError where a number that every row has is no class."""
     u: UOp = Y.lazydata
     if u.shape != rows:
-      raise ShapeError(
-        f"{name}: class indices of shape {text(Y)} for predictions of {text(self)}; they must have shape {rows}"
-      )
+      raise ShapeError(f"{name}: class indices of shape {text(Y)} for predictions of {text(self)}; they must have shape {rows}")
     of_kind("iu", name, "class indices", u, "they must be ints")
     common_device(name, self.lazydata, u)
     known_class(name, u, n, ignore)
@@ -94,11 +91,9 @@ class Losses(Activation, Reduction):
     """A weight for each class in the dtype of u, along dim ``axis`` of as many dims. Raises ShapeError."""
     if weight is None: return None
     n = u.shape[axis]
-    if weight.shape != (n,):
-      raise ShapeError(f"{name}: a weight of shape {weight.shape} for {n} classes; it must be ({n},)")
+    if weight.shape != (n,): raise ShapeError(f"{name}: a weight of shape {weight.shape} for {n} classes; it must be ({n},)")
     common_device(name, u, weight.lazydata)
-    w = graph.cast(weight.lazydata, as_float(u.dtype))
-    return graph.reshape(w, (1,) * axis + (n,) + (1,) * (len(u.shape) - axis - 1))
+    return graph.reshape(graph.cast(weight.lazydata, as_float(u.dtype)), (1,) * axis + (n,) + (1,) * (len(u.shape) - axis - 1))
 
   def _chosen(self, index: UOp, s: tuple[int, ...], axis: int) -> UOp:
     """Where along ``axis`` of a shape the index of each row is."""
@@ -117,15 +112,15 @@ class Losses(Activation, Reduction):
     if logits:
       u, _, total = self._shifted(u, axis)
       log_total = graph.log(total)
-      if w is not None: u, log_total = graph.sub(u, graph.expand(log_total, s)), None   # log probabilities
+      if w is not None: u, log_total = u - graph.expand(log_total, s), None   # log probabilities
     row = _of_class(chosen, u, axis)
     if w is not None:
       mine = _of_class(chosen, w, axis)
-      row = graph.mul(mine, row)
+      row = mine * row
     if smoothing:
-      mean = self._mean_node(u if w is None else graph.mul(graph.expand(w, s), u), (axis,))
-      row = graph.add(graph.mul(row, 1 - smoothing), graph.mul(mean, smoothing))
-    row = graph.neg(row) if log_total is None else graph.sub(log_total, row)
+      mean = self._mean_node(u if w is None else graph.expand(w, s) * u, (axis,))
+      row = row * (1 - smoothing) + mean * smoothing
+    row = graph.neg(row) if log_total is None else log_total - row
     row = graph.where(graph.inside(index, s[axis]), row, math.nan)
     called = None
     if self._names is not None or Y._names is not None:
@@ -134,28 +129,22 @@ class Losses(Activation, Reduction):
 
     def as_rows(node: UOp) -> Any: return self._wrap_many(graph.reshape(node, rows), () if weight is None else (weight,), called)
 
-    used = None
-    if ignore_index is not None:
-      used = graph.ne(index, ignore_index)
-      row = graph.where(used, row, 0.0)
-    loss: Any = as_rows(row)
-    if how != "mean" or (used is None and mine is None):
+    used, out = None if ignore_index is None else graph.ne(index, ignore_index), self._float()
+    loss: Any = as_rows(row if used is None else graph.where(used, row, 0.0))
+    if mine is not None and used is not None: mine = graph.where(used, mine, 0.0)
+    if how != "mean" or used is mine is None:
       # without a mean over the rows that count, one may be rounded before it is reduced
-      return loss.cast(self._float())._reduced(name, how) if used is None else loss._reduced(name, how).cast(self._float())
-    if mine is None:
-      assert used is not None
-      return (loss.sum() / self._from_node(graph.reshape(used, rows)).sum().cast(loss.dtype)).cast(self._float())
-    if used is not None: mine = graph.where(used, mine, 0.0)
-    return (loss.sum() / as_rows(mine).sum()).cast(self._float())
+      return loss.cast(out)._reduced(name, how) if used is None else loss._reduced(name, how).cast(out)
+    rest: Any = used if mine is None else mine
+    count = self._from_node(graph.reshape(rest, rows)).sum().cast(loss.dtype) if mine is None else as_rows(rest).sum()
+    return (loss.sum() / count).cast(out)
 
   # ---- of classes
   def sparse_categorical_crossentropy(self, Y: Any, ignore_index: int = -1, label_smoothing: float = 0.0,
                                       reduction: str = "mean") -> Self:
-    """Cross entropy of logits (.., classes) with class indices (..,); rows whose index is ignore_index do not count.
-
-    The loss of a row whose index is no class is NaN. Raises ShapeError, DTypeError;
-    IndexOutOfRangeError where the classes are known (lists, arrays, constants).
-    """
+    """Cross entropy of logits (.., classes) with class indices (..,); rows whose index is ignore_index do not count. The loss of
+    a row whose index is no class is NaN. Raises ShapeError, DTypeError; IndexOutOfRangeError where the classes are known (lists,
+    arrays, constants)."""
     if not self.ndim: raise ShapeError("sparse_categorical_crossentropy: logits of shape (); they have a dimension of classes")
     u, a, _ = self._rows("sparse_categorical_crossentropy", -1)
     Y = self._target("sparse_categorical_crossentropy", Y, u.shape[a], ignore_index)
@@ -169,8 +158,7 @@ class Losses(Activation, Reduction):
     ``weight`` (classes,) is a factor for each class; the mean over class indices is then divided by the sum of the rows' weights,
     that over probabilities by the number of rows. Rows whose index is ignore_index do not count (None: every row does; PyTorch
     ignores -100); the mean over no rows is NaN, as is the loss of a row whose index is no class. Raises ShapeError, DTypeError,
-    ArgumentError; IndexOutOfRangeError where the classes are known (lists, arrays, constants).
-    """
+    ArgumentError; IndexOutOfRangeError where the classes are known (lists, arrays, constants)."""
     name = "cross_entropy"
     u, a, _ = self._rows(name, 0 if self.ndim == 1 else 1)
     Y = self._target(name, target, u.shape[a], ignore_index)
@@ -179,7 +167,7 @@ class Losses(Activation, Reduction):
     if ignore_index is not None and ignore_index >= 0:
       raise ArgumentError(f"{name}: ignore_index = {ignore_index} with probabilities; it is for class indices")
     if not 0 <= label_smoothing <= 1: raise ArgumentError(f"{name}: label_smoothing = {label_smoothing}; it must be from 0 to 1")
-    y = Y.cast(graph.acc_dtype(self._float()))
+    y = Y.cast(acc_dtype(self._float()))
     if label_smoothing: y = y * (1 - label_smoothing) + label_smoothing / max(self.shape[a], 1)
     w = self._weight(name, weight, u, a)
     if weight is not None and w is not None: y = y * weight._wrap(w)
@@ -189,11 +177,8 @@ class Losses(Activation, Reduction):
   def nll_loss(self, target: Any, weight: Operand | None = None, ignore_index: int | None = None,
                reduction: str = "mean") -> Self:
     """The negative of log probabilities (n, classes, ..) at class indices (n, ..), with a weight a class, by whose sum over the
-    rows the mean is divided.
-
-    Rows whose index is ignore_index do not count; the loss of a row whose index is no class is NaN. Raises ShapeError,
-    DTypeError; IndexOutOfRangeError where the classes are known (lists, arrays, constants).
-    """
+    rows the mean is divided. Rows whose index is ignore_index do not count; the loss of a row whose index is no class is NaN.
+    Raises ShapeError, DTypeError; IndexOutOfRangeError where the classes are known (lists, arrays, constants)."""
     u, a, _ = self._rows("nll_loss", 0 if self.ndim == 1 else 1)
     Y = self._target("nll_loss", target, u.shape[a], ignore_index)
     return self._class_loss("nll_loss", u, a, Y, ignore_index, 0.0, reduction, False, weight)
@@ -201,10 +186,8 @@ class Losses(Activation, Reduction):
   def multi_margin_loss(self, target: Any, p: int = 1, margin: float = 1.0, weight: Operand | None = None,
                         reduction: str = "mean") -> Self:
     """How far scores (n, classes), or (classes,), of other classes come within ``margin`` of the score of the class index (n,):
-    the mean over classes of weight[y] max(0, margin - x[y] + x[i]) ** p for i != y, with p 1 or 2.
-
-    Raises ShapeError, DTypeError, ArgumentError; IndexOutOfRangeError where the classes are known.
-    """
+    the mean over classes of weight[y] max(0, margin - x[y] + x[i]) ** p for i != y, with p 1 or 2. Raises ShapeError, DTypeError,
+    ArgumentError; IndexOutOfRangeError where the classes are known."""
     name = "multi_margin_loss"
     if p not in (1, 2): raise ArgumentError(f"{name}: p = {p}; it takes 1 or 2")
     if self.ndim not in (1, 2): raise ShapeError(f"{name}: predictions of shape {text(self)}; give (n, classes) or (classes,)")
@@ -213,12 +196,11 @@ class Losses(Activation, Reduction):
     Y = self._target(name, target, s[a])
     index = graph.reshape(self._classes(name, Y, s[:-1], s[a], None), (*s[:-1], 1))
     chosen = self._chosen(index, s, a)
-    mine = graph.expand(_of_class(chosen, u, a), s)
-    each = graph.add(graph.sub(u, mine), real_number(name, "margin", margin))
+    each = u - graph.expand(_of_class(chosen, u, a), s) + real_number(name, "margin", margin)
     each = graph.where(chosen, 0.0, graph.maximum(each, 0.0))
-    if p == 2: each = graph.mul(each, each)
+    if p == 2: each = each * each
     w = self._weight(name, weight, u, a)
-    if w is not None: each = graph.mul(each, graph.expand(_of_class(chosen, w, a), s))
+    if w is not None: each = each * graph.expand(_of_class(chosen, w, a), s)
     row = graph.where(graph.inside(index, s[a]), self._mean_node(each, (a,)), math.nan)
     called = merged(name, (self, Y), ([*range(a), None], range(a)), a)
     rows = self._wrap_many(graph.drop(row, (a,)), () if weight is None else (weight,), called)
@@ -229,14 +211,13 @@ class Losses(Activation, Reduction):
     classes y and all others i of max(0, 1 - x[y] + x[i]), divided by the number of classes; then reduced.
 
     The target has the scores' shape and is class indices, up to the first -1 of a row. Raises ShapeError, DTypeError,
-    ArgumentError; IndexOutOfRangeError where the classes are known (lists, arrays, constants).
-    """
+    ArgumentError; IndexOutOfRangeError where the classes are known (lists, arrays, constants)."""
     name = "multilabel_margin_loss"
     if self.ndim not in (1, 2): raise ShapeError(f"{name}: predictions of shape {text(self)}; give (n, classes) or (classes,)")
     n = self.shape[-1]
     Y = self._target(name, target, n, -1)
     index = self._from_node(self._classes(name, Y, self.shape, n, -1))
-    x: Any = self.named().cast(graph.acc_dtype(self._float()))
+    x: Any = self.named().cast(acc_dtype(self._float()))
     counts: Any = (index < 0).cumsum(-1, dtype="int32") < 1
     mine = (counts.unsqueeze(-1) & (index.unsqueeze(-1) == self._from_node(graph.iota(n)))).detach()   # (.., target, class)
     others = mine.any(-2).logical_not().unsqueeze(-2)
@@ -244,14 +225,13 @@ class Losses(Activation, Reduction):
     each = (counts.unsqueeze(-1) & others).where((1 - scores + x.unsqueeze(-2)).relu(), 0.0)
     rows = each.sum((-2, -1)) / max(n, 1)
     rows._names = None if self._names is None else self._names[:-1]
-    total: Self = rows._reduced(name, reduction)
-    return total.cast(self._float())
+    return rows._reduced(name, reduction).cast(self._float())
 
   # ---- what losses of numbers share
   def _alike(self, *others: Any) -> Any:
     """This tensor and others as floats of the dtype that the loss is computed in, then the dtype that it has."""
     out: DType = promote(self._float(), *[t.dtype for t in others])
-    work = graph.acc_dtype(out)
+    work = acc_dtype(out)
     return (*[t.cast(work) for t in (self, *others)], out)
 
   def _against(self, name: str, target: Any) -> Any:
@@ -267,34 +247,30 @@ class Losses(Activation, Reduction):
 
   def _lost(self, name: str, loss: Any, reduction: str, out: DType) -> Self:
     """The loss of elements, reduced, in its dtype."""
-    total: Self = loss._reduced(name, reduction)
-    return total.cast(out)
+    return loss._reduced(name, reduction).cast(out)
 
   # ---- distances
-  def mse_loss(self, target: Operand, reduction: str = "mean") -> Self:
-    """(x - target)², reduced. Raises ShapeError."""
-    x, y, out = self._against("mse_loss", target)
-    return self._lost("mse_loss", (x - y).square(), reduction, out)
+  def _loss_of(self, name: str, loss: Callable[[Any, Any], Any], target: Operand, reduction: str = "mean") -> Self:
+    x, y, out = self._against(name, target)
+    return self._lost(name, loss(x, y), reduction, out)
 
-  def l1_loss(self, target: Operand, reduction: str = "mean") -> Self:
-    """|x - target|, reduced. Raises ShapeError."""
-    x, y, out = self._against("l1_loss", target)
-    return self._lost("l1_loss", (x - y).abs(), reduction, out)
+  mse_loss = member(_loss_of, lambda x, y: (x - y).square(), "(x - target)², reduced. Raises ShapeError.")
+  l1_loss = member(_loss_of, lambda x, y: (x - y).abs(), "|x - target|, reduced. Raises ShapeError.")
+  soft_margin_loss = member(_loss_of, lambda x, y: (-y * x).softplus(), """
+    log(1 + exp(-target * x)) for targets 1 and -1, without overflow, reduced. Raises ShapeError.""")
 
   def smooth_l1_loss(self, target: Operand, reduction: str = "mean", beta: float = 1.0) -> Self:
     """d² / (2 beta) where d = |x - target| is less than beta, d - beta / 2 elsewhere, reduced. Raises ShapeError,
     ArgumentError for a negative beta."""
     beta = _positive("smooth_l1_loss", "beta", beta, zero=True)
     if beta == 0: return self.l1_loss(target, reduction)
-    x, y, out = self._against("smooth_l1_loss", target)
-    return self._lost("smooth_l1_loss", (x - y)._huber(beta) / beta, reduction, out)
+    return self._loss_of("smooth_l1_loss", lambda x, y: (x - y)._huber(beta) / beta, target, reduction)
 
   def huber_loss(self, target: Operand, reduction: str = "mean", delta: float = 1.0) -> Self:
     """d² / 2 where d = |x - target| is less than delta, delta (d - delta / 2) elsewhere, reduced (Huber, Robust Estimation of a
     Location Parameter, 1964). Raises ShapeError, ArgumentError for a delta that is not above 0."""
     delta = _positive("huber_loss", "delta", delta)
-    x, y, out = self._against("huber_loss", target)
-    return self._lost("huber_loss", (x - y)._huber(delta), reduction, out)
+    return self._loss_of("huber_loss", lambda x, y: (x - y)._huber(delta), target, reduction)
 
   def _huber(self, delta: float) -> Any:
     """d²/2 for d = |x| up to delta, delta * (d - delta/2) from there: with m the lesser of d and delta, m * (d - m/2)."""
@@ -311,9 +287,7 @@ class Losses(Activation, Reduction):
                           swap: bool = False, reduction: str = "mean") -> Self:
     """max(0, margin + distance to positive - distance to negative), reduced; (n, d) or (d,) each, distances as
     ``pairwise_distance`` has them (Balntas et al., Learning shallow convolutional feature descriptors with triplet losses, 2016).
-
-    ``swap`` takes the lesser of the negative's distances to this tensor and to the positive. Raises ShapeError, ArgumentError.
-    """
+    ``swap`` takes the lesser of the negative's distances to this tensor and to the positive. Raises ShapeError, ArgumentError."""
     return self._triplet("triplet_margin_loss", positive, negative, lambda a, b: a.pairwise_distance(b, p, eps), margin, swap,
                          reduction)
 
@@ -346,9 +320,9 @@ class Losses(Activation, Reduction):
     if isinstance(dim, str):   # the same dimension of both, counted from the last
       named = x if x._names is not None else y
       dim = named._dim("cosine_similarity", dim) - named.ndim
-    if x.ndim < y.ndim: x = x.reshape((1,) * (y.ndim - x.ndim) + x.shape)
-    if y.ndim < x.ndim: y = y.reshape((1,) * (x.ndim - y.ndim) + y.shape)
-    x, y = x / x.norm(2, dim, True).maximum(eps), y / y.norm(2, dim, True).maximum(eps)
+    n = max(x.ndim, y.ndim)
+    x, y = [t if t.ndim == n else t.reshape((1,) * (n - t.ndim) + t.shape) for t in (x, y)]
+    x, y = [t / t.norm(2, dim, True).maximum(eps) for t in (x, y)]
     return (x * y).sum(dim).cast(out)
 
   def cosine_embedding_loss(self, x2: Operand, target: Operand, margin: float = 0.0, reduction: str = "mean") -> Self:
@@ -378,11 +352,6 @@ class Losses(Activation, Reduction):
     name = "margin_ranking_loss"
     x, y, t, out = self._alike(input2, target)
     return self._lost(name, ((y - x) * t + real_number(name, "margin", margin)).relu(), reduction, out)
-
-  def soft_margin_loss(self, target: Operand, reduction: str = "mean") -> Self:
-    """log(1 + exp(-target * x)) for targets 1 and -1, without overflow, reduced. Raises ShapeError."""
-    x, y, out = self._against("soft_margin_loss", target)
-    return self._lost("soft_margin_loss", (-y * x).softplus(), reduction, out)
 
   # ---- of probabilities
   def binary_cross_entropy(self, target: Operand, weight: Operand | None = None, reduction: str = "mean") -> Self:
@@ -424,32 +393,26 @@ class Losses(Activation, Reduction):
   def multilabel_soft_margin_loss(self, target: Operand, weight: Operand | None = None, reduction: str = "mean") -> Self:
     """Binary cross entropy of sigmoid(x), times a weight a class, its mean over the last dim, reduced. Raises ShapeError."""
     name = "multilabel_soft_margin_loss"
-    x, y, out = self._against(name, target)
-    return self._lost(name, (x.softplus() - x * y)._weighted(name, weight).mean(-1), reduction, out)
+    return self._loss_of(name, lambda x, y: (x.softplus() - x * y)._weighted(name, weight).mean(-1), target, reduction)
 
   def kl_div(self, target: Operand, reduction: str = "mean", log_target: bool = False) -> Self:
-    """target * (log(target) - x) for log probabilities x, 0 log 0 being 0; ``log_target``: the target is a logarithm too.
-
-    The reduction "batchmean" is the sum divided by the size of dimension 0: the divergence itself, a row. Raises ShapeError,
-    ArgumentError.
-    """
+    """target * (log(target) - x) for log probabilities x, 0 log 0 being 0; ``log_target``: the target is a logarithm too. The
+    reduction "batchmean" is the sum divided by the size of dimension 0: the divergence itself, a row. Raises ShapeError,
+    ArgumentError."""
     x, y, out = self._against("kl_div", target)
     if log_target: loss = y.exp() * (y - x)
     else:
       zero = y == 0
       loss = y * zero.where(1.0, y).log() - y * x
     if reduction != "batchmean": return self._lost("kl_div", loss, reduction, out)
-    total = loss.sum()
-    return (total / self.shape[0] if self.ndim else total).cast(out)
+    return (loss.sum() / self.shape[0] if self.ndim else loss.sum()).cast(out)
 
   def gaussian_nll_loss(self, target: Operand, var: Operand, full: bool = False, eps: float = 1e-6,
                         reduction: str = "mean") -> Self:
-    """(log(var) + (x - target)² / var) / 2 for predicted means and variances, reduced; ``full`` adds log(2 pi) / 2.
-
-    ``var`` has the shape of x, or 1 as its last size, or lacks that dim, or is a number; it counts as eps at least, gradients
-    passing as if it did not (Nix and Weigend, Estimating the mean and variance of the target probability distribution, 1994).
-    Raises ShapeError, ArgumentError for an eps that is not above 0.
-    """
+    """(log(var) + (x - target)² / var) / 2 for predicted means and variances, reduced; ``full`` adds log(2 pi) / 2. ``var`` has
+    the shape of x, or 1 as its last size, or lacks that dim, or is a number; it counts as eps at least, gradients passing as if
+    it did not (Nix and Weigend, Estimating the mean and variance of the target probability distribution, 1994). Raises
+    ShapeError, ArgumentError for an eps that is not above 0."""
     name = "gaussian_nll_loss"
     x, y, v, out = self._alike(self._same_shape(name, target), var)
     eps = _positive(name, "eps", eps)

@@ -10,8 +10,7 @@ import itertools
 import math
 import operator
 import re
-from dataclasses import dataclass
-from typing import Any, Mapping, NamedTuple, Self, Sequence
+from typing import Any, Mapping, Self, Sequence
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from ntgrad.graph.checks import Ints, Operand, checked, operand
 from ntgrad.graph.dimension_names import Places, aligned_names, fit, text
 from ntgrad.graph.pairs import Several
 
+from .families import member
 from .promotion import broadcast_shape, common_device, scalar_node
 
 Dims = int | str | Sequence[int | str]
@@ -37,6 +37,11 @@ def pad_value(u: UOp, padding: Sequence[tuple[int, int]], value: Any) -> UOp:
   if value == 0: return graph.pad(u, padding)
   inside = graph.pad(graph.const(True, dtypes.bool, u.shape), padding)
   return graph.where(inside, graph.pad(u, padding), value)
+
+
+def as_tuple(x: Any, n: int = 1) -> tuple[Any, ...]:
+  """A list as a tuple; anything else n times."""
+  return tuple(x) if isinstance(x, (tuple, list)) else (x,) * n
 
 
 def several(name: str, given: Sequence[Any]) -> tuple[Any, ...]:
@@ -76,17 +81,11 @@ def _joined(name: str, tensors: Sequence[Any], d: int) -> Any:
 def _beside(parts: Sequence[UOp], axis: int) -> UOp:
   """One after the other along an axis as CAT has it, but computed by whoever reads it: for parts that are mostly small."""
   parts = [p for p in parts if p.shape[axis]] or list(parts[:1])
-  total, end = sum([p.shape[axis] for p in parts]), 0
-  out = None
-  for p in parts:
-    begin, end = end, end + p.shape[axis]
-    full = graph.pad(p, [(begin, total - end) if d == axis else (0, 0) for d in range(len(p.shape))])
-    if out is None:
-      out = full
-      continue
-    out = graph.where(graph.lt(graph.index_along(axis, full.shape), begin), out, full)
-  assert out is not None
-  return out
+  ends = list(itertools.accumulate([p.shape[axis] for p in parts]))
+  first, *others = [graph.pad(p, [(begin, ends[-1] - end) if d == axis else (0, 0) for d in range(len(p.shape))])
+                    for p, begin, end in zip(parts, (0, *ends), ends)]
+  for u, begin in zip(others, ends): first = graph.where(graph.lt(graph.index_along(axis, u.shape), begin), first, u)
+  return first
 
 
 def sliced(item: slice, size: int) -> tuple[int, int, int]:
@@ -120,10 +119,7 @@ class Movement(Base):
   # ---- shape
   def reshape(self, *shape: Any) -> Self:
     """A view: the elements in row-major order in another shape; one size may be -1, and None is the size that the tensor has in
-    this place.
-
-    Raises ShapeError if the sizes do not give as many.
-    """
+    this place. Raises ShapeError if the sizes do not give as many."""
     u = self.lazydata
     new = shape_of("reshape", shape, u.shape)
     if new == u.shape: return self
@@ -150,9 +146,8 @@ class Movement(Base):
     s = self.shape
     a, b = self._dim("flatten", start_dim), self._dim("flatten", end_dim)
     if a > b: raise AxisError(f"flatten: start_dim {start_dim} is after end_dim {end_dim} in a tensor with {len(s)} dimensions")
-    return self._regrouped(
-      s[:a] + (math.prod(s[a:b + 1]),) + s[b + 1:], (*range(a), a if a == b and s else None, *range(b + 1, len(s)))
-    )
+    shape = s[:a] + (math.prod(s[a:b + 1]),) + s[b + 1:]
+    return self._regrouped(shape, (*range(a), a if a == b and s else None, *range(b + 1, len(s))))
 
   def ravel(self) -> Self:
     """A view of one dim: ``flatten()``."""
@@ -245,11 +240,9 @@ class Movement(Base):
     return self.transpose(dim0, dim1) if self.ndim else self
 
   def movedim(self, source: Dims, destination: Dims) -> Self:
-    """A view with dims moved to other places, the others in their order: (a, b, c).movedim(0, -1) -> (b, c, a).
-
-    Raises AxisError for a dim named twice, ArgumentError for another number of places than dims.
-    """
-    src, dst = [tuple(v) if isinstance(v, (tuple, list)) else (v,) for v in (source, destination)]
+    """A view with dims moved to other places, the others in their order: (a, b, c).movedim(0, -1) -> (b, c, a). Raises AxisError
+    for a dim named twice, ArgumentError for another number of places than dims."""
+    src, dst = as_tuple(source), as_tuple(destination)
     n = self.ndim
     if len(src) != len(dst): raise ArgumentError(f"movedim: dims {src} to {dst}; give as many of both")
     if not n: return self
@@ -297,9 +290,8 @@ class Movement(Base):
 
   def roll(self, shifts: Ints, dims: int | str | Sequence[int | str] | None = None) -> Self:
     """Elements moved along dims, those that fall off coming in at the other end. Raises AxisError, ArgumentError."""
-    if dims is None:
-      return self.flatten().roll(shifts, 0).reshape(self.shape)._own()._called(self._names)
-    ds, ks = [tuple(v) if isinstance(v, (tuple, list)) else (v,) for v in (dims, shifts)]
+    if dims is None: return self.flatten().roll(shifts, 0).reshape(self.shape)._own()._called(self._names)
+    ds, ks = as_tuple(dims), as_tuple(shifts)
     if len(ks) != len(ds): raise ArgumentError(f"roll: shifts {ks} for dims {ds}; give as many of both")
     u = self.lazydata
     for k, dim in zip(ks, ds):
@@ -320,8 +312,7 @@ class Movement(Base):
       raise ArgumentError(f"shrink: bounds {box} of shape {u.shape}; each needs 0 <= begin <= end <= size")
     return self._shrink(box)
 
-  def _shrink(self, box: Sequence[tuple[int, int]]) -> Self:
-    return self._seen((Ops.SHRINK, tuple(box)))
+  def _shrink(self, box: Sequence[tuple[int, int]]) -> Self: return self._seen((Ops.SHRINK, tuple(box)))
 
   def _part(self, d: int, begin: int, end: int) -> Self:
     """A view of the elements of a dim from begin to end."""
@@ -364,27 +355,23 @@ class Movement(Base):
     n = self.shape[d]
     if isinstance(where, int):
       whole_number(name, "sections", where, 1)
-      if where > max(n, _MOST_PIECES):
-        raise ArgumentError(f"{name}: {where} sections of dimension {d} of shape {self.shape}; "
-                            f"where most are empty it makes up to {_MOST_PIECES}")
-      if even and n % where:
-        raise ArgumentError(f"{name}: {where} sections of dimension {d} of shape {self.shape}; they must be equal")
+      said = f"{name}: {where} sections of dimension {d} of shape {self.shape}"
+      if where > max(n, _MOST_PIECES): raise ArgumentError(f"{said}; where most are empty it makes up to {_MOST_PIECES}")
+      if even and n % where: raise ArgumentError(f"{said}; they must be equal")
       cuts = [i * (n // where) + min(i, n % where) for i in range(1, where)]
     else: cuts = list(where)
     found = [sliced(slice(a, b), n) for a, b in zip([0, *cuts], [*cuts, None])]
-    return tuple([self._part(d, begin, begin + m) if m else self._part(d, 0, 0) for begin, m, _ in found])
+    return tuple([self._part(d, begin if m else 0, begin + m if m else 0) for begin, m, _ in found])
   def hsplit(self, indices_or_sections: Ints) -> tuple[Self, ...]:
     """Views of equal pieces, or up to the given indices, of the second dim (of one dim: the first). Raises AxisError,
     ArgumentError."""
     return self._split_at("hsplit", indices_or_sections, min(self.ndim - 1, 1), True)
-  def vsplit(self, indices_or_sections: Ints) -> tuple[Self, ...]:
-    """The same of the first dim, of at least 2. Raises AxisError, ArgumentError."""
-    if self.ndim < 2: raise AxisError(f"vsplit: shape {self.shape}; it takes at least 2 dimensions")
-    return self._split_at("vsplit", indices_or_sections, 0, True)
-  def dsplit(self, indices_or_sections: Ints) -> tuple[Self, ...]:
-    """The same of the third dim. Raises AxisError, ArgumentError."""
-    if self.ndim < 3: raise AxisError(f"dsplit: shape {self.shape}; it takes at least 3 dimensions")
-    return self._split_at("dsplit", indices_or_sections, 2, True)
+  def _split_like(self, name: str, d: int, indices_or_sections: Ints) -> tuple[Self, ...]:
+    least = max(d + 1, 2)
+    if self.ndim < least: raise AxisError(f"{name}: shape {self.shape}; it takes at least {least} dimensions")
+    return self._split_at(name, indices_or_sections, d, True)
+  vsplit = member(_split_like, 0, "The same of the first dim, of at least 2. Raises AxisError, ArgumentError.")
+  dsplit = member(_split_like, 2, "The same of the third dim. Raises AxisError, ArgumentError.")
 
   def unbind(self, dim: int | str = 0) -> tuple[Self, ...]:
     """Views of the slices along a dim, without it: (n, ..) -> n of (..). Raises AxisError."""
@@ -423,9 +410,7 @@ class Movement(Base):
   def windows(self, size: Sequence[int], stride: Ints = 1, dilation: Ints = 1) -> Self:
     """Windows of the last dims: (.., d0, d1) -> (.., outer0, outer1, size0, size1). Raises ShapeError, ArgumentError."""
     n, s = len(size), self.shape
-    st: Any
-    di: Any
-    st, di = [tuple(v) if isinstance(v, (tuple, list)) else (v,) * n for v in (stride, dilation)]
+    st, di = as_tuple(stride, n), as_tuple(dilation, n)
     if len(st) != n or len(di) != n or n > len(s):
       raise ShapeError(f"windows: size {tuple(size)}, stride {st}, dilation {di} for shape {s}; "
                        "they need one number each for the last dimensions")
@@ -435,15 +420,12 @@ class Movement(Base):
       raise ShapeError(f"windows: windows of {tuple(size)} with dilation {di} do not fit into shape {s}; "
                        "pad the tensor or take smaller ones")
     out = self._wrap(graph.windows(self.lazydata, size, st, di))
-    if self._names is not None: out._names = self._names + (None,) * n
-    return out
+    return out._called(None if self._names is None else self._names + (None,) * n)
 
   # ---- padded, repeated and joined
   def pad(self, padding: int | Sequence[None | int | Sequence[int]], mode: str = "constant", value: float | bool = 0.0) -> Self:
     """More elements round the tensor: a (before, after) pair a dim, or flat as in torch, from the last dim. Negative cuts off.
-
-    ``mode`` is "constant" (``value``), "reflect", "replicate" or "circular". Raises ShapeError, ArgumentError.
-    """
+    ``mode`` is "constant" (``value``), "reflect", "replicate" or "circular". Raises ShapeError, ArgumentError."""
     s = self.shape
     given = (padding,) if isinstance(padding, int) else padding
     pairs: list[Any]
@@ -487,8 +469,7 @@ class Movement(Base):
       else:
         before, after = [
           graph.expand(graph.part(u, d, *at), (*s_[:d], k, *s_[d + 1:])) if k else graph.part(u, d, 0, 0)
-          for at, k, s_ in (((0, 1), lo, u.shape), ((n - 1, n), hi, u.shape))
-        ]
+          for at, k, s_ in (((0, 1), lo, u.shape), ((n - 1, n), hi, u.shape))]
       u = graph.part(_beside((before, u, after), d), d, -cropped[0], n + lo + hi + cropped[1])
     return self._wrap(u)
 
@@ -501,8 +482,7 @@ class Movement(Base):
     u = graph.reshape(self.lazydata, tuple([x for d in s for x in (1, d)]))
     u = graph.expand(u, tuple([x for k, d in zip(r, s) for x in (k, d)]))
     out = self._wrap(graph.reshape(u, tuple([k * d for k, d in zip(r, s)])))
-    if self._names is not None: out._names = (None,) * (len(r) - self.ndim) + self._names
-    return out
+    return out._called(None if self._names is None else (None,) * (len(r) - self.ndim) + self._names)
 
   def tile(self, *reps: Any) -> Self:
     """``repeat``, with counts of 1 in front where fewer than dims are given. Raises ArgumentError."""
@@ -520,9 +500,7 @@ class Movement(Base):
 
   def cat(*tensors: Any, dim: int | str = 0) -> Any:
     """Joined along a dim: ``a.cat(b, c, dim=1)``, ``Tensor.cat(a, b)``, ``Tensor.cat([a, b])`` or ``Tensor.cat([a, b], 1)``.
-
-    Raises ShapeError, AxisError, DeviceError, ArgumentError.
-    """
+    Raises ShapeError, AxisError, DeviceError, ArgumentError."""
     if behind_a_list(tensors): tensors, dim = tensors[:1], tensors[1]
     self, *_ = tensors = several("cat", tensors)
     d = self._dim("cat", dim)
@@ -541,15 +519,15 @@ class Movement(Base):
   def hstack(*tensors: Any) -> Any:
     """Joined along the second dim (tensors of one dim: along that), given as for ``cat``. Raises ShapeError, ArgumentError."""
     ts = [t.atleast_1d() for t in several("hstack", tensors)]
-    return ts[0].cat(*ts[1:], dim=0 if ts[0].ndim == 1 else 1)
+    return ts[0].cat(*ts[1:], dim=min(ts[0].ndim - 1, 1))
   def vstack(*tensors: Any) -> Any:
     """Joined along the first dim, as rows where they have one dim, given as for ``cat``. Raises ShapeError, ArgumentError."""
-    ts = [t.atleast_2d() for t in several("vstack", tensors)]
-    return ts[0].cat(*ts[1:], dim=0)
+    first, *others = [t.atleast_2d() for t in several("vstack", tensors)]
+    return first.cat(*others, dim=0)
   def dstack(*tensors: Any) -> Any:
     """Joined along the third dim, given as for ``cat``. Raises ShapeError, ArgumentError."""
-    ts = [t.atleast_3d() for t in several("dstack", tensors)]
-    return ts[0].cat(*ts[1:], dim=2)
+    first, *others = [t.atleast_3d() for t in several("dstack", tensors)]
+    return first.cat(*others, dim=2)
 
   def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
     """Grids of coordinates of 1-d tensors, given as for ``cat``. Raises ShapeError, ArgumentError."""
@@ -557,16 +535,12 @@ class Movement(Base):
     tensors = several("meshgrid", tensors)
     if any([t.ndim > 1 for t in tensors]):
       raise ShapeError(f"meshgrid: shapes {', '.join(str(t.shape) for t in tensors)}; it takes 1-d tensors")
-    place = list(range(len(tensors)))
-    if indexing == "xy" and len(tensors) > 1: place[:2] = [1, 0]
-    shape = broadcast_shape(
-      "meshgrid", *[(1,) * p + (t.numel(),) + (1,) * (len(tensors) - p - 1) for t, p in zip(tensors, place)]
-    )
-    out, n = [], len(tensors)
-    for t, p in zip(tensors, place):
-      line = t._regrouped((1,) * p + (t.numel(),) + (1,) * (n - p - 1), [0 if i == p and t.ndim else None for i in range(n)])
-      out.append(line.expand(shape)._own())
-    return tuple(out)
+    n, place = len(tensors), list(range(len(tensors)))
+    if indexing == "xy" and n > 1: place[:2] = [1, 0]
+    lines = [t._regrouped((1,) * p + (t.numel(),) + (1,) * (n - p - 1), [0 if i == p and t.ndim else None for i in range(n)])
+             for t, p in zip(tensors, place)]
+    shape = broadcast_shape("meshgrid", *[line.shape for line in lines])
+    return tuple([line.expand(shape)._own() for line in lines])
 
   def cartesian_prod(*tensors: Any) -> Any:
     """Every combination of an element of each 1-d tensor, the last changing fastest: (a,), (b,) -> (a * b, 2); of one tensor
@@ -585,10 +559,9 @@ class Movement(Base):
     Both sides have the same names, each once; parentheses group those that make one dimension, ``1`` and ``()`` are dimensions of
     1, ``...`` stands for any number of them (in parentheses on the right only). Of each group's sizes one may be left open. A
     dimension that stays one keeps its name of ``named``. Raises ArgumentError for a pattern that is none, ShapeError for sizes
-    that do not fit.
-    """
+    that do not fit."""
     axes = {k: count_of("rearrange", f"size {k}", n) for k, n in sizes.items()}
-    pieces, groups = Pattern.of(formula).moves(self, axes)
+    pieces, groups = _moves(formula, self, axes)
     split = self._regrouped(tuple([n for _, n in pieces]), [d for d, _ in pieces])
     moved = split._permute(tuple([k for g in groups for k in g]))
     shape = tuple([math.prod([pieces[k][1] for k in g]) for g in groups])
@@ -605,10 +578,8 @@ class Movement(Base):
 
   def bitcast(self, dtype: DType | str) -> Self:
     """A view of the same bits as another dtype. One of another size changes the last dimension: (.., n) of float32 is (.., 4n) of
-    uint8 (the lowest byte first) and (.., n / 2) of float64. No gradient passes, but for the same dtype.
-
-    Raises DTypeError where one is bool and the other is not, ShapeError where the last dimension is missing or does not divide.
-    """
+    uint8 (the lowest byte first) and (.., n / 2) of float64. No gradient passes, but for the same dtype. Raises DTypeError where
+    one is bool and the other is not, ShapeError where the last dimension is missing or does not divide."""
     d, u = dtypes.of(dtype), self.lazydata
     if d is u.dtype: return self._seen((Ops.RESHAPE, u.shape))
     if (d.kind == "b") != (u.dtype.kind == "b"):
@@ -628,73 +599,61 @@ Groups = list[list[str]]        # the names that make each dimension; none: a di
 _DOTS, _JOINED = "...", "(...)"  # as many dimensions as there are; all of them as a part of one, on the right
 
 
-class Moves(NamedTuple):
-  """What a pattern does with a tensor: the pieces that its dimensions are made of (which dimension a piece is, None for a part of
-  one, and its size), and which pieces make each dimension of the result."""
-  pieces: list[tuple[int | None, int]]
-  groups: list[list[int]]
+def _sides(formula: str) -> list[Groups]:
+  """Both sides of a pattern as it is written, ``left -> right``. Raises ArgumentError."""
+  texts = formula.split("->")
+  if len(texts) != 2: raise _wrong_pattern(formula, "it takes one -> between two sides, as 'b (h w) c -> b c h w'")
+  sides = [_pattern_groups(formula, s) for s in texts]
+  if any([_JOINED in g for g in sides[0]]): raise _wrong_pattern(formula, "... in parentheses stands on the right only")
+  names, result = [[_DOTS if n == _JOINED else n for g in side for n in g] for side in sides]
+  for n in names + result:
+    if max(names.count(n), result.count(n)) > 1: raise _wrong_pattern(formula, f"{n} stands twice on one side")
+    if (n in names) != (n in result):
+      side = "left" if n in names else "right"
+      raise _wrong_pattern(formula, f"{n} stands on the {side} only; both sides take the same names")
+  return sides
 
 
-@dataclass(frozen=True)
-class Pattern:
-  """``left -> right``."""
-  text: str
-  left: Groups
-  right: Groups
+def _moves(formula: str, x: Any, axes: Mapping[str, int]) -> tuple[list[tuple[int | None, int]], list[list[int]]]:
+  """What a pattern does with a tensor, some names having sizes: the pieces that its dimensions are made of (which dimension a
+  piece is, None for a part of one, and its size), and which pieces make each dimension of the result. Raises ShapeError,
+  ArgumentError."""
+  left, right = _sides(formula)
+  if extra := [n for n in axes if not any([n in g for g in left])]:
+    raise _wrong_pattern(formula, f"a size for {extra[0]!r}, which does not stand in it")
+  fixed, dots = sum([g != [_DOTS] for g in left]), [_DOTS] in left
+  more = x.ndim - fixed
+  if more < 0 or more and not dots:
+    raise ShapeError(f"rearrange: {formula!r} for shape {text(x)}; its left side takes {'at least ' * dots}{fixed} dimensions")
+  pieces: list[tuple[int | None, int]] = []
+  at: dict[str, list[int]] = {}   # name -> its pieces
+  d = 0
+  for g in left:
+    if g == [_DOTS]:
+      at[_DOTS] = list(range(len(pieces), len(pieces) + more))
+      pieces += [(k, x.shape[k]) for k in range(d, d + more)]
+      d += more
+    else:
+      for n, size in zip(g, _sizes_of(formula, g, d, x, axes)):
+        at[n] = [len(pieces)]
+        pieces.append((d if len(g) == 1 else None, size))
+      d += 1
+  groups: list[list[int]] = []
+  for g in right:
+    if g == [_DOTS]: groups += [[k] for k in at[_DOTS]]
+    else: groups.append([k for n in g for k in at[_DOTS if n == _JOINED else n]])
+  return pieces, groups
 
-  @staticmethod
-  def of(formula: str) -> Pattern:
-    """A pattern as it is written. Raises ArgumentError."""
-    sides = formula.split("->")
-    if len(sides) != 2: raise _wrong_pattern(formula, "it takes one -> between two sides, as 'b (h w) c -> b c h w'")
-    left, right = [_pattern_groups(formula, s) for s in sides]
-    if any([_JOINED in g for g in left]): raise _wrong_pattern(formula, "... in parentheses stands on the right only")
-    names, result = [[_DOTS if n == _JOINED else n for g in side for n in g] for side in (left, right)]
-    for n in names + result:
-      if max(names.count(n), result.count(n)) > 1: raise _wrong_pattern(formula, f"{n} stands twice on one side")
-      if (n in names) != (n in result):
-        side = "left" if n in names else "right"
-        raise _wrong_pattern(formula, f"{n} stands on the {side} only; both sides take the same names")
-    return Pattern(formula, left, right)
 
-  def moves(self, x: Any, axes: Mapping[str, int]) -> Moves:
-    """What to do with a tensor, some names having sizes. Raises ShapeError, ArgumentError."""
-    known = {n for g in self.left for n in g}
-    if extra := [n for n in axes if n not in known]:
-      raise _wrong_pattern(self.text, f"a size for {extra[0]!r}, which does not stand in it")
-    fixed = sum([g != [_DOTS] for g in self.left])
-    more = x.ndim - fixed
-    if more < 0 or more and [_DOTS] not in self.left:
-      least = "at least " if [_DOTS] in self.left else ""
-      raise ShapeError(f"rearrange: {self.text!r} for shape {text(x)}; its left side takes {least}{fixed} dimensions")
-    pieces: list[tuple[int | None, int]] = []
-    at: dict[str, list[int]] = {}   # name -> its pieces
-    d = 0
-    for g in self.left:
-      if g == [_DOTS]:
-        at[_DOTS] = list(range(len(pieces), len(pieces) + more))
-        pieces += [(k, x.shape[k]) for k in range(d, d + more)]
-        d += more
-      else:
-        for n, size in zip(g, self._sizes(g, d, x, axes)):
-          at[n] = [len(pieces)]
-          pieces.append((d if len(g) == 1 else None, size))
-        d += 1
-    groups = []
-    for g in self.right:
-      if g == [_DOTS]: groups += [[k] for k in at[_DOTS]]
-      else: groups.append([k for n in g for k in at[_DOTS if n == _JOINED else n]])
-    return Moves(pieces, groups)
-
-  def _sizes(self, g: list[str], d: int, x: Any, axes: Mapping[str, int]) -> list[int]:
-    """The sizes of what a dimension is made of."""
-    size, free = x.shape[d], [n for n in g if n not in axes]
-    product = math.prod([axes[n] for n in g if n in axes])
-    if len(free) > 1: raise _wrong_pattern(self.text, f"no sizes for {' and '.join(free)}; of each group one may be left open")
-    if product != size if not free else not product or size % product:
-      what = f"is no multiple of {product}" if free else f"must be {' * '.join(g)} = {product}" if g else "must be 1"
-      raise ShapeError(f"rearrange: {self.text!r} for shape {text(x)}: dimension {d} of size {size} {what}")
-    return [axes[n] if n in axes else size // product for n in g]
+def _sizes_of(formula: str, g: list[str], d: int, x: Any, axes: Mapping[str, int]) -> list[int]:
+  """The sizes of what a dimension is made of."""
+  size, free = x.shape[d], [n for n in g if n not in axes]
+  product = math.prod([axes[n] for n in g if n in axes])
+  if len(free) > 1: raise _wrong_pattern(formula, f"no sizes for {' and '.join(free)}; of each group one may be left open")
+  if product != size if not free else not product or size % product:
+    what = f"is no multiple of {product}" if free else f"must be {' * '.join(g)} = {product}" if g else "must be 1"
+    raise ShapeError(f"rearrange: {formula!r} for shape {text(x)}: dimension {d} of size {size} {what}")
+  return [axes[n] if n in axes else size // product for n in g]
 
 
 def _pattern_groups(formula: str, side: str) -> Groups:

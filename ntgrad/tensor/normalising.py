@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 from typing import Any, Self, Sequence
 
+from ntgrad.codegen.ir.dtype import acc_dtype
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError
 from ntgrad.codegen.ir.uop import UnaryOps
 from ntgrad.core import real_number
@@ -12,13 +13,8 @@ from ntgrad.graph.checks import Operand, checked, one_width
 from ntgrad.graph.dimension_names import text
 from ntgrad.graph.modes import no_grad
 
+from .elementwise import info_of
 from .reduction import Reduction
-
-
-def _step(dtype: Any) -> float:
-  """The distance from 1 to the next number of a dtype of floats."""
-  import ml_dtypes
-  return float(ml_dtypes.finfo(dtype.np).eps)
 
 
 @checked
@@ -34,12 +30,12 @@ class Normalising(Reduction):
     self._needs_floats(name)
     u = self.lazydata
     eps = real_number(name, "eps", eps)
-    x = graph.cast(u, graph.acc_dtype(u.dtype))
+    x = graph.cast(u, acc_dtype(u.dtype))
     mean = self._mean_node(x, axes)
-    d = graph.sub(x, graph.expand(mean, x.shape))
-    var = self._mean_node(graph.mul(d, d), axes)
-    inv = graph.unary(UnaryOps.RSQRT, graph.add(var, eps))
-    return self._wrap(graph.cast(graph.mul(d, graph.expand(inv, d.shape)), u.dtype))
+    d = x - graph.expand(mean, x.shape)
+    var = self._mean_node(d * d, axes)
+    inv = graph.unary(UnaryOps.RSQRT, var + eps)
+    return self._wrap(graph.cast(d * graph.expand(inv, d.shape), u.dtype))
 
   def _last_dims(self, name: str, normalized_shape: Any, given: Sequence[tuple[str, Any]]) -> tuple[int, ...]:
     """The last dims, which have sizes ``normalized_shape``, as what is given with them has too. Raises ShapeError."""
@@ -54,10 +50,8 @@ class Normalising(Reduction):
 
   def layer_norm(self, normalized_shape: int | Sequence[int], weight: Operand | None = None, bias: Operand | None = None,
                  eps: float = 1e-5) -> Self:
-    """(x - mean) / sqrt(variance + eps) * weight + bias over the last dims (https://arxiv.org/abs/1607.06450).
-
-    (.., *normalized_shape) -> the same; weight and bias have ``normalized_shape``. Raises ShapeError, DTypeError.
-    """
+    """(x - mean) / sqrt(variance + eps) * weight + bias over the last dims (https://arxiv.org/abs/1607.06450). (..,
+    *normalized_shape) -> the same; weight and bias have ``normalized_shape``. Raises ShapeError, DTypeError."""
     axes = self._last_dims("layer_norm", normalized_shape, (("weight", weight), ("bias", bias)))
     return self._normal("layer_norm", axes, eps)._affine(weight, bias)
 
@@ -68,43 +62,34 @@ class Normalising(Reduction):
   def rms_norm(self, normalized_shape: int | Sequence[int] | None = None, weight: Operand | None = None,
                eps: float | None = 1e-6, axis: int | str | Sequence[int | str] = -1) -> Self:
     """x / sqrt(mean(x²) + eps) * weight over the last dims (https://arxiv.org/abs/1910.07467); small floats in float32.
-
     ``normalized_shape`` has the sizes of these dims, as weight has; without it, it is along ``axis``. ``eps`` None is the dtype's
-    smallest step at 1. Raises ShapeError, AxisError, DTypeError.
-    """
+    smallest step at 1. Raises ShapeError, AxisError, DTypeError."""
     self._needs_floats("rms_norm")
     if normalized_shape is not None: axes = self._last_dims("rms_norm", normalized_shape, (("weight", weight),))
     else: axes = self._dims("rms_norm", axis)
-    x = self.cast(graph.acc_dtype(self.dtype))
-    if eps is None: eps = _step(self.dtype)
+    x = self._wide()
+    if eps is None: eps = float(info_of(self.dtype).eps)
     x = (x * (x.square().mean(axes, keepdim=True) + real_number("rms_norm", "eps", eps)).rsqrt()).cast(self.dtype)
     return x._affine(weight, None)
 
-  def batchnorm(
-    self, weight: Operand | None, bias: Operand | None, mean: Operand, invstd: Operand,
-    axis: int | str | tuple[int | str, ...] = 1
-  ) -> Self:
-    """(x - mean) * invstd * weight + bias, statistics and parameters along the channel axes; weight and bias may be None.
-
-    Each has the sizes of the channel axes in order, with or without dims of 1 for the others, or as many elements in one dim.
-    Raises ShapeError.
-    """
+  def batchnorm(self, weight: Operand | None, bias: Operand | None, mean: Operand, invstd: Operand,
+                axis: int | str | tuple[int | str, ...] = 1) -> Self:
+    """(x - mean) * invstd * weight + bias, statistics and parameters along the channel axes; weight and bias may be None. Each
+    has the sizes of the channel axes in order, with or without dims of 1 for the others, or as many elements in one dim. Raises
+    ShapeError."""
     axes = self._dims("batchnorm", axis)
     one_width("batchnorm", self, weight, bias, mean, invstd)
     shape = tuple([s if i in axes else 1 for i, s in enumerate(self.shape)])
-    channels = tuple([s for s in shape if s != 1])
+    channels = [s for s in shape if s != 1]
 
     def along(what: str, t: Any) -> Any:
-      if tuple([s for s in t.shape if s != 1]) not in (channels, tuple([s for s in (math.prod(shape),) if s != 1])):
-        raise ShapeError(
-          f"batchnorm: {what} of shape {t.shape} for input {self.shape} on axis {axis}; "
-          f"it needs shape {tuple([self.shape[a] for a in axes])} or {shape}"
-        )
+      if [s for s in t.shape if s != 1] not in (channels, [s for s in (math.prod(shape),) if s != 1]):
+        raise ShapeError(f"batchnorm: {what} of shape {t.shape} for input {self.shape} on axis {axis}; "
+                         f"it needs shape {tuple([self.shape[a] for a in axes])} or {shape}")
       return t.reshape(shape)
 
     scale = along("invstd", invstd)
-    if weight is not None:
-      scale = scale * along("weight", weight)
+    if weight is not None: scale = scale * along("weight", weight)
     x = (self - along("mean", mean)) * scale
     return x if bias is None else x + along("bias", bias)
 
@@ -127,7 +112,7 @@ class Normalising(Reduction):
   def _moved(self, mean: Any, var: Any, axes: tuple[int, ...], momentum: float) -> None:
     """Running statistics moved towards those of this tensor, taken along axes and averaged over what stands before the last."""
     with no_grad():
-      x = self.detach().cast(graph.acc_dtype(self.dtype))
+      x = self.detach()._wide()
       for running, now in ((mean, x.mean(axes)), (var, x.var(axes))):
         if running is None: continue
         if now.ndim > 1: now = now.mean(0)
@@ -139,8 +124,7 @@ class Normalising(Reduction):
 
     By the running statistics, or, in ``training``, by the batch's own mean and variance; then the running ones, where given, move
     towards these by ``momentum`` (the variance unbiased). All are (c,). Raises ShapeError, DTypeError; ArgumentError where
-    running statistics are missing, and for a single value a channel in training.
-    """
+    running statistics are missing, and for a single value a channel in training."""
     name, momentum = "batch_norm", real_number("batch_norm", "momentum", momentum)
     given = ("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias)
     c = self._channels(name, 2, given)
@@ -155,17 +139,16 @@ class Normalising(Reduction):
       raise ArgumentError(f"{name}: no running_{'mean' if running_mean is None else 'var'} outside of training; give both, or "
                           "training=True")
     shape = (1, c, *[1] * (self.ndim - 2))
-    x = self.cast(graph.acc_dtype(self.dtype))
+    x = self._wide()
     mean, inv = running_mean.reshape(shape), (running_var + real_number(name, "eps", eps)).rsqrt().reshape(shape)
     return ((x - mean) * inv).cast(self.dtype)._by_channel(weight, bias)
 
   def instance_norm(self, running_mean: Operand | None = None, running_var: Operand | None = None, weight: Operand | None = None,
                     bias: Operand | None = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5) -> Self:
-    """Normalisation of each channel of each sample over what follows: (n, c, l, ..) -> the same (https://arxiv.org/abs/1607.08022).
-
-    By its own mean and variance, towards whose averages over the batch the running ones move; or, without ``use_input_stats``, by
-    the running ones. All are (c,). Raises ShapeError, DTypeError, ArgumentError as :meth:`batch_norm`.
-    """
+    """Normalisation of each channel of each sample over what follows: (n, c, l, ..) -> the same
+    (https://arxiv.org/abs/1607.08022). By its own mean and variance, towards whose averages over the batch the running ones move;
+    or, without ``use_input_stats``, by the running ones. All are (c,). Raises ShapeError, DTypeError, ArgumentError as
+    :meth:`batch_norm`."""
     name, momentum = "instance_norm", real_number("instance_norm", "momentum", momentum)
     self._channels(name, 3, (("running_mean", running_mean), ("running_var", running_var), ("weight", weight), ("bias", bias)))
     if not use_input_stats: return self.batch_norm(running_mean, running_var, weight, bias, False, momentum, eps)
@@ -177,41 +160,31 @@ class Normalising(Reduction):
     return out
 
   def group_norm(self, num_groups: int, weight: Operand | None = None, bias: Operand | None = None, eps: float = 1e-5) -> Self:
-    """Normalisation of groups of channels of each sample (https://arxiv.org/abs/1803.08494): (n, c, ..) -> the same.
-
-    Weight and bias are (c,). Raises ShapeError, DTypeError; ArgumentError for a number of groups that does not divide c.
-    """
+    """Normalisation of groups of channels of each sample (https://arxiv.org/abs/1803.08494): (n, c, ..) -> the same. Weight and
+    bias are (c,). Raises ShapeError, DTypeError; ArgumentError for a number of groups that does not divide c."""
     c = self._channels("group_norm", 2, (("weight", weight), ("bias", bias)))
     if num_groups < 1 or c % num_groups:
       raise ArgumentError(f"group_norm: {c} channels of input {text(self)} cannot be divided into {num_groups} groups")
     s = self.shape
-    u = self.named().reshape(s[0], num_groups, math.prod(s[1:]) // num_groups)._normal("group_norm", (2,), eps).reshape(s)._own()
-    u._names = self._names
-    return u._by_channel(weight, bias)
+    rows = self.named().reshape(s[0], num_groups, math.prod(s[1:]) // num_groups)
+    return rows._normal("group_norm", (2,), eps).reshape(s)._own()._called(self._names)._by_channel(weight, bias)
 
   def local_response_norm(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Self:
-    """x / (k + alpha * mean(x² of ``size`` channels around))^beta (AlexNet, section 3.3): (n, c, l, ..) -> the same.
-
-    Channels outside count as zeros. Raises ShapeError, DTypeError, ArgumentError for a size below 1.
-    """
+    """x / (k + alpha * mean(x² of ``size`` channels around))^beta (AlexNet, section 3.3): (n, c, l, ..) -> the same. Channels
+    outside count as zeros. Raises ShapeError, DTypeError, ArgumentError for a size below 1."""
     c = self._channels("local_response_norm", 3, ())
     if size < 1: raise ArgumentError(f"local_response_norm: size {size}; it must be at least 1")
-    alpha, beta, k = [real_number("local_response_norm", what, v) for what, v in (("alpha", alpha), ("beta", beta), ("k", k))]
-    u = graph.cast(self.lazydata, graph.acc_dtype(self.dtype))
-    rest = ((0, 0),) * (self.ndim - 2)
+    alpha, beta, k = [real_number("local_response_norm", *given) for given in (("alpha", alpha), ("beta", beta), ("k", k))]
+    u, n = graph.cast(self.lazydata, acc_dtype(self.dtype)), self.ndim
     if not c: return self._own()
     before, after = min(size // 2, c - 1), min((size - 1) // 2, c - 1)   # as far as there are channels
-    squares = graph.pad(graph.mul(u, u), ((0, 0), (before, after), *rest))
-    windows = ((1, 1, 1), (before + after + 1, 1, 1), *((1, 1, 1),) * (self.ndim - 2))
-    t = graph.tile(squares, windows)
-    around = graph.total(t, tuple(range(self.ndim, 2 * self.ndim)))
-    around = graph.drop(around, tuple(range(self.ndim, 2 * self.ndim)))
-    scale = graph.add(graph.mul(around, alpha / size), k)
-    return self._wrap(graph.cast(graph.mul(u, graph.power(scale, -beta)), self.dtype))
+    squares = graph.pad(u * u, ((0, 0), (before, after), *((0, 0),) * (n - 2)))
+    t, axes = graph.tile(squares, ((1, 1, 1), (before + after + 1, 1, 1), *((1, 1, 1),) * (n - 2))), range(n, 2 * n)
+    scale = graph.drop(graph.total(t, axes), axes) * (alpha / size) + k
+    return self._wrap(graph.cast(u * graph.power(scale, -beta), self.dtype))
 
   def normalize(self, p: float = 2, dim: int | str = 1, eps: float = 1e-12) -> Self:
     """x over its p-norm along a dim, which counts as ``eps`` at least. Raises AxisError, ArgumentError; see ``norm``."""
     x = self._in_floats()
-    wide = x.cast(graph.acc_dtype(x.dtype))
-    a = self._dim("normalize", dim)
-    return (wide / wide.norm(p, a, keepdim=True).clamp(eps)).cast(x.dtype)
+    wide = x._wide()
+    return (wide / wide.norm(p, self._dim("normalize", dim), keepdim=True).clamp(eps)).cast(x.dtype)

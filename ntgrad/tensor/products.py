@@ -6,10 +6,12 @@ before it, and so on.
 """
 from __future__ import annotations
 
+import itertools
 import math
+import string
 from typing import Any, Callable, Collection, Mapping, NamedTuple, Self, Sequence
 
-from ntgrad.codegen.ir.dtype import DType, as_float, dtypes, promote, sum_dtype
+from ntgrad.codegen.ir.dtype import DType, acc_dtype, as_float, dtypes, promote, sum_dtype
 from ntgrad.codegen.ir.errors import ArgumentError, AxisError, ShapeError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import axis_of
@@ -18,7 +20,8 @@ from ntgrad.graph.checks import Operand, checked, mixed, one_width
 from ntgrad.graph.dimension_names import Names, Places, fit, merged, ordinal, text
 
 from .creation import Creation
-from .movement import count_of, several
+from .families import member
+from .movement import as_tuple, count_of, several
 from .promotion import broadcast_shape, common_device, common_dtype
 from .reduction import Reduction, fits_int32
 
@@ -27,7 +30,7 @@ def factors_of_product(name: str, a: UOp, b: UOp, dtype: DType | None = None) ->
   """Both factors in the dtype that their product is summed in, and the dtype of the result: ``dtype``, or their common one."""
   if a.device != b.device: common_device(name, a, b)
   out = a.dtype if a.dtype is b.dtype else promote(a.dtype, b.dtype)
-  acc = graph.acc_dtype(out if dtype is None else promote(out, dtype))
+  acc = acc_dtype(out if dtype is None else promote(out, dtype))
   return graph.cast(a, acc), graph.cast(b, acc), dtype or (acc if out.kind == "e" else out)
 
 
@@ -73,12 +76,10 @@ class Products(Reduction, Creation):
 
   # ---- matmul
   def dot(self, w: Any, dtype: Any = None) -> Self:
-    """The matrix product: 1-d with 1-d is the inner product; dims before the last two broadcast. Raises ShapeError.
-
-    (.., m, k) @ (.., k, n) -> (.., m, n), in the dtype that both have together, or ``dtype``. float16, bfloat16 and fp8 are added
-    up in float32, small ints and bools in int32; int sums that the dtype does not hold wrap. Raises DTypeError for float64 with a
-    smaller float that requires a gradient.
-    """
+    """The matrix product: 1-d with 1-d is the inner product; dims before the last two broadcast. Raises ShapeError. (.., m, k) @
+    (.., k, n) -> (.., m, n), in the dtype that both have together, or ``dtype``. float16, bfloat16 and fp8 are added up in
+    float32, small ints and bools in int32; int sums that the dtype does not hold wrap. Raises DTypeError for float64 with a
+    smaller float that requires a gradient."""
     if not isinstance(w, Products): w = self._from_host(w)
     x, y = self.lazydata, w.lazydata
     sx, sy = x.shape, y.shape
@@ -93,10 +94,9 @@ class Products(Reduction, Creation):
     a, b, out = factors_of_product("matmul", x, y, None if dtype is None else dtypes.of(dtype))
     called = None if self._names is w._names is None else names_of_product("matmul", (self, w), *_product_places(nx, ny))
     if nx == 1 and ny == 1:
-      total = graph.drop(graph.total(graph.mul(a, b), (0,)), (0,))
+      total = graph.drop(graph.total(a * b, (0,)), (0,))
       return self._wrap_many(graph.cast(total, out), (w,), called)
-    n = sy[-1] if ny > 1 else 1
-    m = sx[-2] if nx > 1 else 1
+    m, n = sx[-2] if nx > 1 else 1, sy[-1] if ny > 1 else 1
     try: batch = broadcast_shape("matmul", sx[:-2], sy[:-2]) if nx > 2 or ny > 2 else ()
     except ShapeError:
       fit("matmul", (self, w), *_product_places(nx, ny), "factor")
@@ -105,14 +105,13 @@ class Products(Reduction, Creation):
     if nx > 1: a = graph.reshape(a, sx[:-1] + (1, k))
     if ny > 1: b = graph.permute(b, (*range(ny - 2), ny - 1, ny - 2))
     if ny > 2: b = graph.reshape(b, sy[:-2] + (1, n, k))
-    total = graph.total(graph.mul(graph.broadcast(a, full), graph.broadcast(b, full)), (len(full) - 1,))
+    total = graph.total(graph.broadcast(a, full) * graph.broadcast(b, full), (len(full) - 1,))
     total = graph.reshape(total, (*batch, *((m,) if nx > 1 else ()), *((n,) if ny > 1 else ())))
     return self._wrap_many(graph.cast(total, out), (w,), called)
 
   def matmul(self, x: Any, reverse: bool = False, dtype: Any = None) -> Self:
     """``self @ x``; see ``dot``."""
-    if reverse: return self._from_host(x).dot(self, dtype)
-    return self.dot(x, dtype)
+    return self._from_host(x).dot(self, dtype) if reverse else self.dot(x, dtype)
   def __matmul__(self, x: Any) -> Self: return self.dot(x)
   def __rmatmul__(self, x: Any) -> Self: return self.matmul(x, True)
   def __imatmul__(self, x: Any) -> Self: return self._in_place("@=", lambda: self @ x)
@@ -139,39 +138,37 @@ class Products(Reduction, Creation):
     return self.outer(vec2)
 
   # ---- a product and a sum
-  def addmm(self, mat1: Operand, mat2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
-    """``beta * self + alpha * (mat1 @ mat2)`` of matrices (n, k) and (k, m); with a beta of 0 this tensor does not count.
-
-    Raises ShapeError for tensors of other shapes.
-    """
-    return self._plus_product("addmm", mat1, mat2, 2, beta, alpha)
-  def addmv(self, mat: Operand, vec: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
-    """``beta * self + alpha * (mat @ vec)`` of a matrix (n, k) and a vector (k,); see ``addmm``."""
-    if vec.ndim != 1: raise ShapeError(f"addmv: a vector of shape {vec.shape}; it must have 1 dimension")
-    return self._plus_product("addmv", mat, vec, 2, beta, alpha)
-  def baddbmm(self, batch1: Operand, batch2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
-    """``beta * self + alpha * (batch1 @ batch2)`` of matrices (b, n, k) and (b, k, m); see ``addmm``."""
-    return self._plus_product("baddbmm", batch1, batch2, 3, beta, alpha)
-  def addbmm(self, batch1: Operand, batch2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
-    """``beta * self + alpha * (batch1 @ batch2).sum(0)`` of matrices (b, n, k) and (b, k, m); see ``addmm``."""
-    if batch1.ndim != 3 or batch2.ndim != 3 or batch1.shape[0] != batch2.shape[0]:
-      raise ShapeError(f"addbmm: shapes {batch1.shape} and {batch2.shape}; it takes (b, n, k) and (b, k, m)")
-    rows = batch1.named().transpose(0, 1).flatten(1)   # the sum over b is one over (b, k)
-    return self._plus_product("addbmm", rows, batch2.named().flatten(0, 1), 2, beta, alpha)
-  def addr(self, vec1: Operand, vec2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
-    """``beta * self + alpha * vec1.outer(vec2)`` of vectors (n,) and (m,); with a beta of 0 this tensor does not count. Raises
-    ShapeError."""
-    return self._plus("addr", vec1.outer(vec2), beta, alpha)
-  def _plus_product(self, name: str, a: Any, b: Any, ndim: int, beta: float, alpha: float) -> Self:
-    if a.ndim != ndim or b.ndim != (1 if name == "addmv" else ndim):
-      raise ShapeError(f"{name}: a product of shapes {a.shape} and {b.shape}; each must have {ndim} dimensions")
-    return self._plus(name, a @ b, beta, alpha)
+  def _plus_product(self, name: str, ndim: int, batch1: Operand, batch2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
+    if batch1.ndim != ndim or batch2.ndim != (1 if name == "addmv" else ndim):
+      raise ShapeError(f"{name}: a product of shapes {batch1.shape} and {batch2.shape}; each must have {ndim} dimensions")
+    return self._plus(name, batch1 @ batch2, beta, alpha)
   def _plus(self, name: str, product: Any, beta: float, alpha: float) -> Self:
     if broadcast_shape(name, self.shape, product.shape) != product.shape:
       raise ShapeError(f"{name}: a tensor of shape {self.shape} beside a product of shape {product.shape}; it must broadcast to "
                        "that")
     out: Self = _times(product, alpha)
     return out.cast(common_dtype(self.lazydata, out.lazydata)) if beta == 0 else _times(self, beta) + out
+
+  def addmm(self, mat1: Operand, mat2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
+    """``beta * self + alpha * (mat1 @ mat2)`` of matrices (n, k) and (k, m); with a beta of 0 this tensor does not count. Raises
+    ShapeError for tensors of other shapes."""
+    return self._plus_product("addmm", 2, mat1, mat2, beta=beta, alpha=alpha)
+  def addmv(self, mat: Operand, vec: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
+    """``beta * self + alpha * (mat @ vec)`` of a matrix (n, k) and a vector (k,); see ``addmm``."""
+    if vec.ndim != 1: raise ShapeError(f"addmv: a vector of shape {vec.shape}; it must have 1 dimension")
+    return self._plus_product("addmv", 2, mat, vec, beta=beta, alpha=alpha)
+  baddbmm = member(
+    _plus_product, 3, "``beta * self + alpha * (batch1 @ batch2)`` of matrices (b, n, k) and (b, k, m); see ``addmm``.")
+  def addbmm(self, batch1: Operand, batch2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
+    """``beta * self + alpha * (batch1 @ batch2).sum(0)`` of matrices (b, n, k) and (b, k, m); see ``addmm``."""
+    if batch1.ndim != 3 or batch2.ndim != 3 or batch1.shape[0] != batch2.shape[0]:
+      raise ShapeError(f"addbmm: shapes {batch1.shape} and {batch2.shape}; it takes (b, n, k) and (b, k, m)")
+    rows = batch1.named().transpose(0, 1).flatten(1)   # the sum over b is one over (b, k)
+    return self._plus("addbmm", rows @ batch2.named().flatten(0, 1), beta, alpha)
+  def addr(self, vec1: Operand, vec2: Operand, *, beta: float = 1, alpha: float = 1) -> Self:
+    """``beta * self + alpha * vec1.outer(vec2)`` of vectors (n,) and (m,); with a beta of 0 this tensor does not count. Raises
+    ShapeError."""
+    return self._plus("addr", vec1.outer(vec2), beta, alpha)
 
   # ---- of matrices and vectors, by their names
   def mm(self, mat2: Operand) -> Self:
@@ -197,10 +194,8 @@ class Products(Reduction, Creation):
     return self.T
 
   def inner(self, other: Operand) -> Self:
-    """The sum of products over the last dimension of both: (.., k), (*o, k) -> (.., *o); with a number it is ``*``.
-
-    Raises ShapeError.
-    """
+    """The sum of products over the last dimension of both: (.., k), (*o, k) -> (.., *o); with a number it is ``*``. Raises
+    ShapeError."""
     return self * other if self.ndim == 0 or other.ndim == 0 else self._dotted("inner", other, [self.ndim - 1], [other.ndim - 1])
 
   def vdot(self, other: Operand) -> Self:
@@ -209,16 +204,13 @@ class Products(Reduction, Creation):
     return self.dot(other)
 
   def tensordot(self, other: Operand, dims: Any = 2) -> Self:
-    """The sum of products over several dimensions, then the other ones of the first and of the second.
-
-    ``dims`` is a number (that many last ones of the first with as many first ones of the second), or two lists, the dimensions of
-    the first and those of the second. Raises ShapeError, AxisError, ArgumentError.
-    """
+    """The sum of products over several dimensions, then the other ones of the first and of the second. ``dims`` is a number (that
+    many last ones of the first with as many first ones of the second), or two lists, the dimensions of the first and those of the
+    second. Raises ShapeError, AxisError, ArgumentError."""
     n, m = self.ndim, other.ndim
     if isinstance(dims, (tuple, list)) and len(dims) == 2:
-      both = [list(d) if isinstance(d, (tuple, list)) else [d] for d in dims]
-      ours = [axis_of("tensordot", d, n, self._names) for d in both[0]]
-      theirs = [axis_of("tensordot", d, m, other._names) for d in both[1]]
+      ours = [axis_of("tensordot", d, n, self._names) for d in as_tuple(dims[0])]
+      theirs = [axis_of("tensordot", d, m, other._names) for d in as_tuple(dims[1])]
       if len(ours) != len(theirs) or len(set(ours)) != len(ours) or len(set(theirs)) != len(theirs):
         raise ArgumentError(f"tensordot: dims {shown(dims)}; give as many of the first as of the second, none twice")
     else:
@@ -257,10 +249,10 @@ class Products(Reduction, Creation):
     """Kronecker's product: (a, b), (c, d) -> (a*c, b*d), each element of the first times all of the second; of tensors with
     fewer dimensions the first ones are 1. The names of dimensions go."""
     n = max(self.ndim, other.ndim)
-    s, o = (1,) * (n - self.ndim) + self.shape, (1,) * (n - other.ndim) + other.shape
-    a = self.named().reshape(tuple([v for k in s for v in (k, 1)]))
-    b = other.named().reshape(tuple([v for k in o for v in (1, k)]))
-    return (a * b).reshape(tuple([k * m for k, m in zip(s, o)]))._own()
+    s, o = [(1,) * (n - t.ndim) + t.shape for t in (self, other)]
+    a = self.named().reshape([v for k in s for v in (k, 1)])
+    b = other.named().reshape([v for k in o for v in (1, k)])
+    return (a * b).reshape([k * m for k, m in zip(s, o)])._own()
 
   def cross(self, other: Operand, dim: int | str = -1) -> Self:
     """The vector product along a dimension of 3; the others broadcast. Raises ShapeError, AxisError."""
@@ -280,28 +272,23 @@ class Products(Reduction, Creation):
 
   def pdist(self, p: float = 2.0) -> Self:
     """The p-norm of the difference of every two rows: (n, d) -> (n (n - 1) / 2,), of rows 0 and 1, 0 and 2, .., 1 and 2, ..
-
-    Raises ShapeError, ArgumentError.
-    """
+    Raises ShapeError, ArgumentError."""
     if self.ndim != 2: raise ShapeError(f"pdist: shape {text(self)}; it takes (n, d)")
     n, x = self.shape[0], self.named()
-    make: Any = type(self)
-    i, j = make.triu_indices(n, n, 1, device=self.device).unbind(0)
+    i, j = type(self).triu_indices(n, n, 1, device=self.device).unbind(0)
     return (x[i] - x[j]).norm(p, -1)
 
   def cdist(self, other: Operand, p: float = 2.0) -> Self:
     """The p-norm of the difference of every two rows: (.., m, k), (.., n, k) -> (.., m, n); dims before the last two broadcast.
-
     Each difference is computed, so that near rows keep all digits of their distance. p goes from 0 (how many elements differ) to
     inf. Small floats are computed in float32, ints give float32; no slope where a distance is 0. Raises ShapeError,
-    ArgumentError.
-    """
+    ArgumentError."""
     if not p >= 0: raise ArgumentError(f"cdist: p = {p!r}; it must be a number of at least 0")
     if self.ndim < 2 or other.ndim < 2 or self.shape[-1] != other.shape[-1]:
       raise ShapeError(f"cdist: shapes {text(self)} and {text(other)}; it takes (.., m, k) and (.., n, k)")
     broadcast_shape("cdist", self.shape[:-2], other.shape[:-2])
     out = as_float(promote(self.dtype, other.dtype))
-    acc = graph.acc_dtype(out)
+    acc = acc_dtype(out)
     d = self.named().cast(acc).unsqueeze(-2) - other.named().cast(acc).unsqueeze(-3)
     if 0 < p < 1:   # the slope of |x| ** p at 0 is none, and must not become inf * 0
       none = d == 0
@@ -321,8 +308,7 @@ class Products(Reduction, Creation):
 
     Three and more tensors are multiplied two at a time, up to six in the order with the fewest multiplications. Small floats are
     added up in float32, and rounded once, at the end; ints as ``@`` has them, or, of one tensor, as ``sum``. Raises ArgumentError
-    for a formula that is none, ShapeError for tensors that do not fit it.
-    """
+    for a formula that is none, ShapeError for tensors that do not fit it."""
     words, given = _written(formula, operands)
     xs = several("einsum", given)
     return xs[0]._summed("einsum", xs, read_formula(words, xs))
@@ -337,11 +323,11 @@ class Products(Reduction, Creation):
     _unwidened(name, xs)
     out = common_dtype(*[x.lazydata for x in xs])
     summed = len(every) > len(output)
-    if out.kind == "e": out = graph.acc_dtype(out)
-    acc = graph.acc_dtype(out) if summed or len(xs) > 1 else out
+    if out.kind == "e": out = acc_dtype(out)
+    acc = acc_dtype(out) if summed or len(xs) > 1 else out
     if summed and len(xs) == 1:
       n, out = math.prod([sizes[c] for c in every[len(output):]]), sum_dtype(out)
-      acc = dtypes.int32 if out.kind in "iu" and fits_int32(BinaryOps.ADD, xs[0].lazydata, n) else graph.acc_dtype(out)
+      acc = dtypes.int32 if out.kind in "iu" and fits_int32(BinaryOps.ADD, xs[0].lazydata, n) else acc_dtype(out)
     done = [_ready(graph.cast(x.lazydata, acc), labels, sizes) for x, labels in zip(xs, terms)]
     live = set(range(len(done)))
     for i, j in order_of_products([labels for _, labels in done], output, sizes):
@@ -357,8 +343,7 @@ class Products(Reduction, Creation):
   def newton_schulz(self, steps: int, params: Sequence[float] = (3.4445, -4.775, 2.0315), eps: float = 1e-7) -> Self:
     """Matrices (.., m, n) of the same singular vectors whose singular values are near 1: ``steps`` times the odd polynomial
     ``params[0]·x + params[1]·x³ + ..`` of them (https://kellerjordan.github.io/posts/muon/), of the matrix divided by its
-    Frobenius norm; ``steps`` are 1000 at most. Raises ShapeError, ArgumentError.
-    """
+    Frobenius norm; ``steps`` are 1000 at most. Raises ShapeError, ArgumentError."""
     if self.ndim < 2: raise ShapeError(f"newton_schulz: shape {text(self)}; it takes matrices (.., m, n)")
     n = count_of("newton_schulz", "steps", steps, _MOST_STEPS)
     if not len(params): raise ArgumentError("newton_schulz: params has no number; it takes those of x, x³ and so on")
@@ -402,7 +387,7 @@ def _chain(name: str, given: Sequence[Any], vectors: bool) -> Any:
 # ---- formulas of einsum
 Labels = Sequence[str]
 _EXACT = 6      # as many tensors are multiplied in the best order; of more the pair is next that makes the least of its factors
-_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_LETTERS = string.ascii_uppercase + string.ascii_lowercase
 
 
 class Formula(NamedTuple):
@@ -415,23 +400,18 @@ class Formula(NamedTuple):
 def _written(formula: Any, operands: Sequence[Any]) -> tuple[str, Sequence[Any]]:
   """A formula as text, and its tensors; also where each tensor is followed by a list of numbers. Raises ArgumentError."""
   if isinstance(formula, str): return formula, operands
-  given = (formula, *operands)
-  lists = [*given[1::2], *given[-1:]] if len(given) % 2 else list(given[1::2])
-  if len(given) < 2:
-    raise ArgumentError(f"einsum: {shown(formula)}; give a formula (ij,jk->ik) and tensors, or tensors with lists")
-  words = [_word(labels) for labels in lists]
-  if len(given) % 2: return f"{','.join(words[:-1])}->{words[-1]}", given[:-1:2]
-  return ",".join(words), given[::2]
+  if not operands: raise ArgumentError(f"einsum: {shown(formula)}; give a formula (ij,jk->ik) and tensors, or tensors with lists")
+  text = ",".join([_word(labels) for labels in operands[::2]])
+  if len(operands) % 2: return text, (formula, *operands[1::2])
+  return f"{text}->{_word(operands[-1])}", (formula, *operands[1:-1:2])
 
 
 def _word(labels: Any) -> str:
   if not isinstance(labels, (list, tuple)): raise ArgumentError(f"einsum: {shown(labels)} where a list of labels is due")
-  out = []
   for n in labels:
     if n is not Ellipsis and (not isinstance(n, int) or isinstance(n, bool) or not 0 <= n < len(_LETTERS)):
       raise ArgumentError(f"einsum: label {shown(n)} in {shown(labels)}; it takes ints from 0 to {len(_LETTERS) - 1}, and ...")
-    out.append("..." if n is Ellipsis else _LETTERS[n])
-  return "".join(out)
+  return "".join(["..." if n is Ellipsis else _LETTERS[n] for n in labels])
 
 
 def read_formula(formula: str, tensors: Sequence[Any]) -> Formula:
@@ -481,11 +461,9 @@ def _sizes(formula: str, terms: Sequence[Labels], tensors: Sequence[Any]) -> dic
 
 # ---- the order of products
 def order_of_products(terms: Sequence[Labels], output: Labels, sizes: Mapping[str, int]) -> list[tuple[int, int]]:
-  """Which two tensors to multiply at each step; a product's number is the next one after the tensors'.
-
-  As many as six are multiplied with the fewest multiplications that any order has; of more, the two come next whose product is
-  smallest beside them.
-  """
+  """Which two tensors to multiply at each step; a product's number is the next one after the tensors'. As many as six are
+  multiplied with the fewest multiplications that any order has; of more, the two come next whose product is smallest beside
+  them."""
   sets = [frozenset(t) for t in terms]
   if len(sets) <= 2: return [(0, 1)] if len(sets) == 2 else []
   return (_best if len(sets) <= _EXACT else _greedy)(sets, frozenset(output), {c: int(n) for c, n in sizes.items()})
@@ -520,24 +498,17 @@ def _best(sets: Sequence[frozenset[str]], output: frozenset[str], sizes: Mapping
 def _greedy(sets: Sequence[frozenset[str]], output: frozenset[str], sizes: Mapping[str, int]) -> list[tuple[int, int]]:
   live = dict(enumerate(sets))
   steps: list[tuple[int, int]] = []
+  def kept(pair: tuple[int, int]) -> frozenset[str]:
+    return (live[pair[0]] | live[pair[1]]) & output.union(*[s for i, s in live.items() if i not in pair])
+  def price(pair: tuple[int, int]) -> tuple[int, int]:
+    """How much larger a product is than its factors, and the work that it takes."""
+    a, b = live[pair[0]], live[pair[1]]
+    return _work(kept(pair), sizes) - _work(a, sizes) - _work(b, sizes), _work(a | b, sizes)
   while len(live) > 1:
-    pair = min([(_price((i, j), live, output, sizes), (i, j)) for i in live for j in live if i < j])[1]
-    product = _kept(pair, live, output)
-    live = {i: s for i, s in live.items() if i not in pair} | {len(sets) + len(steps): product}
+    pair = min([(price(pair), pair) for pair in itertools.combinations(live, 2)])[1]
+    live = {i: s for i, s in live.items() if i not in pair} | {len(sets) + len(steps): kept(pair)}
     steps.append(pair)
   return steps
-
-
-def _price(pair: tuple[int, int], live: Mapping[int, frozenset[str]], output: frozenset[str],
-           sizes: Mapping[str, int]) -> tuple[int, int]:
-  """How much larger a product is than its factors, and the work that it takes."""
-  a, b = live[pair[0]], live[pair[1]]
-  return _work(_kept(pair, live, output), sizes) - _work(a, sizes) - _work(b, sizes), _work(a | b, sizes)
-
-
-def _kept(pair: tuple[int, int], live: Mapping[int, frozenset[str]], output: frozenset[str]) -> frozenset[str]:
-  others = [s for i, s in live.items() if i not in pair]
-  return (live[pair[0]] | live[pair[1]]) & output.union(*others)
 
 
 # ---- nodes
@@ -583,5 +554,5 @@ def _multiplied(a: UOp, la: Labels, b: UOp, lb: Labels, keep: Collection[str], o
   a, b = _placed(a, la, every), _placed(b, lb, every)
   full = tuple([n if n != 1 else m for n, m in zip(a.shape, b.shape)])
   a, b = graph.expand(a, full), graph.expand(b, full)
-  product = graph.and_(a, b) if a.dtype.kind == "b" else graph.mul(a, b)
+  product = a & b if a.dtype.kind == "b" else a * b
   return _summed_over(product, every, out)

@@ -15,17 +15,9 @@ from weakref import ref
 
 import numpy as np
 
+from ntgrad.codegen.ir import errors
 from ntgrad.codegen.ir.dtype import DType
-from ntgrad.codegen.ir.errors import (
-  ArgumentError,
-  CaptureError,
-  GradientError,
-  InterchangeError,
-  NtgradError,
-  ScalarError,
-  ShapeError,
-  shown,
-)
+from ntgrad.codegen.ir.errors import ArgumentError, CaptureError, GradientError, InterchangeError, ScalarError, ShapeError, shown
 from ntgrad.codegen.ir.uop import Ops
 from ntgrad.core import Base
 from ntgrad.engine.buffer import Buffer
@@ -55,14 +47,11 @@ class Protocols(Reduction):
 
   def __reduce__(self) -> Any:
     """For ``pickle`` and ``copy.deepcopy``: the value, the dtype, the device's name, ``requires_grad``, ``grad`` and ``names``.
-
-    Raises GradientError for the result of operations that requires a gradient: its graph cannot be copied.
-    """
+    Raises GradientError for the result of operations that requires a gradient: its graph cannot be copied."""
     if self._state == 1:
       raise GradientError(
         f"copy or pickle: a tensor of shape {self.shape} that was made from tensors which require a gradient has a graph, "
-        "which stays where it is; take .detach() of it, or copy the tensors that it was made from"
-      )
+        "which stays where it is; take .detach() of it, or copy the tensors that it was made from")
     return _tensor, (self._plain, self._alias, self._view, self._state, self.grad, self._names), getattr(self, "__dict__", None)
 
   # ---- the memory without its gradient
@@ -74,8 +63,7 @@ class Protocols(Reduction):
     ``p.data = value`` writes a tensor's values to ``p``; what shared its memory, ``backup = p.data``, keeps the values of before.
     A value of another shape, dtype or device gives ``p`` memory of its own. Where ``ntgrad.jit`` runs a function, what shares the
     memory sees the write too, and the value has to fit (else CaptureError). Raises ArgumentError for what is no tensor,
-    GradientError for ints in a leaf.
-    """
+    GradientError for ints in a leaf."""
     t: Any = self.detach()
     t.__class__ = _called(cast(Any, self._plain))
     return t
@@ -120,26 +108,21 @@ class Protocols(Reduction):
 
   def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
     """The value for ``numpy.asarray`` and numpy's functions, an array of its own; with ``copy=False`` one over the tensor's
-    memory.
-
-    Raises InterchangeError where ``copy=False`` asks for another dtype, or for memory that numpy cannot see.
-    """
+    memory. Raises InterchangeError where ``copy=False`` asks for another dtype, or for memory that numpy cannot see."""
     if copy is not False:
       values = self.numpy()
       return values if dtype is None else values.astype(dtype, copy=False)
     if dtype is not None and np.dtype(dtype) != self.dtype.np:
       raise InterchangeError(
-        f"__array__: a tensor of {self.dtype.name} as {np.dtype(dtype)} with copy=False; leave out copy=False, or .cast() it"
-      )
+        f"__array__: a tensor of {self.dtype.name} as {np.dtype(dtype)} with copy=False; leave out copy=False, or .cast() it")
     memory: Any = self
     try: return np.from_dlpack(memory, copy=False)
     except (BufferError, RuntimeError) as e:
       if isinstance(e, InterchangeError): raise
       raise InterchangeError(f"__array__: a tensor of {self.dtype.name} on {self.device} with copy=False: {e}") from None
 
-  def __array_function__(
-    self, fn: Callable[..., Any], types: Iterable[type], args: Sequence[Any], kwargs: Mapping[str, Any]
-  ) -> Any:
+  def __array_function__(self, fn: Callable[..., Any], types: Iterable[type], args: Sequence[Any],
+                         kwargs: Mapping[str, Any]) -> Any:
     """numpy's functions take the values of tensors, and give what they give for arrays."""
     return fn(*_arrays(list(args)), **dict(zip(kwargs, _arrays(list(kwargs.values())))))
 
@@ -174,15 +157,15 @@ class Protocols(Reduction):
   def _known(self) -> np.ndarray[Any, Any] | None:
     """The values, where they are there already; None where they would have to be computed, or are very many on a device."""
     if self._alias.pending: return None
+    from ntgrad.engine.buffer import being_recorded
     from ntgrad.engine.realize import rebased
-    from ntgrad.engine.recording import being_recorded
     if being_recorded: return None
     u = rebased(self.lazydata)
     if not is_host_view(u): return None
     if self.numel() <= WHOLE: return host_view(u)
     memory: Any = self.detach()
     try: return np.from_dlpack(memory, copy=False)
-    except (BufferError, RuntimeError, NtgradError): return None
+    except (BufferError, RuntimeError, errors.NtgradError): return None
 
   def _brief(self) -> str:
     """The tensor without its values, for messages."""
@@ -208,25 +191,21 @@ class Protocols(Reduction):
     values = self._known() if self.ndim in (1, 2) and self.numel() <= WHOLE else None
     if values is None: return f"<pre>{html.escape(repr(self))}</pre>"
     rows = np.atleast_2d(values)
-    def line(cells: list[str]) -> str: return "<tr>" + "".join(f"<td>{c}</td>" for c in cells) + "</tr>"
-    more = rows.shape[1] > COLUMNS
-    out = [line([*[_cell(v) for v in row[:COLUMNS].tolist()], *(["…"] if more else [])]) for row in rows[:ROWS]]
-    if rows.shape[0] > ROWS: out.append(line(["…"] * min(rows.shape[1], COLUMNS + 1)))
+    cells = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in row[:COLUMNS].tolist()] for row in rows[:ROWS]]
+    if rows.shape[1] > COLUMNS: cells = [[*row, "…"] for row in cells]
+    if rows.shape[0] > ROWS: cells.append(["…"] * min(rows.shape[1], COLUMNS + 1))
+    out = ["<tr>" + "".join(f"<td>{c}</td>" for c in row) + "</tr>" for row in cells]
     return f"<div>{html.escape(self._brief()[1:-1])}</div><table>{''.join(out)}</table>"
 
   # ---- as a container and as a number
   def __iter__(self) -> Iterator[Self]:
-    if not self.ndim:
-      raise ScalarError("iteration: a tensor of shape () has no dimension to go along; .item() gives its number")
+    if not self.ndim: raise ScalarError("iteration: a tensor of shape () has no dimension to go along; .item() gives its number")
     return iter([self[i] for i in range(self.shape[0])])
 
   def __contains__(self, value: Any) -> bool: return bool((self == value).any().item())
 
   def __divmod__(self, x: Any) -> tuple[Self, Self]: return self // x, self % x
   def __rdivmod__(self, x: Any) -> tuple[Self, Self]: return x // self, x % self
-
-
-def _cell(value: Any) -> str: return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 @lru_cache(64)

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import DType, dtypes, held
+from ntgrad.codegen.ir.dtype import DType, acc_dtype, dtypes, held
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base, real_number, whole_number
@@ -25,6 +25,7 @@ from ntgrad.graph.lock import synchronized
 from ntgrad.graph.modes import mode
 
 from .creation import new_shape, node_of, number_dtype
+from .families import member
 from .sorting import Sorting
 
 
@@ -34,8 +35,7 @@ class Generator:
 
   Numbers are those that ``Tensor.manual_seed`` with the same seed gives, on every device. Calls captured by a jit draw the next
   ones at every replay. ``seed`` is an int from 0 to 2**64 - 1, None for one from the operating system; ``device`` says nothing.
-  Raises ArgumentError; CaptureError where a sequence begins while a jit records, here and in the methods that set it.
-  """
+  Raises ArgumentError; CaptureError where a sequence begins while a jit records, here and in the methods that set it."""
   __slots__ = ("_seed", "_counter", "__weakref__")
 
   def __init__(self, seed: int | None = None, device: str | None = None):
@@ -114,14 +114,8 @@ def rng_state(n: int, device: str | None = None, generator: Generator | None = N
   return b
 
 
-_FRACTION = {
-  dtypes.float64: 53,
-  dtypes.float32: 24,
-  dtypes.float16: 11,
-  dtypes.bfloat16: 8,
-  dtypes.float8_e4m3: 4,
-  dtypes.float8_e5m2: 3,
-}
+_FRACTION = {dtypes.float64: 53, dtypes.float32: 24, dtypes.float16: 11, dtypes.bfloat16: 8, dtypes.float8_e4m3: 4,
+             dtypes.float8_e5m2: 3}
 
 
 def _bits(shape: tuple[int, ...], device: str | None, generator: Generator | None = None) -> UOp:
@@ -129,7 +123,7 @@ def _bits(shape: tuple[int, ...], device: str | None, generator: Generator | Non
   n = math.prod(shape)
   if not n: return graph.const(0, dtypes.uint64, shape)
   state = graph.buffer(rng_state(n, device, generator))
-  counter = graph.add(graph.cast(graph.iota(n), dtypes.uint64), graph.expand(graph.shrink(state, ((0, 1),)), (n,)))
+  counter = graph.cast(graph.iota(n), dtypes.uint64) + graph.expand(graph.shrink(state, ((0, 1),)), (n,))
   # the shape comes before the hash, so that the value on top is computed (and can be assigned), not a view
   key = graph.expand(graph.reshape(graph.shrink(state, ((1, 2),)), (1,) * len(shape)), shape)
   return graph.binary(BinaryOps.THREEFRY, graph.reshape(counter, shape), key)
@@ -139,24 +133,13 @@ def _fraction(r: UOp, dtype: DType) -> UOp:
   """[0, 1) from the top bits of uint64, in float32 or float64: as many bits as the dtype's fraction holds, so that 1 never comes
   out."""
   n = _FRACTION[dtype]
-  work = graph.acc_dtype(dtype)
-  whole = graph.cast(graph.shr(r, 64 - n), dtypes.int64 if n > 31 else dtypes.int32)
-  return graph.mul(graph.cast(whole, work), 2.0 ** -n)
+  return graph.cast(graph.cast(r >> 64 - n, dtypes.int64 if n > 31 else dtypes.int32), acc_dtype(dtype)) * 2.0 ** -n
 
 
 def below(value: float, dtype: DType) -> float:
   """The greatest number less than ``value`` that a dtype has."""
-  return float(
-    np.nextafter(
-      np.array(value, dtype.np),
-      np.array(-math.inf, np.float32).astype(dtype.np) if dtype is not dtypes.float8_e4m3 else np.array(-448, dtype.np),
-    )
-  )
-
-
-def _rounded(u: UOp) -> UOp:
-  """The same value through its bits, so that no compiler joins the product with a sum: the same bits on every device."""
-  return u if u.dtype.itemsize == 1 else graph.seen_as(graph.seen_as(u, graph.UINTS[u.dtype.itemsize]), u.dtype)
+  least = np.array(-448 if dtype is dtypes.float8_e4m3 else -math.inf, np.float32).astype(dtype.np)
+  return float(np.nextafter(np.array(value, dtype.np), least))
 
 
 _ALPHA = 1.7580993408473766   # -selu(-inf): the scale of selu times its alpha
@@ -252,29 +235,24 @@ class Random(Sorting):
   def uniform(cls, *shape: Any, low: float = 0.0, high: float = 1.0, generator: Generator | None = None,
               device: str | None = None, dtype: Any = None, requires_grad: bool | None = None) -> Self:
     """Uniform in [low, high), both rounded to the dtype. Raises ArgumentError, DTypeError."""
-    low, high = real_number("uniform", "low", low), real_number("uniform", "high", high)
+    low, high = [real_number("uniform", *given) for given in (("low", low), ("high", high))]
     if dtype is not None and dtypes.of(dtype).kind in "iu":
-      if not (math.isfinite(low) and math.isfinite(high)) or low != int(low) or high != int(high):
+      if not all([math.isfinite(v) and v == int(v) for v in (low, high)]):
         raise ArgumentError(f"uniform: low {low}, high {high} for {dtypes.of(dtype).name}; they must be ints")
       return cls.randint(*shape, low=int(low), high=int(high), generator=generator, device=device, dtype=dtype)
     s, dev, d = cls._random("uniform", shape, device, dtype)
-    if not (
-      low <= high
-      and math.isfinite(held(low, d))
-      and math.isfinite(held(high, d))
-      and math.isfinite(held(high - low, graph.acc_dtype(d)))
-    ):
-      raise ArgumentError(
-        f"uniform: low {low}, high {high} for {d.name}; numbers of the dtype, low not above high, nor too far apart"
-      )
+    if not low <= high or not all([math.isfinite(held(v, t)) for v, t in ((low, d), (high, d), (high - low, acc_dtype(d)))]):
+      raise ArgumentError(f"uniform: low {low}, high {high} for {d.name}; numbers of the dtype, low not above high, nor too far "
+                          "apart")
     u = _fraction(_bits(s, dev, generator), d)
     if high - low != 1:
-      u = graph.mul(u, high - low)
-      if low: u = _rounded(u)
-    if low: u = graph.add(u, low)
+      u = u * (high - low)
+      # through its bits, so that no compiler joins the product with a sum: the same bits on every device
+      if low: u = graph.seen_as(graph.seen_as(u, graph.UINTS[u.dtype.itemsize]), u.dtype)
+    if low: u = u + low
     u = graph.cast(u, d)
     # fractions of high stay below it; a sum may be rounded up to it
-    if low or u.dtype is not graph.acc_dtype(d): u = graph.minimum(u, max(below(held(high, d), d), held(low, d)))
+    if low or u.dtype is not acc_dtype(d): u = graph.minimum(u, max(below(held(high, d), d), held(low, d)))
     return cls._made(u, None, requires_grad)
 
   @classmethod
@@ -284,23 +262,22 @@ class Random(Sorting):
     ArgumentError, DTypeError."""
     s, dev, d = cls._random("randn", shape, device, dtype, size)
     r = _bits(s, dev, generator)
-    work = graph.acc_dtype(d)
+    work = acc_dtype(d)
     # one hash, two uniforms: the high word gives the radius, the low word the angle
     a = _fraction(r, dtypes.float32)
-    low = graph.cast(graph.shr(graph.and_(r, 2 ** 32 - 1), 8), dtypes.int32)
-    angle = graph.mul(graph.cast(low, work), 2 * math.pi * 2.0 ** -24)
-    left = graph.sub(1.0, graph.cast(a, work))  # (0, 1]: its logarithm is finite
-    radius = graph.sqrt(graph.mul(graph.log(left), -2.0))
-    return cls._made(graph.cast(graph.mul(radius, graph.unary(UnaryOps.COS, angle)), d), None, requires_grad)
+    low = graph.cast((r & 2 ** 32 - 1) >> 8, dtypes.int32)
+    angle = graph.cast(low, work) * (2 * math.pi * 2.0 ** -24)
+    left = 1.0 - graph.cast(a, work)  # (0, 1]: its logarithm is finite
+    radius = graph.sqrt(graph.log(left) * -2.0)
+    return cls._made(graph.cast(radius * graph.unary(UnaryOps.COS, angle), d), None, requires_grad)
 
   @classmethod
   def normal(cls, *shape: Any, mean: float = 0.0, std: float = 1.0, requires_grad: bool | None = None, **kwargs: Any) -> Self:
     """Normal with a mean and a standard deviation; ``generator``, ``device`` and ``dtype`` as for ``randn``. Raises
     ArgumentError, DTypeError."""
-    mean, std = real_number("normal", "mean", mean), real_number("normal", "std", std)
+    mean, std = [real_number("normal", *given) for given in (("mean", mean), ("std", std))]
     if std < 0: raise ArgumentError(f"normal: std {std}; it must not be negative")
-    u = graph.mul(cls.randn(*shape, **kwargs).lazydata, std)
-    return cls._made(graph.add(u, mean), None, requires_grad)
+    return cls._made(cls.randn(*shape, **kwargs).lazydata * std + mean, None, requires_grad)
 
   @classmethod
   def randint(cls, *shape: Any, low: int = 0, high: int | None = None, size: Any = None, generator: Generator | None = None,
@@ -323,11 +300,10 @@ class Random(Sorting):
       raise ArgumentError(f"randint: low {shown(low)}, high {shown(high)} for {d.name}; ints with low < high, within the dtype")
     s = new_shape("randint", shape, size)
     r, span = _bits(s, Device._located(device), generator), high - low
-    if span < 2 ** 32: r = graph.shr(graph.mul(graph.shr(r, 32), span), 32)
-    elif span < 2 ** 64: r = graph.scalar(BinaryOps.MOD, r, span)
-    wide = dtypes.uint64 if d is dtypes.uint64 else dtypes.int64
-    u = graph.cast(r, wide)
-    return cls._from_node(graph.cast(graph.add(u, low) if low else u, d))
+    if span < 2 ** 32: r = (r >> 32) * span >> 32
+    elif span < 2 ** 64: r = graph.mod(r, span)
+    u = graph.cast(r, dtypes.uint64 if d is dtypes.uint64 else dtypes.int64)
+    return cls._from_node(graph.cast(u + low if low else u, d))
 
   @classmethod
   def scaled_uniform(cls, *shape: Any, **kwargs: Any) -> Self:
@@ -342,19 +318,15 @@ class Random(Sorting):
     return cls.uniform(*s, low=-bound, high=bound, **kwargs)
   @classmethod
   def kaiming_uniform(cls, *shape: Any, a: float = 0.01, **kwargs: Any) -> Self:
-    """Uniform with bound sqrt(6 / (1 + a²) / fan in), the fan in being the product of all sizes but the first.
-
-    Raises ShapeError for no dims.
-    """
+    """Uniform with bound sqrt(6 / (1 + a²) / fan in), the fan in being the product of all sizes but the first. Raises ShapeError
+    for no dims."""
     s = cls._fan("kaiming_uniform", shape)
     bound = math.sqrt(6 / (1 + a * a) / math.prod(s[1:]))
     return cls.uniform(*s, low=-bound, high=bound, **kwargs)
   @classmethod
   def kaiming_normal(cls, *shape: Any, a: float = 0.01, **kwargs: Any) -> Self:
-    """Normal with deviation sqrt(2 / (1 + a²) / fan in), the fan in being the product of all sizes but the first.
-
-    Raises ShapeError for no dims.
-    """
+    """Normal with deviation sqrt(2 / (1 + a²) / fan in), the fan in being the product of all sizes but the first. Raises
+    ShapeError for no dims."""
     s = cls._fan("kaiming_normal", shape)
     return cls.normal(*s, mean=0.0, std=math.sqrt(2 / (1 + a * a) / math.prod(s[1:])), **kwargs)
   @classmethod
@@ -363,16 +335,12 @@ class Random(Sorting):
     if not s or 0 in s: raise ShapeError(f"{name}: shape {s}; it takes at least one dimension and no size of 0")
     return s
 
-  def rand_like(self, *, generator: Generator | None = None, dtype: Any = None, device: str | None = None,
-                requires_grad: bool | None = None) -> Self:
-    """Uniform in [0, 1) of this shape, dtype and device. Raises DTypeError for a dtype that is no float."""
+  def _like(self, make: str, *, generator: Generator | None = None, dtype: Any = None, device: str | None = None,
+            requires_grad: bool | None = None) -> Self:
     given = self._alike_in(dtype, device)
-    return type(self).rand(*self.shape, generator=generator, requires_grad=requires_grad, **given)._called(self._names)
-  def randn_like(self, *, generator: Generator | None = None, dtype: Any = None, device: str | None = None,
-                 requires_grad: bool | None = None) -> Self:
-    """Normal of this shape, dtype and device. Raises DTypeError for a dtype that is no float."""
-    given = self._alike_in(dtype, device)
-    return type(self).randn(*self.shape, generator=generator, requires_grad=requires_grad, **given)._called(self._names)
+    return getattr(type(self), make)(*self.shape, generator=generator, requires_grad=requires_grad, **given)._called(self._names)
+  rand_like = member(_like, "rand", "Uniform in [0, 1) of this shape, dtype and device. Raises DTypeError.")
+  randn_like = member(_like, "randn", "Normal of this shape, dtype and device. Raises DTypeError.")
   def randint_like(self, low: int = 0, high: int = 10, *, generator: Generator | None = None, dtype: Any = None,
                    device: str | None = None) -> Self:
     """Ints from low to high - 1 of this shape, dtype and device; of the default int where this tensor has no ints. Raises
@@ -384,8 +352,7 @@ class Random(Sorting):
   @classmethod
   def _left(cls, s: tuple[int, ...], device: str, d: DType, generator: Generator | None) -> UOp:
     """Uniform in (0, 1], so that its logarithm is finite, in float32 or float64."""
-    work = dtypes.float64 if d is dtypes.float64 else dtypes.float32
-    return graph.sub(1.0, _fraction(_bits(s, device, generator), work))
+    return 1.0 - _fraction(_bits(s, device, generator), dtypes.float64 if d is dtypes.float64 else dtypes.float32)
 
   @classmethod
   def exponential(cls, *shape: Any, lambd: float = 1.0, generator: Generator | None = None, device: str | None = None,
@@ -394,9 +361,7 @@ class Random(Sorting):
     DTypeError."""
     if real_number("exponential", "lambd", lambd) <= 0: raise ArgumentError(f"exponential: lambd {lambd}; it must be above 0")
     s, dev, d = cls._random("exponential", shape, device, dtype)
-    log = graph.log(cls._left(s, dev, d, generator))
-    # 0 where the logarithm is: not -0
-    u = graph.sub(0.0, graph.div(log, lambd))
+    u = 0.0 - graph.log(cls._left(s, dev, d, generator)) / lambd   # 0 where the logarithm is: not -0
     return cls._made(graph.cast(u, d), None, requires_grad)
 
   @classmethod
@@ -409,17 +374,17 @@ class Random(Sorting):
     s = new_shape("geometric", shape)
     if p == 1: return cls.full(s, 1, dtype=d, device=device)
     log = graph.log(cls._left(s, Device._located(device), d, generator))
-    failures = graph.floor(graph.mul(log, 1 / math.log1p(-p)))
+    failures = graph.floor(log * (1 / math.log1p(-p)))
     # the greatest that every dtype's float has below its greatest int
     most = float(dtypes.max(d)) * (1 - 2.0 ** -20) if d.kind in "iu" else math.inf
-    return cls._from_node(graph.cast(graph.minimum(graph.add(failures, 1.0), most), d))
+    return cls._from_node(graph.cast(graph.minimum(failures + 1.0, most), d))
 
   @classmethod
   def log_normal(cls, *shape: Any, mean: float = 1.0, std: float = 2.0, generator: Generator | None = None,
                  device: str | None = None, dtype: Any = None, requires_grad: bool | None = None) -> Self:
     """exp of a normal distribution with that mean and standard deviation. Raises ArgumentError, DTypeError."""
     s, dev, d = cls._random("log_normal", shape, device, dtype)
-    u = cls.normal(*s, mean=mean, std=std, generator=generator, device=dev, dtype=graph.acc_dtype(d)).lazydata
+    u = cls.normal(*s, mean=mean, std=std, generator=generator, device=dev, dtype=acc_dtype(d)).lazydata
     return cls._made(graph.cast(graph.exp(u), d), None, requires_grad)
 
   @classmethod
@@ -429,14 +394,14 @@ class Random(Sorting):
     """Normal with a mean and a standard deviation, of which only what lies between a and b is drawn: the quantile of a uniform
     number. Raises ArgumentError, DTypeError."""
     name = "trunc_normal"
-    mean, std, a, b = [real_number(name, what, v) for what, v in (("mean", mean), ("std", std), ("a", a), ("b", b))]
+    mean, std, a, b = [real_number(name, *given) for given in (("mean", mean), ("std", std), ("a", a), ("b", b))]
     if std < 0 or not a <= b: raise ArgumentError(f"{name}: std {std}, a {a}, b {b}; std of at least 0, and a not above b")
     s, dev, d = cls._random(name, shape, device, dtype)
     if not std: return cls.full(s, min(max(mean, a), b), dtype=d, device=dev, requires_grad=requires_grad)
     # of the half in which most of it lies, so that small probabilities are not differences from 1
     sign = -1.0 if (a - mean) + (b - mean) > 0 else 1.0
     low, high = sorted([math.erfc(-sign * (x - mean) / std / math.sqrt(2)) for x in (a, b)])   # twice the probabilities
-    u: Any = cls._from_node(_fraction(_bits(s, dev, generator), graph.acc_dtype(d)))
+    u: Any = cls._from_node(_fraction(_bits(s, dev, generator), acc_dtype(d)))
     x = _quantile(u * (high - low) + low) * (sign * std) + mean
     return cls._made(x.minimum(b).maximum(a).cast(d).lazydata, None, requires_grad)
 
@@ -455,25 +420,19 @@ class Random(Sorting):
   # ---- distributions that a tensor gives
   def _uniform(self, generator: Generator | None, shape: tuple[int, ...] | None = None) -> Self:
     """Uniform float32 (float64 for a tensor of that) on this device."""
-    s = self.shape if shape is None else shape
     d = dtypes.float64 if self.dtype is dtypes.float64 else dtypes.float32
-    return type(self).rand(*s, generator=generator, device=self.device, dtype=d)
+    return type(self).rand(*self.shape if shape is None else shape, generator=generator, device=self.device, dtype=d)
 
   def bernoulli(self, p: Operand | None = None, *, generator: Generator | None = None) -> Self:
     """1 with the probability that each element is, else 0, of this shape and dtype; with ``p``, a number or a tensor that
-    broadcasts to this shape, those are the probabilities.
-
-    An element below 0 counts as 0, one above 1 as 1, NaN as 0. No gradient. Raises DTypeError for probabilities that are no
-    floats, ShapeError, ArgumentError for a number p outside [0, 1].
-    """
+    broadcasts to this shape, those are the probabilities. An element below 0 counts as 0, one above 1 as 1, NaN as 0. No
+    gradient. Raises DTypeError for probabilities that are no floats, ShapeError, ArgumentError for a number p outside [0, 1]."""
     of: Any = self if p is None else p
     of_kind("f", "bernoulli", "probabilities", of, "they must be floats")
     if p is not None:
-      value = graph.const_value(of.lazydata)
-      if value is not None: _between("bernoulli", value)
+      if (value := graph.const_value(of.lazydata)) is not None: _between("bernoulli", value)
       of = of.expand(self.shape)
-    drawn = of._uniform(generator) < of
-    return self._detached(graph.cast(drawn.lazydata, self.dtype))
+    return self._detached(graph.cast((of._uniform(generator) < of).lazydata, self.dtype))
 
   def poisson(self, *, generator: Generator | None = None) -> Self:
     """Of each element as a rate, a number of the Poisson distribution, of this shape and dtype; NaN for negative rates and NaN.
@@ -481,8 +440,7 @@ class Random(Sorting):
 
     Below a rate of 10 by inversion, above by transformed rejection (Hörmann, The transformed rejection method for generating
     Poisson random variables, 1993, PTRS), the first of 16 attempts that is accepted (should all fail, which is rarer than once in
-    10**9: the rate rounded).
-    """
+    10**9: the rate rounded)."""
     of_kind("f", "poisson", "rates", self, "they must be floats")
     rate: Any = self.named().detach()
     if rate.dtype.itemsize < 8: rate = rate.cast(dtypes.float32)
@@ -493,28 +451,26 @@ class Random(Sorting):
     return self._detached(graph.cast(out.lazydata, self.dtype))
 
   def multinomial(self, num_samples: int = 1, replacement: bool = False, *, generator: Generator | None = None) -> Self:
-    """Indices drawn by weight along the last dim of a 1-d or 2-d tensor, int32: (n,) gives (num_samples,), (m, n) gives
-    (m, num_samples).
+    """Indices drawn by weight along the last dim of a 1-d or 2-d tensor, int32: (n,) gives (num_samples,), (m, n) gives (m,
+    num_samples).
 
     Weights need not add up to 1; they must not be negative. Without replacement the indices of a row differ: those of the least
     exponential variables with the weights as rates (Efraimidis and Spirakis, Weighted random sampling with a reservoir, 2006),
-    and indices of weight 0 come last. Raises ShapeError, ArgumentError for more samples than that gives.
-    """
+    and indices of weight 0 come last. Raises ShapeError, ArgumentError for more samples than that gives."""
     if self.ndim not in (1, 2): raise ShapeError(f"multinomial: weights of shape {self.shape}; it takes 1 or 2 dimensions")
     n = self.shape[-1]
     if num_samples < 1 or not n or (num_samples > n and not replacement):
       raise ArgumentError(f"multinomial: {num_samples} samples of {n} weights with replacement={replacement}; "
                           "at least one, and without replacement up to as many as there are weights")
-    w: Any = (self.named().unsqueeze(0) if self.ndim == 1 else self.named()).detach().cast(dtypes.float32)
-    make = type(self)
+    w: Any = self.named().atleast_2d().detach().cast(dtypes.float32)
+    make: Any = type(self)
+    how = {"generator": generator, "device": self.device, "dtype": dtypes.float32}
     if replacement or num_samples == 1:
       running = w.cumsum(1)
       last = running.shrink(((0, w.shape[0]), (n - 1, n)))
-      drawn: Any = make.rand(w.shape[0], num_samples, 1, generator=generator, device=self.device, dtype=dtypes.float32)
-      out = (drawn >= (running / last).unsqueeze(1)).sum(2, dtype=dtypes.int32).minimum(n - 1)
-    else:
-      waits: Any = make.exponential(*w.shape, generator=generator, device=self.device, dtype=dtypes.float32)
-      out = (waits / w).topk(num_samples, 1, False)[1]
+      drawn = make.rand(w.shape[0], num_samples, 1, **how) >= (running / last).unsqueeze(1)
+      out: Any = drawn.sum(2, dtype=dtypes.int32).minimum(n - 1)
+    else: out = (make.exponential(*w.shape, **how) / w).topk(num_samples, 1, False)[1]
     return out.squeeze(0) if self.ndim == 1 else out
 
   # ---- written in place
@@ -545,49 +501,58 @@ class Random(Sorting):
   def gumbel_softmax(self, tau: float = 1.0, hard: bool = False, dim: int | str = -1, *,
                      generator: Generator | None = None) -> Self:
     """softmax((x + g) / tau) along a dim with Gumbel noise g: nearly one-hot samples of the classes whose logits x are; ``hard``:
-    exactly one-hot ones, which have the gradient of the soft ones (Jang et al., https://arxiv.org/abs/1611.01144).
-
-    Raises AxisError, DTypeError, ArgumentError.
-    """
+    exactly one-hot ones, which have the gradient of the soft ones (Jang et al., https://arxiv.org/abs/1611.01144). Raises
+    AxisError, DTypeError, ArgumentError."""
     if not real_number("gumbel_softmax", "tau", tau) > 0: raise ArgumentError(f"gumbel_softmax: tau {tau}; it must be above 0")
     of_kind("f", "gumbel_softmax", "a tensor", self, "it takes floats")
-    x: Any = self.cast(graph.acc_dtype(self.dtype))
+    x = self._wide()
     noise = type(self).exponential(*self.shape, generator=generator, device=self.device, dtype=x.dtype).log()
-    soft = ((x - noise) / tau).softmax(dim)
-    if not hard: return soft.cast(self.dtype)
-    d = self._dim("gumbel_softmax", dim)
-    if not self.ndim: return soft.cast(self.dtype)
+    soft, d = ((x - noise) / tau).softmax(dim), self._dim("gumbel_softmax", dim)
+    if not hard or not self.ndim: return soft.cast(self.dtype)
     at = self._from_node(graph.index_along(d, self.shape))
     chosen = (at == soft.detach().argmax(d, keepdim=True)).cast(soft.dtype)
     return (chosen + (soft - soft.detach())).cast(self.dtype)
 
-  def dropout(self, p: float = 0.5, training: bool | None = None, *, generator: Generator | None = None) -> Self:
-    """While training: zero with probability p, else divided by 1 - p. ``training`` None: as ``Tensor.train`` says. Raises
-    ArgumentError for a p outside [0, 1]."""
-    return self._dropped("dropout", p, training, self.shape, generator)
+  def _dropout(self, name: str, dims: tuple[int, ...], p: float = 0.5, training: bool | None = None, *,
+               generator: Generator | None = None) -> Self:
+    """Of elements or, where ``dims`` says how many dimensions there may be (and last, of how many the first is no batch), of
+    whole channels. Raises ShapeError."""
+    shape = self._per_channel(name, dims[:-1], dims[-1]) if dims else self.shape
+    return self._dropped(name, p, training, shape, generator, "alpha" in name)
 
-  def dropout1d(self, p: float = 0.5, training: bool | None = None, *, generator: Generator | None = None) -> Self:
-    """``dropout`` of whole channels of (n, channels, length), or (channels, length). Raises ShapeError, ArgumentError."""
-    return self._dropped("dropout1d", p, training, self._per_channel("dropout1d", (2, 3), 2), generator)
+  def _dropped(self, name: str, p: float, training: bool | None, shape: tuple[int, ...], generator: Generator | None,
+               alpha: bool) -> Self:
+    """Dropout with one random number for each element of ``shape``, which is expanded."""
+    p = _between(name, p)
+    if not (mode.training if training is None else flag(name, training)) or p == 0: return self._own()
+    if p == 1: return self * 0
+    kept = type(self).rand(*shape, generator=generator, device=self.device, dtype=dtypes.float32) >= p
+    if not alpha: return kept.where(self * (1 / (1 - p)), 0)
+    scale = 1 / math.sqrt((_ALPHA ** 2 * p + 1) * (1 - p))
+    return kept.where(self * scale + _ALPHA * scale * p, _ALPHA * scale * (p - 1))
 
-  def dropout2d(self, p: float = 0.5, training: bool | None = None, *, generator: Generator | None = None) -> Self:
-    """``dropout`` of whole channels of (n, channels, height, width); of 3 dims, as in PyTorch, (n, channels, length). Raises
-    ShapeError, ArgumentError."""
-    return self._dropped("dropout2d", p, training, self._per_channel("dropout2d", (3, 4), 0), generator)
+  def _per_channel(self, name: str, dims: tuple[int, ...], unbatched: int) -> tuple[int, ...]:
+    """The shape with 1 behind the channels, which are at dim 1, or 0 with ``unbatched`` dims. Raises ShapeError."""
+    if self.ndim not in (dims or range(2, self.ndim + 1)):
+      raise ShapeError(f"{name}: shape {self.shape}; it takes {' or '.join(map(str, dims)) or 'at least 2'} dimensions")
+    kept = 1 if self.ndim == unbatched else 2
+    return self.shape[:kept] + (1,) * (self.ndim - kept)
 
-  def dropout3d(self, p: float = 0.5, training: bool | None = None, *, generator: Generator | None = None) -> Self:
-    """``dropout`` of whole channels of (n, channels, depth, height, width), or without n. Raises ShapeError, ArgumentError."""
-    return self._dropped("dropout3d", p, training, self._per_channel("dropout3d", (4, 5), 4), generator)
-
-  def alpha_dropout(self, p: float = 0.5, training: bool | None = None, *, generator: Generator | None = None) -> Self:
-    """While training: elements go to the limit of ``selu`` with probability p, and all are scaled so that mean 0 and variance 1
-    stay (Klambauer et al., Self-Normalizing Neural Networks, 2017). Raises ArgumentError."""
-    return self._dropped("alpha_dropout", p, training, self.shape, generator, alpha=True)
-
-  def feature_alpha_dropout(self, p: float = 0.5, training: bool | None = None, *, generator: Generator | None = None) -> Self:
-    """``alpha_dropout`` of whole channels of (n, channels, ..). Raises ShapeError, ArgumentError."""
-    shape = self._per_channel("feature_alpha_dropout", range(2, self.ndim + 1), 0)
-    return self._dropped("feature_alpha_dropout", p, training, shape, generator, alpha=True)
+  dropout = member(_dropout, (), """
+    While training: zero with probability p, else divided by 1 - p. ``training`` None: as ``Tensor.train`` says. Raises
+    ArgumentError for a p outside [0, 1].""")
+  dropout1d = member(_dropout, (2, 3, 2), """
+    ``dropout`` of whole channels of (n, channels, length), or (channels, length). Raises ShapeError, ArgumentError.""")
+  dropout2d = member(_dropout, (3, 4, 0), """
+    ``dropout`` of whole channels of (n, channels, height, width); of 3 dims, as in PyTorch, (n, channels, length). Raises
+    ShapeError, ArgumentError.""")
+  dropout3d = member(_dropout, (4, 5, 4), """
+    ``dropout`` of whole channels of (n, channels, depth, height, width), or without n. Raises ShapeError, ArgumentError.""")
+  alpha_dropout = member(_dropout, (), """
+    While training: elements go to the limit of ``selu`` with probability p, and all are scaled so that mean 0 and variance 1
+    stay (Klambauer et al., Self-Normalizing Neural Networks, 2017). Raises ArgumentError.""")
+  feature_alpha_dropout = member(
+    _dropout, (0,), "``alpha_dropout`` of whole channels of (n, channels, ..). Raises ShapeError, ArgumentError.")
 
   def rrelu(self, lower: float = 1 / 8, upper: float = 1 / 3, training: bool | None = None) -> Self:
     """x where it is not negative, else x times a slope: in training (None: as ``Tensor.training`` says) random from lower to
@@ -598,22 +563,3 @@ class Random(Sorting):
     if mode.training if training is None else training:
       slope = type(self).uniform(*self.shape, low=lower, high=upper, device=self.device, dtype=x.dtype)
     return (x >= 0).where(x, x * slope)
-
-  def _per_channel(self, name: str, dims: Any, unbatched: int) -> tuple[int, ...]:
-    """The shape with 1 behind the channels, which are at dim 1, or 0 with ``unbatched`` dims. Raises ShapeError."""
-    if self.ndim not in dims:
-      raise ShapeError(f"{name}: shape {self.shape}; it takes {' or '.join(map(str, dims)) or 'at least 2'} dimensions")
-    kept = 1 if self.ndim == unbatched else 2
-    return self.shape[:kept] + (1,) * (self.ndim - kept)
-
-  def _dropped(self, name: str, p: float, training: bool | None, shape: tuple[int, ...], generator: Generator | None,
-               alpha: bool = False) -> Self:
-    """Dropout with one random number for each element of ``shape``, which is expanded."""
-    p = _between(name, p)
-    if not (mode.training if training is None else flag(name, training)) or p == 0: return self._own()
-    if p == 1: return self * 0
-    make: Any = type(self)
-    kept = make.rand(*shape, generator=generator, device=self.device, dtype=dtypes.float32) >= p
-    if not alpha: return kept.where(self * (1 / (1 - p)), 0)
-    scale = 1 / math.sqrt((_ALPHA ** 2 * p + 1) * (1 - p))
-    return kept.where(self * scale + _ALPHA * scale * p, _ALPHA * scale * (p - 1))

@@ -8,9 +8,11 @@ row stays in the row's kernel.
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, NamedTuple, Self, Sequence, Union, overload
+from collections import namedtuple
+from typing import Any, Callable, Self, Sequence, Union, overload
 
-from ntgrad.codegen.ir.dtype import DType, as_float, dtypes, sum_dtype
+from ntgrad.codegen.ir.dtype import DType, acc_dtype, as_float, dtypes, sum_dtype
+from ntgrad.codegen.ir.elementwise import absolute, const, eq, exp, isnan, log, lt, sqrt, where
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import Base, real_number
@@ -18,9 +20,11 @@ from ntgrad.engine.index_checks import value_bounds
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked, flag, of_kind, paired
 from ntgrad.graph.dimension_names import without
+from ntgrad.graph.nodes import cast, detach, drop, expand, gather, index_along, iota, place_dtype, reduce, reshape, scan
 from ntgrad.graph.pairs import Several
 from ntgrad.graph.variable import real
 
+from .families import member
 from .indexing import Indexing
 
 Axis = Union[int, str, Sequence[int | str], None]
@@ -29,15 +33,13 @@ _CHUNK = 32   # logcumsumexp: elements of a row that are looked at together
 
 def count(u: UOp, axes: Sequence[int]) -> int:
   """How many elements a reduction combines into one."""
-  n = 1
-  for a in axes: n *= u.shape[a]
-  return n
+  return math.prod([u.shape[a] for a in axes])
 
 
 def reaches(u: UOp, best: UOp) -> UOp:
   """Where what is compared is as good as the best of it, or NaN."""
-  same = graph.eq(u, best)
-  return graph.or_(same, graph.isnan(u)) if u.dtype.kind == "f" else same
+  same = eq(u, best)
+  return same | isnan(u) if u.dtype.kind == "f" else same
 
 
 def fits_int32(fn: BinaryOps, u: UOp, n: int) -> bool:
@@ -56,23 +58,23 @@ def combined(fn: BinaryOps, u: UOp, n: int, dtype: DType | None, how: Callable[[
   out = sum_dtype(u.dtype) if dtype is None else dtype
   if out.kind in "iu" and out.itemsize == 8 and fits_int32(fn, u, n): acc = dtypes.int32
   else:
-    acc = graph.acc_dtype(out)
-    if dtype is not None: u = graph.cast(u, dtype)
-  return graph.cast(how(graph.cast(u, acc)), out)
+    acc = acc_dtype(out)
+    if dtype is not None: u = cast(u, dtype)
+  return cast(how(cast(u, acc)), out)
 
 
 def reduced(fn: BinaryOps, u: UOp, axes: Sequence[int], dtype: DType | None = None) -> UOp:
   """The sum or the product (ADD, MUL) along axes, which stay as dims of 1; see ``combined``."""
   d = u.dtype
   if dtype is None and d.kind == "f":   # as ``combined`` has it, without its questions
-    return graph.cast(graph.reduce(fn, graph.cast(u, graph.acc_dtype(d)), axes), d)
-  return combined(fn, u, count(u, axes), dtype, lambda x: graph.reduce(fn, x, axes))
+    return cast(reduce(fn, cast(u, acc_dtype(d)), axes), d)
+  return combined(fn, u, count(u, axes), dtype, lambda x: reduce(fn, x, axes))
 
 
 def _scanned(fn: BinaryOps, u: UOp, axis: int, dtype: DType | str | None = None) -> UOp:
   """Running sums or products (ADD, MUL) along an axis; see ``combined``."""
   n, d = u.shape[axis] if u.shape else 1, None if dtype is None else dtypes.of(dtype)
-  return combined(fn, u, n, d, lambda x: graph.scan(fn, x, axis) if u.shape else x)
+  return combined(fn, u, n, d, lambda x: scan(fn, x, axis) if u.shape else x)
 
 
 def at_places(u: UOp, places: UOp, axis: int) -> UOp:
@@ -82,29 +84,19 @@ def at_places(u: UOp, places: UOp, axis: int) -> UOp:
   flat: UOp | None = None
   for a in reversed(range(len(s))):
     if s[a] != 1:
-      at = graph.cast(places if a == axis else graph.index_along(a, places.shape), work)
-      if step != 1: at = graph.mul(at, step)
-      flat = at if flat is None else graph.add(flat, at)
+      at = cast(places if a == axis else index_along(a, places.shape), work)
+      if step != 1: at = at * step
+      flat = at if flat is None else flat + at
     step *= s[a]
-  return graph.gather(graph.reshape(u, (step,)), graph.const(0, work, places.shape) if flat is None else flat)
+  return gather(reshape(u, (step,)), const(0, work, places.shape) if flat is None else flat)
 
 
-class _Picked(NamedTuple):
-  values: Any
-  indices: Any
-
-
-class Picked(Several, _Picked):
+class Picked(Several, namedtuple("Picked", "values indices")):
   """Elements of a tensor, and where they stood (int32)."""
   __slots__ = ()
 
 
-class _MinMax(NamedTuple):
-  min: Any
-  max: Any
-
-
-class MinMax(Several, _MinMax):
+class MinMax(Several, namedtuple("MinMax", "min max")):
   """What ``aminmax`` gives."""
   __slots__ = ()
 
@@ -116,7 +108,7 @@ class Reduction(Indexing):
 
   def _finish(self, node: UOp, axes: tuple[int, ...], keepdim: bool) -> Self:
     if flag("keepdim", keepdim): return self._wrap(node, 3)
-    t = self._wrap(graph.drop(node, axes), 3)
+    t = self._wrap(drop(node, axes), 3)
     if self._names is not None: t._names = without(self._names, axes)
     return t
 
@@ -130,12 +122,12 @@ class Reduction(Indexing):
     axes = self._dims("prod", axis)
     return self._finish(reduced(BinaryOps.MUL, self.lazydata, axes, None if dtype is None else dtypes.of(dtype)), axes, keepdim)
 
-  def _extreme(self, name: str, fn: BinaryOps, axis: Axis, keepdim: bool) -> Self:
+  def _extreme(self, name: str, fn: BinaryOps, dim: Axis = None, keepdim: bool = False) -> Self:
     u = self.lazydata
-    axes = self._dims(name, axis)
-    if not count(u, axes): raise ArgumentError(f"{name}: shape {u.shape} has no elements along {axis}; it takes at least one")
+    axes = self._dims(name, dim)
+    if not count(u, axes): raise ArgumentError(f"{name}: shape {u.shape} has no elements along {dim}; it takes at least one")
     if u.dtype.kind == "b": fn = BinaryOps.OR if fn is BinaryOps.MAX else BinaryOps.AND
-    return self._finish(graph.reduce(fn, u, axes), axes, keepdim)
+    return self._finish(reduce(fn, u, axes), axes, keepdim)
 
   def _extreme_at(self, name: str, fn: BinaryOps, dim: Any, keepdim: bool, axis: Axis) -> Any:
     """The extreme along ``axis``; where ``dim`` is one dimension, with where it is; of two tensors of each two elements."""
@@ -170,59 +162,43 @@ class Reduction(Indexing):
     tensors the lesser of each two elements: see ``max``. Raises AxisError; ArgumentError for no elements."""
     return self._extreme_at("min", BinaryOps.MIN, dim, keepdim, axis)
 
-  def _argextreme(self, name: str, fn: BinaryOps, axis: int | str | None, keepdim: bool) -> Self:
+  def _argextreme(self, name: str, fn: BinaryOps, axis: int | str | None = None, keepdim: bool = False) -> Self:
     u = self.lazydata
     s = u.shape
-    if axis is None:
-      u, a = graph.reshape(u, (math.prod(s),)), 0
+    if axis is None: u, a = reshape(u, (math.prod(s),)), 0
     else: a = self._dim(name, axis)
-    if not u.shape: return self._from_node(graph.const(0, dtypes.int32))
+    if not u.shape: return self._from_node(const(0, dtypes.int32))
     n = u.shape[a]
     if not n: raise ArgumentError(f"{name}: shape {s} has no elements along {axis}; it takes at least one")
-    if u.dtype.kind == "b": u = graph.cast(u, dtypes.int32)
-    best = graph.expand(graph.reduce(fn, u, (a,)), u.shape)
+    if u.dtype.kind == "b": u = cast(u, dtypes.int32)
+    best = expand(reduce(fn, u, (a,)), u.shape)
     found = reaches(u, best)
     # n - i is greatest at the first
-    first = graph.reduce(BinaryOps.MAX, graph.where(found, graph.sub(n, graph.index_along(a, u.shape)), 0), (a,))
-    out = graph.cast(graph.sub(n, first), graph.place_dtype(n))
-    if flag("keepdim", keepdim): return self._detached(graph.reshape(out, (1,) * len(s)) if axis is None else out)
-    t = self._from_node(graph.drop(out, (a,)))
+    first = reduce(BinaryOps.MAX, where(found, n - index_along(a, u.shape), 0), (a,))
+    out = cast(n - first, place_dtype(n))
+    if flag("keepdim", keepdim): return self._detached(reshape(out, (1,) * len(s)) if axis is None else out)
+    t = self._from_node(drop(out, (a,)))
     if axis is not None: t._names = without(self._names, (a,))
     return t
 
-  def argmax(self, axis: int | str | None = None, keepdim: bool = False) -> Self:
-    """Where the greatest is along an axis (None: in the flattened tensor), int32 (int64 among 2**31 elements or more); the first
-    of equals, a NaN before all.
+  argmax = member(_argextreme, BinaryOps.MAX, """
+    Where the greatest is along an axis (None: in the flattened tensor), int32 (int64 among 2**31 elements or more); the first of
+    equals, a NaN before all. Raises AxisError.""")
+  argmin = member(_argextreme, BinaryOps.MIN, "Where the least is along an axis; see ``argmax``. Raises AxisError.")
 
-    Raises AxisError.
-    """
-    return self._argextreme("argmax", BinaryOps.MAX, axis, keepdim)
-  def argmin(self, axis: int | str | None = None, keepdim: bool = False) -> Self:
-    """Where the least is along an axis (None: in the flattened tensor), int32 (int64 among 2**31 elements or more); the first of
-    equals, a NaN before all.
-
-    Raises AxisError.
-    """
-    return self._argextreme("argmin", BinaryOps.MIN, axis, keepdim)
-
-  def amax(self, dim: Axis = None, keepdim: bool = False) -> Self:
-    """The greatest along dims (None: all), NaN if one is NaN. Raises AxisError; ArgumentError for no elements."""
-    return self._extreme("amax", BinaryOps.MAX, dim, keepdim)
-  def amin(self, dim: Axis = None, keepdim: bool = False) -> Self:
-    """The least along dims (None: all), NaN if one is NaN. Raises AxisError; ArgumentError for no elements."""
-    return self._extreme("amin", BinaryOps.MIN, dim, keepdim)
+  amax = member(
+    _extreme, BinaryOps.MAX, "The greatest along dims (None: all), NaN if one is NaN. Raises AxisError; ArgumentError of none.")
+  amin = member(
+    _extreme, BinaryOps.MIN, "The least along dims (None: all), NaN if one is NaN. Raises AxisError; ArgumentError of none.")
   def aminmax(self, *, dim: Axis = None, keepdim: bool = False) -> MinMax:
     """``(min, max)`` along dims (None: all). Raises AxisError; ArgumentError for no elements."""
     return MinMax(self._extreme("aminmax", BinaryOps.MIN, dim, keepdim), self._extreme("aminmax", BinaryOps.MAX, dim, keepdim))
 
-  def any(self, axis: Axis = None, keepdim: bool = False) -> Self:
-    """Whether one along axes (None: all) is not zero. Raises AxisError."""
-    axes = self._dims("any", axis)
-    return self._finish(graph.reduce(BinaryOps.OR, graph.cast(self.lazydata, dtypes.bool), axes), axes, keepdim)
-  def all(self, axis: Axis = None, keepdim: bool = False) -> Self:
-    """Whether every one along axes (None: all) is not zero. Raises AxisError."""
-    axes = self._dims("all", axis)
-    return self._finish(graph.reduce(BinaryOps.AND, graph.cast(self.lazydata, dtypes.bool), axes), axes, keepdim)
+  def _together(self, name: str, fn: BinaryOps, axis: Axis = None, keepdim: bool = False) -> Self:
+    axes = self._dims(name, axis)
+    return self._finish(reduce(fn, cast(self.lazydata, dtypes.bool), axes), axes, keepdim)
+  any = member(_together, BinaryOps.OR, "Whether one along axes (None: all) is not zero. Raises AxisError.")
+  all = member(_together, BinaryOps.AND, "Whether every one along axes (None: all) is not zero. Raises AxisError.")
 
   def allclose(self, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
     """Whether all values are close (see ``isclose``), as Python's bool; computes it now. Raises CaptureError while a jit
@@ -235,51 +211,42 @@ class Reduction(Indexing):
 
   def _mean_node(self, u: UOp, axes: Sequence[int]) -> UOp:
     """Mean with dims kept, in the accumulator's dtype."""
-    acc = graph.acc_dtype(as_float(u.dtype))
-    total = graph.total(graph.cast(u, acc), axes)
-    n = count(u, axes)
-    return graph.div(total, real(n)) if n != 1 else total
+    total, n = graph.total(cast(u, acc_dtype(as_float(u.dtype))), axes), count(u, axes)
+    return total / real(n) if n != 1 else total
 
   def mean(self, axis: Axis = None, keepdim: bool = False, *, dtype: DType | str | None = None) -> Self:
     """The mean along axes (None: all); of ints and bools the default float; with ``dtype`` elements are cast first. Raises
     AxisError."""
     u = self.lazydata if dtype is None else self.cast(dtype).lazydata
     axes = self._dims("mean", axis)
-    out = self._mean_node(u, axes)
-    return self._finish(graph.cast(out, as_float(u.dtype)), axes, keepdim)
+    return self._finish(cast(self._mean_node(u, axes), as_float(u.dtype)), axes, keepdim)
 
-  def _var_node(self, u: UOp, axes: Sequence[int], correction: float) -> tuple[UOp, UOp]:
-    """Variance and mean with dims kept, in the accumulator's dtype: two passes."""
+  def _var_node(self, u: UOp, axes: Sequence[int], correction: float) -> UOp:
+    """The variance with dims kept, in the accumulator's dtype: two passes."""
     correction = real_number("var", "correction", correction)
     mean = self._mean_node(u, axes)
-    d = graph.sub(graph.cast(u, mean.dtype), graph.expand(mean, u.shape))
-    total = graph.total(graph.mul(d, d), axes)
-    return graph.div(total, real(max(count(u, axes) - correction, 0))), mean
+    d = cast(u, mean.dtype) - expand(mean, u.shape)
+    return graph.total(d * d, axes) / real(max(count(u, axes) - correction, 0))
 
   def var(self, axis: Axis = None, keepdim: bool = False, correction: float = 1, *, unbiased: bool | None = None) -> Self:
     """The variance along axes (None: all), divided by n - correction; ``unbiased`` says that as a flag, True: n - 1, False: n.
     Raises AxisError."""
-    if unbiased is not None: correction = int(unbiased)
-    u = self.lazydata
-    axes = self._dims("var", axis)
-    out = self._var_node(u, axes, correction)[0]
-    return self._finish(graph.cast(out, as_float(u.dtype)), axes, keepdim)
-
-  def var_mean(self, axis: Axis = None, keepdim: bool = False, correction: float = 1, *,
-               unbiased: bool | None = None) -> tuple[Self, Self]:
-    """``(var, mean)``; see ``var``. Raises AxisError."""
-    return self.var(axis, keepdim, correction, unbiased=unbiased), self.mean(axis, keepdim)
+    u, axes = self.lazydata, self._dims("var", axis)
+    out = self._var_node(u, axes, correction if unbiased is None else int(unbiased))
+    return self._finish(cast(out, as_float(u.dtype)), axes, keepdim)
 
   def std(self, axis: Axis = None, keepdim: bool = False, correction: float = 1, *, unbiased: bool | None = None) -> Self:
     """The standard deviation along axes (None: all); no slope where it is 0. Raises AxisError. See ``var``."""
-    if unbiased is not None: correction = int(unbiased)
-    u = self.lazydata
-    axes = self._dims("std", axis)
-    return self._finish(self._var_node(u, axes, correction)[0], axes, keepdim)._root(0.5)._rounded_to(u.dtype)
-  def std_mean(self, axis: Axis = None, keepdim: bool = False, correction: float = 1, *,
-               unbiased: bool | None = None) -> tuple[Self, Self]:
-    """``(std, mean)``; see ``std``. Raises AxisError."""
-    return self.std(axis, keepdim, correction, unbiased=unbiased), self.mean(axis, keepdim)
+    u, axes = self.lazydata, self._dims("std", axis)
+    out = self._var_node(u, axes, correction if unbiased is None else int(unbiased))
+    return self._finish(out, axes, keepdim)._root(0.5)._rounded_to(u.dtype)
+
+  def _with_mean(self, name: str, axis: Axis = None, keepdim: bool = False, correction: float = 1, *,
+                 unbiased: bool | None = None) -> tuple[Self, Self]:
+    spread = getattr(self, name[:-5])   # var or std
+    return spread(axis, keepdim, correction, unbiased=unbiased), self.mean(axis, keepdim)
+  var_mean = member(_with_mean, "``(var, mean)``; see ``var``. Raises AxisError.")
+  std_mean = member(_with_mean, "``(std, mean)``; see ``std``. Raises AxisError.")
 
   def nansum(self, dim: Axis = None, keepdim: bool = False, *, dtype: DType | str | None = None) -> Self:
     """The sum along dims (None: all) of what is not NaN; see ``sum``. Raises AxisError."""
@@ -287,7 +254,7 @@ class Reduction(Indexing):
   def nanmean(self, dim: Axis = None, keepdim: bool = False) -> Self:
     """The mean along dims (None: all) of what is not NaN; NaN where all are. Raises AxisError."""
     if self.dtype.kind != "f": return self.mean(dim, keepdim)
-    wide = graph.acc_dtype(self.dtype)
+    wide = acc_dtype(self.dtype)
     total = self._numbers().cast(wide).sum(dim, keepdim)
     return (total / self.isnan().logical_not().cast(wide).sum(dim, keepdim)).cast(self.dtype)
   def _numbers(self) -> Self: return self.isnan().where(0, self) if self.dtype.kind in "fe" else self
@@ -304,15 +271,12 @@ class Reduction(Indexing):
   # ---- norms
   def norm(self, p: float = 2, axis: Axis = None, keepdim: bool = False, *, dtype: DType | str | None = None) -> Self:
     """The p-norm along axes (None: all). p may be inf and -inf (the greatest and the least absolute value) and 0 (how many are
-    not 0).
-
-    Small floats are computed in float32; no slope where the norm is 0; with ``dtype`` elements are cast first. Raises AxisError,
-    ArgumentError.
-    """
+    not 0). Small floats are computed in float32; no slope where the norm is 0; with ``dtype`` elements are cast first. Raises
+    AxisError, ArgumentError."""
     if dtype is not None: return self.cast(dtype).norm(p, axis, keepdim)
     if not isinstance(p, (int, float)) or p != p: raise ArgumentError(f"norm: p = {p!r}; it must be a number")
     u = self.lazydata
-    x = self.cast(graph.acc_dtype(as_float(u.dtype)))
+    x = self.cast(acc_dtype(as_float(u.dtype)))
     if p == 0: out = x.ne(0).cast(x.dtype).sum(axis, keepdim)
     elif p == math.inf: out = x.abs().max(axis=axis, keepdim=keepdim)
     elif p == -math.inf: out = x.abs().min(axis=axis, keepdim=keepdim)
@@ -323,10 +287,10 @@ class Reduction(Indexing):
   def _root(self, power: float) -> Self:
     """self ** power, without slope where self is 0."""
     u = self.lazydata
-    zero = graph.eq(u, 0.0)
-    base = graph.where(zero, 1.0, u)
-    root = graph.sqrt(base) if power == 0.5 else graph.power(base, power)
-    return self._wrap(graph.where(zero, 0.0 if power > 0 else math.inf, root))
+    zero = eq(u, 0.0)
+    base = where(zero, 1.0, u)
+    root = sqrt(base) if power == 0.5 else graph.power(base, power)
+    return self._wrap(where(zero, 0.0 if power > 0 else math.inf, root))
   def _rounded_to(self, dtype: DType) -> Self: return self.cast(as_float(dtype))
 
   def renorm(self, p: float, dim: int | str, maxnorm: float) -> Self:
@@ -335,10 +299,9 @@ class Reduction(Indexing):
     if self.ndim < 2: raise ShapeError(f"renorm: shape {self.shape}; it takes at least two dimensions")
     of_kind("f", "renorm", "a tensor", self, "it takes floats")
     if p <= 0 or maxnorm < 0: raise ArgumentError(f"renorm: p {p}, maxnorm {maxnorm}; p must be above 0, maxnorm not beneath it")
-    x: Any = self.cast(graph.acc_dtype(self.dtype))
+    x: Any = self._wide()
     size = x.norm(p, tuple([k for k in range(self.ndim) if k != d]), keepdim=True)
-    out: Self = ((size > maxnorm).where(maxnorm / (size + 1e-7), 1.0) * x).cast(self.dtype)
-    return out
+    return ((size > maxnorm).where(maxnorm / (size + 1e-7), 1.0) * x).cast(self.dtype)
   def dist(self, other: Operand, p: float = 2) -> Self:
     """The p-norm of the difference of both tensors, over all elements; see ``norm``."""
     if not p >= 0: raise ArgumentError(f"dist: p = {p}; it must not be negative")
@@ -348,24 +311,22 @@ class Reduction(Indexing):
   # ---- along rows
   def _rows(self, name: str, axis: int | str) -> tuple[UOp, int, DType]:
     """Input in float32 or float64, the axis, and the dtype of the result."""
-    u = self.lazydata
-    u = graph.cast(u, as_float(u.dtype))
-    a = self._dim(name, axis)
-    return graph.cast(u, graph.acc_dtype(u.dtype)), a, u.dtype
+    d = as_float(self.dtype)
+    return cast(cast(self.lazydata, d), acc_dtype(d)), self._dim(name, axis), d
 
   def _shifted(self, u: UOp, a: int) -> tuple[UOp, UOp, UOp]:
     """x - max, its exponential, and the sum of those, along axis a (dims kept)."""
     axes = (a,) if u.shape else ()
-    top = graph.detach(graph.reduce(BinaryOps.MAX, u, axes))
-    d = graph.sub(u, graph.expand(top, u.shape))
-    e = graph.exp(d)
+    top = detach(reduce(BinaryOps.MAX, u, axes))
+    d = u - expand(top, u.shape)
+    e = exp(d)
     return d, e, graph.total(e, axes)
 
   def softmax(self, axis: int | str = -1, dtype: DType | str | None = None) -> Self:
     """exp(x) / sum(exp(x)) along an axis; small floats are computed in float32. Raises AxisError."""
     u, a, out = self._rows("softmax", axis)
     _, e, total = self._shifted(u, a)
-    return self._wrap(graph.cast(graph.div(e, graph.expand(total, e.shape)), out if dtype is None else dtypes.of(dtype)))
+    return self._wrap(cast(e / expand(total, e.shape), out if dtype is None else dtypes.of(dtype)))
 
   def softmin(self, dim: int | str = -1, dtype: DType | str | None = None) -> Self:
     """softmax(-x) along a dim. Raises AxisError."""
@@ -375,20 +336,16 @@ class Reduction(Indexing):
     """log(softmax(x)) along an axis; small floats are computed in float32. Raises AxisError."""
     u, a, out = self._rows("log_softmax", axis)
     d, _, total = self._shifted(u, a)
-    node = graph.sub(d, graph.expand(graph.log(total), d.shape))
-    return self._wrap(graph.cast(node, out if dtype is None else dtypes.of(dtype)))
+    return self._wrap(cast(d - expand(log(total), d.shape), out if dtype is None else dtypes.of(dtype)))
 
   def logsumexp(self, axis: Axis = None, keepdim: bool = False) -> Self:
     """log(sum(exp(x))) along axes (None: all), without overflow. Raises AxisError."""
-    x = graph.cast(self.lazydata, as_float(self.dtype))
-    u = graph.cast(x, graph.acc_dtype(x.dtype))
-    axes = self._dims("logsumexp", axis)
-    top = graph.detach(graph.reduce(BinaryOps.MAX, u, axes))
-    # a row of only -inf (or with an inf) must not become inf - inf
-    finite = graph.lt(graph.absolute(top), math.inf)
-    top = graph.where(finite, top, 0.0)
-    total = graph.total(graph.exp(graph.sub(u, graph.expand(top, u.shape))), axes)
-    return self._finish(graph.cast(graph.add(graph.log(total), top), x.dtype), axes, keepdim)
+    x = cast(self.lazydata, as_float(self.dtype))
+    u, axes = cast(x, acc_dtype(x.dtype)), self._dims("logsumexp", axis)
+    top = detach(reduce(BinaryOps.MAX, u, axes))
+    top = where(lt(absolute(top), math.inf), top, 0.0)   # a row of only -inf must not become inf - inf
+    total = graph.total(exp(u - expand(top, u.shape)), axes)
+    return self._finish(cast(log(total) + top, x.dtype), axes, keepdim)
 
   # ---- scans
   def cumsum(self, axis: int | str = 0, *, dtype: DType | str | None = None) -> Self:
@@ -400,28 +357,24 @@ class Reduction(Indexing):
     return self._wrap(_scanned(BinaryOps.MUL, self.lazydata, self._dim("cumprod", dim), dtype))
 
   @paired
-  def cummax(self, dim: int | str = 0) -> Picked:
-    """The greatest so far along a dim and where it is (of equal ones the last), int32; a NaN stays. Raises AxisError."""
-    return self._running("cummax", BinaryOps.MAX, dim)
-  @paired
-  def cummin(self, dim: int | str = 0) -> Picked:
-    """The least so far along a dim and where it is (of equal ones the last), int32; a NaN stays. Raises AxisError."""
-    return self._running("cummin", BinaryOps.MIN, dim)
-  def _running(self, name: str, fn: BinaryOps, dim: int | str) -> Picked:
-    a = self._dim(name, dim)
-    u = self.lazydata
+  def _running(self, name: str, fn: BinaryOps, dim: int | str = 0) -> Picked:
+    a, u = self._dim(name, dim), self.lazydata
     s = u.shape
-    if not s or not s[a]: return Picked(self._own(), self._detached(graph.const(0, dtypes.int32, s)))
-    if u.dtype.kind == "b": u = graph.cast(u, dtypes.int32)
-    best = graph.scan(fn, u, a)
-    at = graph.cast(graph.index_along(a, s), graph.place_dtype(s[a]))
-    where = graph.scan(BinaryOps.MAX, graph.where(reaches(u, best), at, 0), a)
-    return Picked(self._wrap(graph.cast(best, self.dtype)), self._detached(where))
+    if not s or not s[a]: return Picked(self._own(), self._detached(const(0, dtypes.int32, s)))
+    if u.dtype.kind == "b": u = cast(u, dtypes.int32)
+    best = scan(fn, u, a)
+    at = cast(index_along(a, s), place_dtype(s[a]))
+    last = scan(BinaryOps.MAX, where(reaches(u, best), at, 0), a)
+    return Picked(self._wrap(cast(best, self.dtype)), self._detached(last))
+  cummax = member(_running, BinaryOps.MAX, """
+    The greatest so far along a dim and where it is (of equal ones the last), int32; a NaN stays. Raises AxisError.""")
+  cummin = member(_running, BinaryOps.MIN, """
+    The least so far along a dim and where it is (of equal ones the last), int32; a NaN stays. Raises AxisError.""")
 
   def logcumsumexp(self, dim: int | str) -> Self:
     """log(cumsum(exp(x))) along a dim, without overflow or loss of what is far beneath the greatest. Raises AxisError."""
     u, a, out = self._rows("logcumsumexp", dim)
-    if not u.shape or not u.shape[a]: return self._wrap(graph.cast(u, out))
+    if not u.shape or not u.shape[a]: return self._wrap(cast(u, out))
     x = self._wrap(u).named()
     order = (*[d for d in range(x.ndim) if d != a], a)
     rows = x.permute(order)
@@ -473,7 +426,7 @@ def _log_sums(x: Any) -> Any:
     inner = _log_sums(chunks).reshape(rows, parts, _CHUNK)
     before = _log_sums(inner[:, :-1, -1]).pad(((0, 0), (1, 0)), value=-math.inf)
     return before.unsqueeze(2).logaddexp(inner).reshape(rows, parts * _CHUNK)[:, :n]
-  at = x._from_node(graph.iota(n))
+  at = x._from_node(iota(n))
   seen = at.reshape(1, 1, n) <= at.reshape(1, n, 1)
   all_before = seen.where(x.unsqueeze(1), -math.inf)
   top = all_before.detach().max(axis=2, keepdim=True)

@@ -10,7 +10,7 @@ import math
 from functools import reduce
 from typing import Any, NamedTuple, Self, Sequence
 
-from ntgrad.codegen.ir.dtype import DType, dtypes, promote
+from ntgrad.codegen.ir.dtype import DType, acc_dtype, dtypes, promote
 from ntgrad.codegen.ir.errors import ArgumentError, DTypeError, ShapeError, shown
 from ntgrad.codegen.ir.uop import UOp
 from ntgrad.core import MAX_SIZE, whole_number
@@ -35,38 +35,31 @@ class Places(NamedTuple):
 
   def times_d(self, o: UOp, dtype: DType) -> UOp:
     """The place times d (1 for 0)."""
-    o = graph.cast(o, dtype) if not self.d else o
-    return graph.add(graph.mul(o, self.a), self.b)
+    return (o if self.d else graph.cast(o, dtype)) * self.a + self.b
 
   def below(self, o: UOp, dtype: DType) -> UOp:
     """The place rounded down."""
     at = self.times_d(o, dtype)
-    return graph.idiv(at, self.d) if self.d else graph.cast(graph.floor(at), o.dtype)
+    return at // self.d if self.d else graph.cast(graph.floor(at), o.dtype)
 
   def distance(self, o: UOp, j: UOp, dtype: DType, last: int | None) -> UOp:
     """From place j to that of o, which is brought into 0 to ``last`` if that is given."""
     at, d = self.times_d(o, dtype), self.d or 1
     if last is not None: at = graph.minimum(graph.maximum(at, 0), last * d)
-    there = graph.cast(graph.mul(j, d), at.dtype)
-    difference = graph.cast(graph.sub(graph.expand(at, j.shape), there), dtype)
-    return graph.div(difference, float(real(d)))
+    return graph.cast(graph.expand(at, j.shape) - graph.cast(j * d, at.dtype), dtype) / float(real(d))
 
 
 # ---- weights
 def _linear(at: Places, last: int) -> Weight:
-  def weight(o: UOp, j: UOp, dtype: DType) -> UOp:
-    far = graph.absolute(at.distance(o, j, dtype, last))
-    return graph.maximum(graph.sub(1.0, far), 0.0)
-  return weight
+  return lambda o, j, dtype: graph.maximum(1.0 - graph.absolute(at.distance(o, j, dtype, last)), 0.0)
 
 
 def _cubic(at: Places) -> Weight:
   def weight(o: UOp, j: UOp, dtype: DType) -> UOp:
     x = graph.absolute(at.distance(o, j, dtype, None))
-    def polynomial(*factors: Any) -> Any: return reduce(lambda out, f: graph.add(graph.mul(out, x), f), factors)
+    def polynomial(*factors: Any) -> Any: return reduce(lambda out, f: out * x + f, factors)
     near, far = polynomial(_CUBIC + 2, -_CUBIC - 3, 0.0, 1.0), polynomial(_CUBIC, -5 * _CUBIC, 8 * _CUBIC, -4 * _CUBIC)
-    far = graph.where(graph.lt(x, 2.0), far, 0.0)
-    return graph.where(graph.le(x, 1.0), near, far)
+    return graph.where(graph.le(x, 1.0), near, graph.where(graph.lt(x, 2.0), far, 0.0))
   return weight
 
 
@@ -76,8 +69,8 @@ def _cubic_edges(at: Places, last: int) -> Weight:
   def weight(o: UOp, j: UOp, dtype: DType) -> UOp:
     out = inner(o, j, dtype)
     for end, away in ((0, -1), (last, 1)):
-      more = graph.add(*[inner(o, graph.add(j, away * k), dtype) for k in (1, 2)])
-      out = graph.add(out, graph.where(graph.eq(j, end), more, 0.0))
+      more = graph.add(*[inner(o, j + away * k, dtype) for k in (1, 2)])
+      out = out + graph.where(graph.eq(j, end), more, 0.0)
     return graph.where(graph.inside(j, last + 1), out, 0.0)
   return weight
 
@@ -93,10 +86,9 @@ def _line(size: int, out: int, scale: float | None, mode: str, corners: bool, dt
   below = None if o is None else (o * at.a + at.b) // at.d
   if mode in ("nearest", "nearest-exact"): return Line(size, out, 1, lambda o: at.below(o, dtype), below)
   if mode == "bicubic":
-    return Line(size, out, 4, lambda o: graph.add(at.below(o, dtype), -1), None if below is None else below - 1,
+    return Line(size, out, 4, lambda o: at.below(o, dtype) + -1, None if below is None else below - 1,
                 _cubic(at), _cubic_edges(at, size - 1))
-  begin = lambda o: graph.minimum(graph.maximum(at.below(o, dtype), 0), size - 1)  # noqa: E731
-  return Line(size, out, 2, begin, below, _linear(at, size - 1))
+  return Line(size, out, 2, lambda o: graph.minimum(graph.maximum(at.below(o, dtype), 0), size - 1), below, _linear(at, size - 1))
 
 
 def _cubic_weights(t: Any) -> list[Any]:
@@ -132,19 +124,13 @@ class Resampling(Pooling):
     if all([line.weight is None for line in lines]):   # what is not computed with stays as it is
       t, _, _ = self._taps(self.lazydata, lines, dtypes.float32)
       return self._wrap(graph.reshape(t, t.shape[:len(t.shape) - n]))
-    acc = graph.acc_dtype(self.dtype)
+    acc = acc_dtype(self.dtype)
     t, _, weights = self._taps(graph.cast(self.lazydata, acc), lines, acc)
     shape = (1,) * (self.ndim - n) + t.shape[self.ndim - n:]
-    w: UOp | None = None
-    for one in weights:
-      if one is None: continue
-      one = graph.expand(one, shape)
-      w = one if w is None else graph.mul(w, one)
-    assert w is not None
+    w = reduce(graph.mul, [graph.expand(one, shape) for one in weights if one is not None])
     # what has no weight does not count, whatever it is: 0 * inf would be NaN
-    used = graph.ne(w, 0.0)
-    t = graph.where(graph.expand(used, t.shape), graph.mul(t, graph.expand(w, t.shape)), 0.0)
-    axes = tuple(range(self.ndim, self.ndim + n))
+    t = graph.where(graph.expand(graph.ne(w, 0.0), t.shape), t * graph.expand(w, t.shape), 0.0)
+    axes = range(self.ndim, self.ndim + n)
     return self._wrap(graph.cast(graph.drop(graph.total(t, axes), axes), self.dtype))
 
   def interpolate(self, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",
@@ -154,8 +140,7 @@ class Resampling(Pooling):
     ``mode`` is "nearest" (by left edges), "nearest-exact" (by centres), "linear", "bilinear" and "trilinear" for one, two and
     three spatial dimensions, "bicubic" for two, "area" (means, as adaptive_avg_pool). ``align_corners``: the first and the last
     elements stay where they are, in place of the outer edges. All but the nearest modes take floats. Raises ShapeError,
-    ArgumentError, DTypeError.
-    """
+    ArgumentError, DTypeError."""
     if mode not in _MODES: raise ArgumentError(f"interpolate: mode {mode!r}; it takes {', '.join(map(repr, _MODES))}")
     n = self.ndim - 2
     want = 2 if mode == "bicubic" else _LINEAR.get(mode, n)
@@ -201,10 +186,9 @@ class Resampling(Pooling):
     if r < 1: raise ArgumentError(f"pixel_shuffle: upscale_factor {r}; it must be at least 1")
     if len(s) < 3 or s[-3] % (r * r):
       raise ShapeError(f"pixel_shuffle: shape {text(self)} with upscale_factor {r}; it takes (.., c * {r * r}, h, w)")
-    lead, n = s[:-3], len(s) - 3
-    u = graph.reshape(self.lazydata, (*lead, s[-3] // (r * r), r, r, *s[-2:]))
-    u = graph.permute(u, (*range(n), n, n + 3, n + 1, n + 4, n + 2))
-    return self._wrap(graph.reshape(u, (*lead, s[-3] // (r * r), s[-2] * r, s[-1] * r)))
+    lead, n = (*s[:-3], s[-3] // (r * r)), len(s) - 2
+    u = graph.permute(graph.reshape(self.lazydata, (*lead, r, r, *s[-2:])), (*range(n), n + 2, n, n + 3, n + 1))
+    return self._wrap(graph.reshape(u, (*lead, s[-2] * r, s[-1] * r)))
 
   def pixel_unshuffle(self, downscale_factor: int) -> Self:
     """Pixels to channels, what takes :meth:`pixel_shuffle` back: (.., c, h * r, w * r) -> (.., c * r², h, w). Raises ShapeError,
@@ -213,34 +197,30 @@ class Resampling(Pooling):
     if r < 1: raise ArgumentError(f"pixel_unshuffle: downscale_factor {r}; it must be at least 1")
     if len(s) < 3 or s[-1] % r or s[-2] % r:
       raise ShapeError(f"pixel_unshuffle: shape {text(self)} with downscale_factor {r}; it takes (.., c, h * {r}, w * {r})")
-    lead, n = s[:-3], len(s) - 3
-    u = graph.reshape(self.lazydata, (*lead, s[-3], s[-2] // r, r, s[-1] // r, r))
-    u = graph.permute(u, (*range(n), n, n + 2, n + 4, n + 1, n + 3))
-    return self._wrap(graph.reshape(u, (*lead, s[-3] * r * r, s[-2] // r, s[-1] // r)))
+    h, w, n = s[-2] // r, s[-1] // r, len(s) - 2
+    u = graph.permute(graph.reshape(self.lazydata, (*s[:-2], h, r, w, r)), (*range(n), n + 1, n + 3, n, n + 2))
+    return self._wrap(graph.reshape(u, (*s[:-3], s[-3] * r * r, h, w)))
 
   # ---- grids
   def affine_grid(self, size: Sequence[int], align_corners: bool | None = False) -> Self:
-    """The places that affine maps (n, 2, 3), or (n, 3, 4), send a regular grid to, for ``grid_sample``: (n, h, w, 2), or
-    (n, d, h, w, 3), x first, where ``size`` is (n, c, h, w), or (n, c, d, h, w).
-
-    The grid goes from -1 to 1: the centres of the outermost elements with ``align_corners``, else their outer edges (Jaderberg et
-    al., https://arxiv.org/abs/1506.02025). Raises ShapeError, DTypeError, ArgumentError.
-    """
+    """The places that affine maps (n, 2, 3), or (n, 3, 4), send a regular grid to, for ``grid_sample``: (n, h, w, 2), or (n, d,
+    h, w, 3), x first, where ``size`` is (n, c, h, w), or (n, c, d, h, w). The grid goes from -1 to 1: the centres of the
+    outermost elements with ``align_corners``, else their outer edges (Jaderberg et al., https://arxiv.org/abs/1506.02025). Raises
+    ShapeError, DTypeError, ArgumentError."""
     name, given, rank = "affine_grid", tuple(size), len(size) - 2
     if rank not in (2, 3) or self.shape != (given[0], rank, rank + 1):
       raise ShapeError(f"{name}: maps of shape {text(self)} for size {given}; it takes (n, 2, 3) with (n, c, h, w), or (n, 3, 4) "
                        "with (n, c, d, h, w)")
     of_kind("f", name, "maps", self, "it takes floats")
     new_shape(name, given)
-    maps: Any = self.named().cast(graph.acc_dtype(self.dtype))
+    maps: Any = self.named()._wide()
     lines = [(self._from_node(graph.iota(s)).cast(maps.dtype) * 2 + (1 - s)) / max(s - 1 if align_corners else s, 1)
              for s in given[:1:-1]]
     out = maps[:, :, rank].reshape(given[0], *[1] * rank, rank)
     for k, t in enumerate(lines):
       along = t.reshape(*[-1 if rank - 1 - k == d else 1 for d in range(rank)], 1)
       out = out + along * maps[:, :, k].reshape(given[0], *[1] * rank, rank)
-    done: Self = out.expand(given[0], *given[2:], rank).cast(self.dtype)
-    return done
+    return out.expand(given[0], *given[2:], rank).cast(self.dtype)
 
   def grid_sample(self, grid: Operand, mode: str = "bilinear", padding_mode: str = "zeros",
                   align_corners: bool | None = False) -> Self:
@@ -249,8 +229,7 @@ class Resampling(Pooling):
 
     ``mode``: bilinear (of neighbours), nearest, or bicubic (two dims). ``padding_mode``: what lies outside counts as zeros, as
     the border, or mirrored (reflection). With ``align_corners`` -1 and 1 are the centres of the outermost elements, else their
-    outer edges. Raises ShapeError, DTypeError, ArgumentError.
-    """
+    outer edges. Raises ShapeError, DTypeError, ArgumentError."""
     name, rank = "grid_sample", self.ndim - 2
     if mode not in ("bilinear", "nearest", "bicubic") or (mode == "bicubic" and rank == 3):
       raise ArgumentError(f"{name}: mode {shown(mode)}; it takes 'bilinear', 'nearest' or, for (n, c, h, w), 'bicubic'")
@@ -263,16 +242,14 @@ class Resampling(Pooling):
       raise DTypeError(f"{name}: a tensor of {self.dtype.name} and a grid of {grid.dtype.name}; both must be floats")
     if not all(self.shape[2:]): raise ShapeError(f"{name}: a tensor of shape {text(self)}; it has nothing to sample")
     out, sizes = promote(self.dtype, grid.dtype), self.shape[2:]
-    places = grid.named().cast(graph.acc_dtype(out))
+    places = grid.named().cast(acc_dtype(out))
     taps = [self._taps_at(places[..., rank - 1 - k], s, mode, padding_mode, bool(align_corners)) for k, s in enumerate(sizes)]
-    total: Any = None
+    values: list[Any] = []   # (n, c, *out) each
     for chosen in itertools.product(*taps):
-      value = self._read_at([index for index, _ in chosen]).cast(places.dtype)   # (n, c, *out)
+      values.append(self._read_at([index for index, _ in chosen]).cast(places.dtype))
       factors = [w for _, w in chosen if w is not None]
-      if factors: value = value * math.prod(factors[1:], start=factors[0]).unsqueeze(1)
-      total = value if total is None else total + value
-    done: Self = total.cast(out)
-    return done
+      if factors: values[-1] = values[-1] * math.prod(factors[1:], start=factors[0]).unsqueeze(1)
+    return sum(values[1:], values[0]).cast(out)
 
   def _taps_at(self, at: Any, size: int, mode: str, padding: str, corners: bool) -> list[tuple[Any, Any]]:
     """The elements of one dimension that a result is made of, as indices, and their weights (None: 1)."""
@@ -289,9 +266,8 @@ class Resampling(Pooling):
     """(n, c, ..) at a place for each further dim, (n, *out) each: (n, c, *out), zeros outside."""
     n, *out = places[0].shape
     s = (n, self.shape[1], *out)
-    index = [graph.index_along(0, s), graph.index_along(1, s)]
-    for p in places: index.append(graph.expand(graph.reshape(p.lazydata, (n, 1, *out)), s))
-    return self._wrap_many(graph.gather(self.lazydata, *index), ())
+    index = [graph.expand(graph.reshape(p.lazydata, (n, 1, *out)), s) for p in places]
+    return self._wrap_many(graph.gather(self.lazydata, graph.index_along(0, s), graph.index_along(1, s), *index), ())
 
   # ---- channels
   def channel_shuffle(self, groups: int) -> Self:

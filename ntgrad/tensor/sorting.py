@@ -9,19 +9,22 @@ where a jit records, that is a CaptureError.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, Self, Sequence
+from typing import Any, Self, Sequence
 
 import numpy as np
 
-from ntgrad.codegen.ir.dtype import as_float, dtypes, promote
+from ntgrad.codegen.ir.dtype import acc_dtype, as_float, dtypes, promote
+from ntgrad.codegen.ir.elementwise import binary, const, eq, floor, isnan, lt, minimum, ne, not_, unary, where
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, UnaryOps, UOp
 from ntgrad.core import Base, whole_number
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked, flag, no_flag, of_kind, paired
 from ntgrad.graph.dimension_names import without
+from ntgrad.graph.nodes import cast, detach, expand, index_along, pad, permute, place_dtype, reshape, scan, seen_as, shrink, total
 
 from .creation import Creation, new_shape
+from .families import member
 from .indexing import added, host_values
 from .promotion import common_device, common_dtype
 from .reduction import Picked, Reduction, at_places, combined
@@ -34,37 +37,37 @@ _FRACTIONS = {"float16": 10, "bfloat16": 7, "float8_e4m3": 3, "float8_e5m2": 2}
 def bits_of(u: UOp) -> tuple[UOp, int]:
   """Unsigned ints that order as the values do, NaN after everything else, and how many bits they have."""
   d = u.dtype
-  if d.kind == "b": return graph.cast(u, dtypes.uint32), 1
-  if d.kind == "e": return graph.cast(graph.seen_as(u, dtypes.uint8), dtypes.uint32), 8
-  if d.kind == "u": return (u if d.itemsize == 8 else graph.cast(u, dtypes.uint32)), 8 * d.itemsize
+  if d.kind == "b": return cast(u, dtypes.uint32), 1
+  if d.kind == "e": return cast(seen_as(u, dtypes.uint8), dtypes.uint32), 8
+  if d.kind == "u": return (u if d.itemsize == 8 else cast(u, dtypes.uint32)), 8 * d.itemsize
   wide = d.itemsize == 8
   key, signed, size = (dtypes.uint64, dtypes.int64, 64) if wide else (dtypes.uint32, dtypes.int32, 32)
   if d.kind == "i":
     bits = 8 * d.itemsize
-    if d.itemsize < 4: return graph.cast(graph.add(graph.cast(u, signed), 1 << bits - 1), key), bits
-    return graph.xor(graph.seen_as(u, key), 1 << size - 1), size
-  x = u if wide else graph.cast(u, dtypes.float32)
-  number = graph.seen_as(graph.where(graph.eq(x, 0.0), 0.0, x), key)   # -0 is as great as 0
-  ones, top = dtypes.max(key), graph.const(1 << size - 1, key, x.shape)
-  negative = graph.lt(graph.xor(number, ones), top)
-  number = graph.xor(number, graph.where(negative, ones, top))
-  number = graph.where(graph.isnan(x), ones, number)
+    if d.itemsize < 4: return cast(cast(u, signed) + (1 << bits - 1), key), bits
+    return seen_as(u, key) ^ 1 << size - 1, size
+  x = u if wide else cast(u, dtypes.float32)
+  number = seen_as(where(eq(x, 0.0), 0.0, x), key)   # -0 is as great as 0
+  ones, top = dtypes.max(key), const(1 << size - 1, key, x.shape)
+  negative = lt(number ^ ones, top)
+  number = number ^ where(negative, ones, top)
+  number = where(isnan(x), ones, number)
   low = 23 - _FRACTIONS[d.name] if d.itemsize < 4 else 0
-  return (graph.shr(number, low) if low else number), size - low
+  return (number >> low if low else number), size - low
 
 
 def places_of(u: UOp, axis: int, bits: int, keep: int) -> UOp:
   """Where what is sorted along an axis stands, of unsigned ints of so many bits; the first ``keep`` of them."""
   n, s = u.shape[axis], u.shape
   if bits > _PLACES:   # by the lower half first, then what that gives by the upper one
-    low = places_of(graph.cast(graph.and_(u, (1 << _PLACES) - 1), dtypes.uint32), axis, _PLACES, n)
-    high = graph.cast(graph.shr(u, _PLACES), dtypes.uint32)
+    low = places_of(cast(u & (1 << _PLACES) - 1, dtypes.uint32), axis, _PLACES, n)
+    high = cast(u >> _PLACES, dtypes.uint32)
     return at_places(low, places_of(at_places(high, low, axis), axis, bits - _PLACES, keep), axis)
   shift = (n - 1).bit_length() if isinstance(n, int) else _PLACES
   key, shift = (dtypes.uint32, shift) if shift + bits <= 32 else (dtypes.uint64, _PLACES)
-  both = graph.or_(graph.shl(graph.cast(u, key), shift), graph.cast(graph.index_along(axis, s), key))
+  both = cast(u, key) << shift | cast(index_along(axis, s), key)
   out = graph.sort(both, axis, shift, shift + bits, keep)
-  return graph.cast(graph.and_(out, (1 << min(shift, 31)) - 1), dtypes.int32)
+  return cast(out & (1 << min(shift, 31)) - 1, dtypes.int32)
 
 
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
@@ -73,23 +76,17 @@ _FEW = 64   # elements that every other one is compared with; more are sorted
 _READ = "find it outside of what is recorded"
 
 
-class _Between(NamedTuple):
-  """Places in a sorted row: of the element below, of the one above, and how far it is from the one to the other (0 to 1)."""
-  below: UOp
-  above: UOp
-  way: UOp
-
-
-def _between(position: UOp, how: str) -> _Between:
-  """What stands at a place that is no whole number."""
-  down = graph.floor(position)
-  up = graph.unary(UnaryOps.CEIL, position)
-  if how == "nearest": down = up = graph.unary(UnaryOps.ROUND, position)
+def _between(position: UOp, how: str) -> tuple[UOp, UOp, UOp]:
+  """What stands at a place in a sorted row that is no whole number: the places of the element below and of the one above, and how
+  far it is from the one to the other (0 to 1)."""
+  down = floor(position)
+  up = unary(UnaryOps.CEIL, position)
+  if how == "nearest": down = up = unary(UnaryOps.ROUND, position)
   elif how == "lower": up = down
   elif how == "higher": down = up
-  way = graph.sub(position, down)
-  if how == "midpoint": way = graph.const(0.5, way.dtype, way.shape)
-  return _Between(graph.cast(graph.detach(down), dtypes.int32), graph.cast(graph.detach(up), dtypes.int32), way)
+  way = position - down
+  if how == "midpoint": way = const(0.5, way.dtype, way.shape)
+  return cast(detach(down), dtypes.int32), cast(detach(up), dtypes.int32), way
 
 
 @checked
@@ -102,22 +99,20 @@ class Sorting(Reduction, Creation):
     """Values and places of the first ``keep`` when sorted."""
     u = self.lazydata
     if u.shape and keep < u.shape[dim] and not math.prod(u.shape):
-      u = graph.shrink(u, [(0, keep if a == dim else n) for a, n in enumerate(u.shape)])
-    if not u.shape or not math.prod(u.shape): return u, graph.const(0, dtypes.int32, u.shape)
+      u = shrink(u, [(0, keep if a == dim else n) for a, n in enumerate(u.shape)])
+    if not u.shape or not math.prod(u.shape): return u, const(0, dtypes.int32, u.shape)
     if u.shape[dim] > dtypes.max(dtypes.int32):
       raise ShapeError(f"sorting {u.shape[dim]} elements along dim {dim}: int32 has places of {dtypes.max(dtypes.int32)} at most"
                        "; sort parts of it")
-    key, bits = bits_of(graph.detach(u))
-    if descending: key = graph.xor(key, (1 << bits) - 1)
+    key, bits = bits_of(detach(u))
+    if descending: key = key ^ (1 << bits) - 1
     places = places_of(key, dim, bits, keep)
     return at_places(u, places, dim), places
 
   @paired
   def sort(self, dim: int | str = -1, descending: bool = False, stable: bool = False) -> Picked:
     """``(values, indices)``: the elements along a dim in rising (``descending``: falling) order, and where they stood (int32).
-
-    Equal ones, as 0 and -0 are, keep their order whatever ``stable`` says; NaN is greater than everything. Raises AxisError.
-    """
+    Equal ones, as 0 and -0 are, keep their order whatever ``stable`` says; NaN is greater than everything. Raises AxisError."""
     d = self._dim("sort", dim)
     values, places = self._sorted(d, self.shape[d] if self.ndim else 1, flag("descending", descending))
     return Picked(self._wrap(values), self._detached(places))
@@ -130,17 +125,15 @@ class Sorting(Reduction, Creation):
   @paired
   def topk(self, k: int, dim: int | str = -1, largest: bool = True, sorted_: bool = True, *, sorted: bool = True) -> Picked:
     """``(values, indices)`` of the k greatest along a dim (``largest=False``: the least), the greatest (least) first; of equal
-    ones those that stand first. They are in order whatever ``sorted`` (or ``sorted_``) says.
-
-    Raises AxisError, ArgumentError for a k that is not from 0 to the size of the dim.
-    """
+    ones those that stand first. They are in order whatever ``sorted`` (or ``sorted_``) says. Raises AxisError, ArgumentError for
+    a k that is not from 0 to the size of the dim."""
     d = self._dim("topk", dim)
     n = self.shape[d] if self.ndim else 1
     k = whole_number("topk", "k", k, 0)
     if k > n: raise ArgumentError(f"topk: k = {k} of the {n} elements along dim {dim} of shape {self.shape}; it takes up to {n}")
     if not k and self.ndim:
-      none = graph.shrink(self.lazydata, [(0, 0 if a == d else s) for a, s in enumerate(self.shape)])
-      return Picked(self._wrap(none), self._detached(graph.const(0, dtypes.int32, none.shape)))
+      none = shrink(self.lazydata, [(0, 0 if a == d else s) for a, s in enumerate(self.shape)])
+      return Picked(self._wrap(none), self._detached(const(0, dtypes.int32, none.shape)))
     values, places = self._sorted(d, k, flag("largest", largest))
     return Picked(self._wrap(values), self._detached(places))
 
@@ -157,7 +150,7 @@ class Sorting(Reduction, Creation):
     s = values.shape if flag("keepdim", keepdim) else values.shape[:d] + values.shape[d + 1:]
     if not self.ndim: s = ()
     elif dim is None and keepdim: s = (1,) * self.ndim
-    v, p = x._wrap(graph.reshape(values, s)), self._from_node(graph.reshape(graph.detach(places), s))
+    v, p = x._wrap(reshape(values, s)), self._from_node(reshape(detach(places), s))
     v._names = p._names = None if dim is None or self._names is None else self._names if keepdim else without(self._names, (d,))
     return Picked(v, p)
 
@@ -168,10 +161,8 @@ class Sorting(Reduction, Creation):
 
   @paired
   def kthvalue(self, k: int, dim: int | str = -1, keepdim: bool = False) -> Picked:
-    """``(values, indices)`` of the k-th least along a dim, counted from 1; NaN is greater than everything.
-
-    Raises AxisError, ArgumentError for a k that is not from 1 to the size of the dim.
-    """
+    """``(values, indices)`` of the k-th least along a dim, counted from 1; NaN is greater than everything. Raises AxisError,
+    ArgumentError for a k that is not from 1 to the size of the dim."""
     x, d = self._in_one_dim("kthvalue", dim)
     n = x.shape[d]
     if not 1 <= k <= n: raise ArgumentError(f"kthvalue: k = {k} of the {n} elements along dim {dim} of shape {self.shape}")
@@ -186,8 +177,8 @@ class Sorting(Reduction, Creation):
     if x.dtype.kind == "f":
       nan = x.detach().isnan()
       bad = nan.any(d, keepdim=True).lazydata
-      values = graph.where(bad, math.nan, values)
-      places = graph.where(bad, nan.argmax(d, keepdim=True).lazydata, places)
+      values = where(bad, math.nan, values)
+      places = where(bad, nan.argmax(d, keepdim=True).lazydata, places)
     found = self._chosen_along(x, d, values, places, dim, keepdim)
     return found[0] if dim is None else found
 
@@ -212,86 +203,76 @@ class Sorting(Reduction, Creation):
     AxisError, ArgumentError."""
     x, d = self._in_one_dim("mode", dim)
     values, places = x._sorted(d, x.shape[d], False)
-    at = graph.index_along(d, values.shape)
-    fresh = _fresh(graph.detach(values), d)
-    start = graph.scan(BinaryOps.MAX, graph.where(fresh, at, 0), d)
-    best = self._from_node(graph.sub(at, start)).argmax(d, keepdim=True).lazydata
+    at = index_along(d, values.shape)
+    fresh = _fresh(detach(values), d)
+    start = scan(BinaryOps.MAX, where(fresh, at, 0), d)
+    best = self._from_node(at - start).argmax(d, keepdim=True).lazydata
     return self._chosen_along(x, d, at_places(values, best, d), at_places(places, best, d), dim, keepdim)
 
-  def quantile(self, q: Any, dim: int | str | None = None, keepdim: bool = False, interpolation: str = "linear") -> Self:
-    """What a part q (0 to 1) of the elements along a dim (None: all) is not above; NaN where one is NaN. Of several q, a list or
-    a tensor (k,), the result has them as its first dim. Where it is between two elements, ``interpolation`` is "linear",
-    "lower", "higher", "midpoint" or "nearest". A q in a tensor is not checked: what is beyond 0 and 1 counts as these.
-
-    Raises AxisError, DTypeError, ShapeError, ArgumentError.
-    """
-    return self._quantile("quantile", q, dim, keepdim, interpolation, False)
-  def nanquantile(self, q: Any, dim: int | str | None = None, keepdim: bool = False, interpolation: str = "linear") -> Self:
-    """``quantile`` of the elements that are not NaN; NaN where all are."""
-    return self._quantile("nanquantile", q, dim, keepdim, interpolation, True)
-
-  def _quantile(self, name: str, q: Any, dim: Any, keepdim: bool, how: str, skip: bool) -> Self:
-    if how not in _INTERPOLATIONS:
-      raise ArgumentError(f"{name}: interpolation {shown(how)}; it takes {', '.join(map(repr, _INTERPOLATIONS))}")
+  def _quantile(self, name: str, skip: bool, q: Any, dim: int | str | None = None, keepdim: bool = False,
+                interpolation: str = "linear") -> Self:
+    if interpolation not in _INTERPOLATIONS:
+      raise ArgumentError(f"{name}: interpolation {shown(interpolation)}; it takes {', '.join(map(repr, _INTERPOLATIONS))}")
     self._needs_floats(name)
     x, d = self._in_one_dim(name, dim)
-    n, acc = x.shape[d], graph.acc_dtype(x.dtype)
-    values = graph.cast(x._sorted(d, n, False)[0], acc)
+    n, acc = x.shape[d], acc_dtype(x.dtype)
+    values = cast(x._sorted(d, n, False)[0], acc)
     order = (d, *[i for i in range(x.ndim) if i != d])
-    values = graph.permute(values, order)   # the sorted dim first
+    values = permute(values, order)   # the sorted dim first
     rest = values.shape[1:]
     parts = self._quantile_parts(name, q)
     count = parts.numel()
-    position = graph.expand(graph.reshape(graph.cast(parts.lazydata, parts.dtype), (count,) + (1,) * len(rest)), (count, *rest))
+    position = expand(reshape(parts.lazydata, (count,) + (1,) * len(rest)), (count, *rest))
     if skip:
       last: Any = (x._count_of_numbers(d) - 1).maximum(0).cast(parts.dtype)
-      most = graph.expand(graph.permute(last.lazydata, order), (count, *rest))
-    else: most = graph.const(n - 1, parts.dtype, position.shape)
-    found = _between(graph.mul(position, most), how)
-    a, b = at_places(values, found.below, 0), at_places(values, found.above, 0)
-    way = graph.cast(found.way, acc)
-    mixed = graph.add(graph.mul(a, graph.sub(1.0, way)), graph.mul(b, way))
-    out = graph.where(graph.eq(a, b), a, mixed)
+      most = expand(permute(last.lazydata, order), (count, *rest))
+    else: most = const(n - 1, parts.dtype, position.shape)
+    below, above, way = _between(position * most, interpolation)
+    a, b, way = at_places(values, below, 0), at_places(values, above, 0), cast(way, acc)
+    out = where(eq(a, b), a, a * (1.0 - way) + b * way)
     if not skip:
-      nan = graph.permute(x.detach().isnan().any(d, keepdim=True).lazydata, order)
-      out = graph.where(graph.expand(nan, out.shape), math.nan, out)
+      nan = permute(x.detach().isnan().any(d, keepdim=True).lazydata, order)
+      out = where(expand(nan, out.shape), math.nan, out)
     kept = (1,) * self.ndim if dim is None else (*x.shape[:d], 1, *x.shape[d + 1:]) if self.ndim else ()
     left = kept if flag("keepdim", keepdim) else rest
-    t = x._wrap_many(graph.cast(graph.reshape(out, (count,) * parts.ndim + left), x.dtype), (parts,))
+    t = x._wrap_many(cast(reshape(out, (count,) * parts.ndim + left), x.dtype), (parts,))
     if self._names is not None and dim is not None:
       t._names = (None,) * parts.ndim + (self._names if keepdim else tuple([a for i, a in enumerate(self._names) if i != d]))
     return t
 
+  quantile = member(_quantile, False, """
+    What a part q (0 to 1) of the elements along a dim (None: all) is not above; NaN where one is NaN. Of several q, a list or
+    a tensor (k,), the result has them as its first dim. Where it is between two elements, ``interpolation`` is "linear",
+    "lower", "higher", "midpoint" or "nearest". A q in a tensor is not checked: what is beyond 0 and 1 counts as these.
+
+    Raises AxisError, DTypeError, ShapeError, ArgumentError.""")
+  nanquantile = member(_quantile, True, "``quantile`` of the elements that are not NaN; NaN where all are.")
+
   def _quantile_parts(self, name: str, q: Any) -> Any:
     """The q of a quantile: float64 (exact) from the host, a tensor in this tensor's dtype or float32, from 0 to 1."""
-    work = graph.acc_dtype(self.dtype)
     if isinstance(q, Base):
       of_kind("f", name, "q", q, "it takes floats")
       if q.ndim > 1: raise ShapeError(f"{name}: q of shape {q.shape}; it takes a number or one dimension of them")
       common_device(name, self.lazydata, q.lazydata)
-      t: Any = q
-      return t.named().cast(work).clamp(0, 1)
+      return q.named().cast(acc_dtype(self.dtype)).clamp(0, 1)  # type: ignore[attr-defined]
     try: a = np.asarray(no_flag(name, "q", q), np.float64)
     except (ValueError, TypeError, OverflowError):
       raise ArgumentError(f"{name}: q {shown(q)}; it takes numbers from 0 to 1") from None
     if a.ndim > 1: raise ShapeError(f"{name}: q of shape {a.shape}; it takes a number or one dimension of them")
     if not (np.isfinite(a) & (a >= 0) & (a <= 1)).all(): raise ArgumentError(f"{name}: q {shown(q)}; it goes from 0 to 1")
-    make: Any = type(self)
-    return self._from_host(a) if a.ndim else make(float(a), dtype=dtypes.float64)
+    return self._from_host(a) if a.ndim else type(self)(float(a), dtype=dtypes.float64)
 
   # ---- sets
   def _firsts(self) -> tuple[UOp, np.ndarray[Any, Any]]:
     """Of rows (the first dim), of which equal ones are side by side: which are not as the one before, and where these are."""
-    fresh = _fresh(graph.detach(self.lazydata), 0)
-    if self.ndim > 1: fresh = graph.reshape(graph.reduce(BinaryOps.OR, fresh, range(1, self.ndim)), (self.shape[0],))
+    fresh = _fresh(detach(self.lazydata), 0)
+    if self.ndim > 1: fresh = reshape(graph.reduce(BinaryOps.OR, fresh, range(1, self.ndim)), (self.shape[0],))
     return fresh, np.flatnonzero(host_values("unique", self._from_node(fresh), _READ))
 
   def _with_counts(self, out: Any, inverse: Any, starts: np.ndarray[Any, Any], n: int, wanted: bool) -> Any:
     """What ``unique`` gives of runs that begin at ``starts`` among n."""
-    found = [out]
-    if inverse is not None: found.append(inverse)
-    if wanted: found.append(self._from_host(np.diff(np.append(starts, n)).astype(np.int32)))
-    return found[0] if len(found) == 1 else tuple(found)
+    counts = self._from_host(np.diff(np.append(starts, n)).astype(np.int32)) if wanted else None
+    return _given(out, inverse, counts)
 
   def unique(self, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
              dim: int | str | None = None) -> Any:
@@ -306,8 +287,8 @@ class Sorting(Reduction, Creation):
     inverse = None
     if return_inverse:
       number = _run_of(fresh)
-      back = graph.scatter(graph.const(0, dtypes.int32, (n,)), (places,), number, "set") if n else number
-      inverse = self._from_node(graph.reshape(back, self.shape))
+      back = graph.scatter(const(0, dtypes.int32, (n,)), (places,), number, "set") if n else number
+      inverse = self._from_node(reshape(back, self.shape))
     return self._with_counts(x._wrap(values)[starts.astype(np.int32)], inverse, starts, n, return_counts)
 
   def _unique_rows(self, dim: int | str, return_inverse: bool, return_counts: bool) -> Any:
@@ -321,10 +302,9 @@ class Sorting(Reduction, Creation):
       first, back = np.zeros(min(n, 1), np.int64), np.zeros(n, np.int64)
       counts = np.full(min(n, 1), n)
     else: _, first, back, counts = np.unique(host, True, True, True, axis=0)
-    found = [x._along(d, first.astype(np.int32))]
-    if return_inverse: found.append(self._from_host(back.reshape(-1).astype(np.int32)))
-    if return_counts: found.append(self._from_host(counts.astype(np.int32)))
-    return found[0] if len(found) == 1 else tuple(found)
+    found = [self._from_host(a.reshape(-1).astype(np.int32)) if wanted else None
+             for a, wanted in ((back, return_inverse), (counts, return_counts))]
+    return _given(x._along(d, first.astype(np.int32)), *found)
 
   def unique_consecutive(self, return_inverse: bool = False, return_counts: bool = False, dim: int | str | None = None) -> Any:
     """The elements, or the slices of a dim, that are not as the one before them; otherwise as ``unique``."""
@@ -332,9 +312,7 @@ class Sorting(Reduction, Creation):
     x = self.named().flatten() if dim is None else self.atleast_1d()
     n = x.shape[d]
     fresh, starts = (x if dim is None else x.named().movedim(d, 0))._firsts()
-    inverse = None
-    if return_inverse:
-      inverse = self._from_node(graph.reshape(_run_of(fresh), self.shape if dim is None else (n,)))
+    inverse = self._from_node(reshape(_run_of(fresh), self.shape if dim is None else (n,))) if return_inverse else None
     return self._with_counts(x._along(d, starts.astype(np.int32)), inverse, starts, n, return_counts)
 
   def isin(self, test_elements: Operand, assume_unique: bool = False, invert: bool = False) -> Self:
@@ -344,7 +322,7 @@ class Sorting(Reduction, Creation):
     t: Any = test_elements.detach().named().flatten()
     x: Any = self.detach()
     m = t.numel()
-    if not m: found: Any = x._detached(graph.const(False, dtypes.bool, self.shape))
+    if not m: found: Any = x._detached(const(False, dtypes.bool, self.shape))
     elif m <= _FEW: found = (x.unsqueeze(-1) == t).any(-1)
     else:
       d = common_dtype(self.lazydata, test_elements.lazydata)
@@ -355,11 +333,8 @@ class Sorting(Reduction, Creation):
   # ---- searches and counts
   def searchsorted(self, values: Operand, *, right: bool = False, side: str | None = None) -> Self:
     """How many elements of this sorted tensor are less than each value (``right``, or ``side="right"``: or equal): where it goes
-    in front of (behind) equal ones, int32. (n,) and any shape, or (.., n) and (.., m) with the same dims in front; NaN is
-    greater than everything. A search among 16 elements at a time: O(log n) each.
-
-    Raises ShapeError, ArgumentError.
-    """
+    in front of (behind) equal ones, int32. (n,) and any shape, or (.., n) and (.., m) with the same dims in front; NaN is greater
+    than everything. A search among 16 elements at a time: O(log n) each. Raises ShapeError, ArgumentError."""
     if side not in (None, "left", "right"): raise ArgumentError(f"searchsorted: side {shown(side)}; it takes 'left' or 'right'")
     if side == "left" and right: raise ArgumentError("searchsorted: side 'left' and right=True; give one of them")
     s, vs = self.shape, values.shape
@@ -369,16 +344,14 @@ class Sorting(Reduction, Creation):
     common_device("searchsorted", self.lazydata, values.lazydata)
     n, rows = s[-1], math.prod(s[:-1])
     d = promote(self.dtype, values.dtype)
-    u, v = [graph.cast(graph.detach(t.lazydata), d) for t in (self, values)]
-    out: Self = values._detached(_searched(u, v, n, rows, right or side == "right"))
-    return out
+    u, v = [cast(detach(t.lazydata), d) for t in (self, values)]
+    return values._detached(_searched(u, v, n, rows, right or side == "right"))
 
   def bucketize(self, boundaries: Operand, *, right: bool = False) -> Self:
     """For each element the number of the bucket between sorted boundaries (n,) that it is in, 0 to n, int32: the one whose upper
     end is not less than it (``right``: is greater). Raises ShapeError."""
     if boundaries.ndim != 1: raise ShapeError(f"bucketize: boundaries of shape {boundaries.shape}; it takes one dimension")
-    out: Self = boundaries.searchsorted(self, right=right)
-    return out
+    return boundaries.searchsorted(self, right=right)
 
   def nonzero(self, as_tuple: bool = False) -> Any:
     """(count, ndim): the indices of the elements that are not zero, row by row, int32; or ``as_tuple`` a tensor (count,) for each
@@ -393,22 +366,19 @@ class Sorting(Reduction, Creation):
     are less. Unlike ``nonzero`` its shape is known, so that a jit can record it. Raises ArgumentError, ShapeError."""
     size = whole_number("nonzero_static", "size", size, 0)
     if self.numel() > dtypes.max(dtypes.int32): raise ShapeError(f"nonzero_static: indices of {self.shape}; int32 is too small")
-    make: Any = type(self)
+    make = type(self)
     if not size or not self.ndim or not self.numel():
-      nothing: Self = make.full((size, self.ndim), fill_value, dtype=dtypes.int32, device=self.device)
-      return nothing
+      return make.full((size, self.ndim), fill_value, dtype=dtypes.int32, device=self.device)
     counts = self.named().cast(dtypes.bool).reshape(-1).cumsum(0, dtype=dtypes.int32)
     at = counts.searchsorted(make.arange(1, size + 1, device=self.device).cast(dtypes.int32))
     columns, step = [], self.numel()
     for n in self.shape:
       step //= n
       columns.append((at // step) % n)
-    out: Self = (at < self.numel()).unsqueeze(1).where(columns[0].stack(*columns[1:], dim=1), fill_value)
-    return out
+    return (at < self.numel()).unsqueeze(1).where(columns[0].stack(*columns[1:], dim=1), fill_value)
   def argwhere(self) -> Self:
     """``nonzero()``."""
-    out: Self = self.nonzero()
-    return out
+    return self.nonzero()
 
   def repeat_interleave(self, repeats: Any, dim: int | str | None = None, output_size: int | None = None) -> Self:
     """Each element so many times in a row, along one dim or (None) of the flattened tensor; ``repeats`` is a number, or ints of
@@ -416,11 +386,9 @@ class Sorting(Reduction, Creation):
 
     With a tensor of them the size of the result depends on values: they are computed at once, and raise CaptureError while a jit
     records, unless ``output_size`` says what they add up to (if it is not so, the last elements are missing or come more often).
-    Raises AxisError, ShapeError, DTypeError, ArgumentError.
-    """
+    Raises AxisError, ShapeError, DTypeError, ArgumentError."""
     if not isinstance(repeats, (Base, np.ndarray, list, tuple)) or isinstance(repeats, np.ndarray) and not repeats.ndim:
       return super().repeat_interleave(repeats, dim)  # type: ignore[arg-type]  # checked there
-    make: Any = type(self)
     x = self.flatten() if dim is None else self
     d = 0 if dim is None else x._dim("repeat_interleave", dim)
     x = x.atleast_1d()
@@ -435,7 +403,7 @@ class Sorting(Reduction, Creation):
     if output_size is not None:
       whole_number("repeat_interleave", "output_size", output_size, 0)
       if not n: return x._along(d, self._from_host(np.zeros(0, np.int32)))
-      ends, at = r.cumsum(0, dtype=graph.acc_dtype(r.dtype)), make.arange(output_size)
+      ends, at = r.cumsum(0, dtype=acc_dtype(r.dtype)), type(self).arange(output_size)
       place = ends.searchsorted(at.to(ends.device) if ends.lazydata.device else at, right=True)
       return x._along(d, place.minimum(n - 1))
     counts = host_values("repeat_interleave", r, "give output_size=, their sum")
@@ -444,10 +412,8 @@ class Sorting(Reduction, Creation):
 
   def bincount(self, weights: Operand | None = None, minlength: int = 0) -> Self:
     """How often each of 0, 1, .. occurs in a 1-d tensor of ints, int64, or the sum of its ``weights``: (n,) -> (greatest + 1,),
-    at least ``minlength``. The greatest is computed at once, and raises CaptureError while a jit records.
-
-    Raises ShapeError, DTypeError, ArgumentError for a negative element.
-    """
+    at least ``minlength``. The greatest is computed at once, and raises CaptureError while a jit records. Raises ShapeError,
+    DTypeError, ArgumentError for a negative element."""
     if self.ndim != 1: raise ShapeError(f"bincount: shape {self.shape}; it takes one dimension")
     of_kind("iu", "bincount", "a tensor", self, "it takes ints")
     if weights is not None and weights.shape != self.shape:
@@ -463,9 +429,9 @@ class Sorting(Reduction, Creation):
 
   def _counts_of(self, index: UOp, size: int, weights: Any) -> Self:
     """How often each index occurs, or the sums of weights; those out of range do not count."""
-    one = graph.const(1, dtypes.int32, index.shape) if weights is None else weights.lazydata
+    one = const(1, dtypes.int32, index.shape) if weights is None else weights.lazydata
     def add_up(x: UOp) -> UOp:
-      none = graph.const(0, x.dtype, (size,))
+      none = const(0, x.dtype, (size,))
       return added(none, (index,), x) if size and index.shape[0] else none
     node = combined(BinaryOps.ADD, one, index.shape[0], None, add_up)
     t: Self = self._from_node(node) if weights is None else weights._wrap(node)
@@ -474,21 +440,18 @@ class Sorting(Reduction, Creation):
   def _histogram_ends(self, name: str, low: Any, high: Any) -> tuple[Any, Any, Any]:
     """All elements in one dim, in floats, and both ends of what is counted: those given, or the least and the greatest."""
     work = self.dtype if self.dtype.kind == "f" else dtypes.float64 if self.dtype.itemsize == 8 else dtypes.default_float
-    x: Any = self.detach().named().flatten().cast(graph.acc_dtype(work))
+    x: Any = self.detach().named().flatten().cast(acc_dtype(work))
     if not math.isfinite(low) or not math.isfinite(high) or low > high:
       raise ArgumentError(f"{name}: from {low} to {high}; it takes finite numbers, the lesser first")
     if low == high and not self.numel(): low, high = 0.0, 1.0
-    make: Any = type(self)
-    a, b = (make(float(low), dtype=x.dtype), make(float(high), dtype=x.dtype)) if low != high else (x.min(), x.max())
+    a, b = [type(self)(float(end), dtype=x.dtype) for end in (low, high)] if low != high else (x.min(), x.max())
     same = a == b
     return x, same.where(a - 1, a), same.where(b + 1, b)
 
   def histc(self, bins: int = 100, min: float = 0, max: float = 0) -> Self:
     """How many elements are in each of ``bins`` equal parts from min to max, the last with its upper end, in this dtype (ints and
-    bools: int64); elements outside and NaN count nowhere. Where both are equal, from the least to the greatest element.
-
-    Raises ArgumentError.
-    """
+    bools: int64); elements outside and NaN count nowhere. Where both are equal, from the least to the greatest element. Raises
+    ArgumentError."""
     whole_number("histc", "bins", bins, 1)
     new_shape("histc", (bins,))
     x, low, high = self._histogram_ends("histc", min, max)
@@ -499,20 +462,17 @@ class Sorting(Reduction, Creation):
                 density: bool = False) -> tuple[Self, Self]:
     """``(counts, edges)``, (n,) and (n + 1,): how many elements, or the sum of their weights, are in each of n equal bins of a
     range (None: from the least to the greatest element), or between the sorted edges that ``bins`` gives, the last one with its
-    upper end. ``density``: divided by the sum and by how wide the bin is. float32, or this tensor's float dtype.
-
-    Raises ArgumentError, ShapeError.
-    """
+    upper end. ``density``: divided by the sum and by how wide the bin is. float32, or this tensor's float dtype. Raises
+    ArgumentError, ShapeError."""
     if weight is not None and weight.shape != self.shape:
       raise ShapeError(f"histogram: weights of shape {weight.shape} for shape {self.shape}; they must be the same")
     out = as_float(self.dtype)
     if range is not None and len(range) != 2: raise ArgumentError(f"histogram: range {shown(range)}; it takes two numbers")
-    make: Any = type(self)
     if isinstance(bins, (int, np.integer)):
       n = whole_number("histogram", "bins", bins, 1)
       new_shape("histogram", (n + 1,))
       x, low, high = self._histogram_ends("histogram", *(range or (0, 0)))
-      part = make.arange(n + 1).cast(x.dtype) / n
+      part = type(self).arange(n + 1).cast(x.dtype) / n
       edges = low * (1 - part) + high * part
       index = _bin(x, low, high, n)
     else:
@@ -522,66 +482,69 @@ class Sorting(Reduction, Creation):
       n, x = edges.numel() - 1, self.detach().named().flatten()
       place = edges.searchsorted(x, right=True) - 1
       index = (x == edges[-1]).where(n - 1, place).lazydata   # -1 and n are in no bin
-    weights = None if weight is None else weight.named().flatten()
-    counts: Any = self._counts_of(index, n, weights)
-    counts, edges = counts.cast(out), edges.cast(out)
+    counts = self._counts_of(index, n, None if weight is None else weight.named().flatten()).cast(out)
+    edges = edges.cast(out)
     if density: counts = counts / counts.sum() / (edges[1:] - edges[:-1])
     return counts, edges
+
+
+def _given(first: Any, *others: Any) -> Any:
+  """Results, or the first one alone; None is none."""
+  found = (first, *[t for t in others if t is not None])
+  return found if len(found) > 1 else first
 
 
 def _fresh(u: UOp, axis: int) -> UOp:
   """Which elements are not as the one before them along an axis; the first one is."""
   s, n = u.shape, u.shape[axis]
-  if n <= 1: return graph.const(True, dtypes.bool, s)
-  before = graph.pad(graph.part(u, axis, 0, n - 1), [(1, 0) if i == axis else (0, 0) for i in range(len(s))])
-  return graph.or_(graph.eq(graph.index_along(axis, s), 0), graph.ne(u, before))
+  if n <= 1: return const(True, dtypes.bool, s)
+  before = pad(graph.part(u, axis, 0, n - 1), [(1, 0) if i == axis else (0, 0) for i in range(len(s))])
+  return eq(index_along(axis, s), 0) | ne(u, before)
 
 
 def _run_of(fresh: UOp) -> UOp:
   """The number of the run that each element is in; ``fresh``: those that begin one."""
-  return graph.sub(graph.scan(BinaryOps.ADD, graph.cast(fresh, dtypes.int32), 0), 1)
+  return scan(BinaryOps.ADD, cast(fresh, dtypes.int32), 0) - 1
 
 
 def _searched(u: UOp, v: UOp, n: int, rows: int, right: bool) -> UOp:
   """How many of the n sorted elements of a row are less than a value, or equal."""
-  shape, places = v.shape, graph.place_dtype(n)
-  count = graph.const(0, places, shape)
+  shape, places = v.shape, place_dtype(n)
+  count = const(0, places, shape)
   if not n or 0 in shape: return count
   work = dtypes.int64 if rows * n >= 2 ** 31 else dtypes.int32
-  flat = graph.reshape(u, (rows * n,))
-  start = graph.const(0, work, shape)
+  flat = reshape(u, (rows * n,))
+  start = const(0, work, shape)
   if rows != 1:   # each value's row begins here
-    row = graph.reshape(graph.cast(graph.iota(rows), work), (*shape[:-1], 1))
-    start = graph.expand(graph.mul(row, n), shape)
+    row = reshape(cast(graph.iota(rows), work), (*shape[:-1], 1))
+    start = expand(row * n, shape)
   axis, step = len(shape), 1
   while step * _WAYS <= n: step *= _WAYS
   while step:   # of some elements, ``step`` apart, how many are less; then of those between two of them
     ways = min(_WAYS - 1, n // step)
     every = (*shape, ways)
-    def spread(x: UOp) -> UOp: return graph.expand(graph.reshape(x, (*shape, 1)), every)  # noqa: B023 - used at once
-    at = graph.add(graph.mul(graph.cast(graph.index_along(axis, every), places), step), spread(count))
-    at = graph.add(at, step - 1)
-    there = graph.lt(at, n)
-    x = graph.gather(flat, graph.add(spread(start), graph.cast(graph.minimum(at, n - 1), work)))
-    less = graph.and_(there, _less(x, spread(v), right))
-    found = graph.reshape(graph.total(graph.cast(less, places), (axis,)), shape)
-    count = graph.add(count, graph.mul(found, step))
+    def spread(x: UOp) -> UOp: return expand(reshape(x, (*shape, 1)), every)  # noqa: B023 - used at once
+    at = cast(index_along(axis, every), places) * step + spread(count)
+    at = at + (step - 1)
+    there = lt(at, n)
+    x = graph.gather(flat, spread(start) + cast(minimum(at, n - 1), work))
+    less = there & _less(x, spread(v), right)
+    found = reshape(total(cast(less, places), (axis,)), shape)
+    count = count + found * step
     step //= _WAYS
   return count
 
 
 def _less(x: UOp, v: UOp, right: bool) -> UOp:
   """Whether x is less than v, or (``right``) equal; NaN is greater than everything else."""
-  less = graph.binary(BinaryOps.CMPLE if right else BinaryOps.CMPLT, x, v)
+  less = binary(BinaryOps.CMPLE if right else BinaryOps.CMPLT, x, v)
   if v.dtype.kind != "f": return less
-  nan = graph.isnan(v)
-  if not right: nan = graph.and_(nan, graph.not_(graph.isnan(x)))
-  return graph.or_(less, nan)
+  nan = isnan(v)
+  if not right: nan = nan & not_(isnan(x))
+  return less | nan
 
 
 def _bin(x: Any, low: Any, high: Any, bins: int) -> UOp:
   """Which of equal bins each element is in, -1 where it is in none."""
-  at = ((x - low) / (high - low) * bins).clamp(0, bins - 1)
-  inside = (x >= low) & (x <= high)
-  index: UOp = inside.where(inside.where(at, 0.0).cast(dtypes.int32), -1).lazydata
-  return index
+  at, inside = ((x - low) / (high - low) * bins).clamp(0, bins - 1), (x >= low) & (x <= high)
+  return inside.where(inside.where(at, 0.0).cast(dtypes.int32), -1).lazydata

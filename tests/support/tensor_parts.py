@@ -65,9 +65,10 @@ class Reader(ast.NodeVisitor):
     self.env: dict[str, Any] = {}
     for n in next(c for c in tree.body if isinstance(c, ast.ClassDef) and c.name == name).body:
       if isinstance(n, ast.FunctionDef): self.function(n, True)
-      elif isinstance(n, ast.Assign):   # exp_ = _written("exp")
-        for c in ast.walk(n.value):
-          if isinstance(c, ast.Constant) and isinstance(c.value, str): self.use(c.value, c)
+      elif isinstance(n, ast.Assign):
+        self.kind(n.value)   # exp = member(_unary, ..)
+        for t in n.targets if ast.unparse(n.value) == "_written" else ():   # exp_ = log_ = _written
+          if isinstance(t, ast.Name): self.use(t.id[:-1], n)
 
   def use(self, name: str, node: Any, sure: bool = True) -> None:
     if name not in self.found or sure > self.found[name].sure: self.found[name] = Use(node.lineno, sure)
@@ -230,8 +231,13 @@ def returns() -> dict[str, Any]:
   """What methods and properties of tensors give."""
   out = {}
   for c in [Base, *parts()[::-1], Tensor]:
-    for n in ast.walk(ast.parse(inspect.getsource(c))):
+    tree = ast.parse(inspect.getsource(c))
+    for n in ast.walk(tree):
       if isinstance(n, ast.FunctionDef): out[n.name] = annotated(n.returns)
+    for n in next(n.body for n in tree.body if isinstance(n, ast.ClassDef)):
+      if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call):   # exp = member(_unary, ..); __add__, __radd__ = ..
+        kind = out.get(ast.unparse(n.value.args[0]).split(".")[-1], TENSOR)
+        for t in n.targets: out.update({name.id: kind for name in ast.walk(t) if isinstance(name, ast.Name)})
   return out
 
 

@@ -30,7 +30,7 @@ def reads(source: str) -> set[str]:
   ("def f(self): return [t[0] < 1 for t in self.unbind()]", {"unbind", "__getitem__", "__lt__"}),
   ("@classmethod\ndef f(cls): return cls.zeros(3).lazydata + 1", {"zeros", "lazydata"}),
   ("def f(self):\n  x: Any = self\n  x += x.shape[0]\n  return type(x).full(2)", {"__add__", "shape", "full"}),
-  ("exp_ = written('exp')", {"exp"}),
+  ("exp_ = log_ = _written", {"exp", "log"}), ("half = member(Elementwise.cast, dtypes.float16, '')", {"cast"}),
 ])
 def test_what_a_method_uses(source: str, names: set[str]) -> None: assert reads(source) == names
 

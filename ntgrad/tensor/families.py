@@ -1,0 +1,56 @@
+"""Methods that are another one with its first arguments given: families whose members differ by a row of a table."""
+from __future__ import annotations
+
+import inspect
+from typing import Any, Callable, Concatenate, ParamSpec, TypeVar, overload
+
+_A = TypeVar("_A")
+_R = TypeVar("_R")
+_S = TypeVar("_S")
+_P = ParamSpec("_P")
+_Method = Callable[Concatenate[_S, _P], _R]
+
+
+class _Member:
+  """Becomes a method of the class that it stands in, by the name that it is first assigned to."""
+  made: Any = None
+
+  def __init__(self, fn: Any, *given: Any) -> None: self.parts, self.doc = (fn, *given[:-1]), given[-1]
+
+  def __set_name__(self, owner: type, name: str) -> None:
+    if self.made is None: self.made = self.method(owner, name)
+    setattr(owner, name, self.made)
+
+  def method(self, owner: type, name: str) -> Any:
+    """A function of the parameters that are left: ``def exp(self): return _fn(self, _0)``. It is written out, as a call by
+    ``*args`` takes longer; errors show it in the line of the method that it calls."""
+    fn, *given = [x.made if isinstance(x, _Member) else x for x in self.parts]
+    code = fn.__code__
+    if code.co_varnames[1] == "name": given = [name, *given]
+    n, known = code.co_argcount, {f"_{i}": x for i, x in enumerate(given)}
+    k = n + code.co_kwonlyargcount
+    left, by_name = code.co_varnames[1 + len(given):n], code.co_varnames[n:k]
+    star = [f"*{code.co_varnames[k]}"] if code.co_flags & inspect.CO_VARARGS else []
+    takes = ", ".join(["self", *left, *(star or ["*"] * bool(by_name)), *by_name])
+    passes = ", ".join(["self", *known, *left, *star, *[f"{p}={p}" for p in by_name]])
+    text = "\n" * (code.co_firstlineno - 1) + f"def {name}({takes}): return _fn({passes})"
+    scope = {**fn.__globals__, **known, "_fn": fn}
+    exec(compile(text, code.co_filename, "exec"), scope)
+    made = scope[name]
+    made.__annotations__ = {k: v for k, v in fn.__annotations__.items() if k in (*left, *by_name, "return") or f"*{k}" in star}
+    made.__doc__, made.__qualname__ = self.doc.strip(), f"{owner.__qualname__}.{name}"
+    for k in ("__defaults__", "__kwdefaults__"): setattr(made, k, getattr(fn, k))
+    made.__dict__.update(fn.__dict__)
+    return made
+
+
+@overload
+def member(fn: Callable[Concatenate[_S, str, _P], _R], doc: str, /) -> _Method[_S, _P, _R]: ...
+@overload
+def member(fn: Callable[Concatenate[_S, str, _A, _P], _R], given: _A, doc: str, /) -> _Method[_S, _P, _R]: ...
+@overload
+def member(fn: Callable[Concatenate[_S, _A, _P], _R], given: _A, doc: str, /) -> _Method[_S, _P, _R]: ...
+def member(*parts: Any) -> Any:
+  """A method with what is given behind ``self``, and a docstring: ``exp = member(_unary, UnaryOps.EXP, "e to the power ..")``.
+  A method whose first parameter is ``name`` is given the new one's name in front."""
+  return _Member(*parts)
