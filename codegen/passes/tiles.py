@@ -93,7 +93,7 @@ def _join(kernel: Kernel, a: Axis, b: Axis) -> Kernel | None:
 def trim(kernel: Kernel, axis: Axis) -> Kernel:
   """An axis whose last part no STORE writes, and no sum counts, is as long as the rest."""
   limits = [upper(gate_or_true(s), axis) for s in kernel.body if axis.rng in s.ranges] if axis.id not in kernel.bound else \
-    [summed(r.src[0], axis) if r.arg[0] is BinaryOps.ADD else None for r in kernel.reduces if axis.id in r.arg[1]]
+    [_summed(r.src[0], axis) if r.arg[0] is BinaryOps.ADD else None for r in kernel.reduces if axis.id in r.arg[1]]
   ends = {axis.size if n is None else n for n in limits}
   if not ends or len(ends) > 1 and not all(isinstance(n, int) for n in ends): return kernel
   size = lesser(max(ends) if len(ends) > 1 else ends.pop(), axis.size)  # type: ignore[type-var]
@@ -116,7 +116,7 @@ def upper(gate: UOp, axis: Axis) -> Dim | None:
                if c.arg is BinaryOps.CMPLT and c.src[0] is axis.rng and ix.of_sizes(c.src[1])), None)
 
 
-def summed(u: UOp, axis: Axis) -> Dim | None:
+def _summed(u: UOp, axis: Axis) -> Dim | None:
   """From where on a summand is 0, because it is a product with a load that is gated there."""
   found: dict[UOp, Dim | None] = {}
   for n in toposort((u,), stop=lambda n: n.op not in (Ops.ALU, Ops.CAST)):
