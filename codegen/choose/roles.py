@@ -15,7 +15,7 @@ from .. import index as ix
 from ..ir.dtype import dtypes
 from ..ir.uop import BinaryOps, Ops, UOp, toposort
 from ..kernel import Axis, Kernel
-from ..kernel.accesses import MemoryAccess, access_profile, flat_index, ids_of, is_masked
+from ..kernel.accesses import MemoryAccess, access_profile, flat_index, ids_of, is_masked, reduce_depths
 from ..kernel.rewrite import rewrite
 
 VECTOR_BYTES = 16    # bytes that one thread reads or writes at a time, at most
@@ -148,9 +148,7 @@ def flat(kernel: Kernel) -> Kernel:
 def rounds_of(kernel: Kernel) -> dict[UOp, int]:
   """How many times a program goes through the elements of each LOAD where what is reduced does not fit in one block: for each
   phase of reductions that needs it, once more for what is stored along reduced axes."""
-  phases: dict[UOp, int] = {}
-  for u in kernel.nodes: phases[u] = max((phases[s] for s in u.src), default=0) + (u.op is Ops.REDUCE)
-  seen: dict[UOp, set[int]] = {}
+  phases, seen = reduce_depths(kernel.nodes), dict[UOp, set[int]]()
   def note(root: UOp, phase: int) -> None:
     for u in toposort((root,), stop=lambda n: n.op is Ops.REDUCE):
       if u.op is Ops.LOAD: seen.setdefault(u, set()).add(phase)

@@ -26,8 +26,7 @@ def find_dots(uops: Sequence[UOp], target: Target | None) -> UOpList:
   sizes = {u.arg[0]: u.arg[1] for u in uops if u.op is Ops.RANGE}
   if len(sizes) < 3: return UOpList(uops)
   axes, order, uses = block_axes(uops), axis_order(uops), Counter(s for u in uops for s in u.src)
-  new: dict[UOp, UOp] = {}
-  out: list[UOp] = []
+  new, out = dict[UOp, UOp](), list[UOp]()
 
   def factors(u: UOp) -> list[UOp] | None:
     """The factors of a sum that is a product of blocks, the one whose free axis comes first in front. None where it is none."""

@@ -221,8 +221,8 @@ class Expander:
 
   def store(self, u: UOp) -> list[UOp]:
     """The STOREs of all copies: of scalars, vectors of neighbours, or lanes one by one; none where a gate is false."""
-    out: list[UOp] = []
     if (axis := self.beside(u)) is not None: return self.transposed_store(u, axis)
+    out: list[UOp] = []
     for env in self.envs([a for a in self.copied if a.rng in u.ranges]):
       (at, gate), v = self.place(u, env), self.value(u.src[2], env)
       if gate is ix.FALSE: continue

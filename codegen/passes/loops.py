@@ -17,7 +17,7 @@ from ..ir.errors import OptError
 from ..ir.functions import identity
 from ..ir.uop import BinaryOps, Ops, UOp, prod, repeated, toposort
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel
-from ..kernel.accesses import ids_of
+from ..kernel.accesses import ids_of, reduce_depths
 from ..kernel.rewrite import fold_node
 
 Loops = frozenset[UOp]
@@ -51,8 +51,7 @@ class LoopNest:
     self.varies: dict[UOp, Loops] = {}                          # the loops that its value varies with
     self.after: dict[UOp, tuple[UOp, ...]] = {}                 # nodes that must come before, beside the sources
     self.step: dict[UOp, int] = {}                              # the copy of a reduced axis that a node first serves
-    self.phase: dict[UOp, int] = {}
-    for u in toposort(roots): self.phase[u] = max((self.phase[s] for s in u.src), default=0) + (u.op is Ops.REDUCE)
+    self.phase = reduce_depths(toposort(roots))
     self.free = self._free(roots)                               # the axes that a node depends on, where sizes do too
     self.special = positions(kernel)
     self.locals = [a for a in kernel.of_kind(AxisKind.LOCAL) if a.known > 1]

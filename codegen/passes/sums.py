@@ -56,8 +56,7 @@ def _reduced_later(uops: UOpList) -> UOpList:
   sums = {u: parts for u in uops if u.op is Ops.PHI and (parts := _added_blocks(u, uses, axes))}
   if not sums: return UOpList()
   inside = {r: r.src[0] for parts in sums.values() for r in parts}
-  new: dict[UOp, UOp] = {}
-  out: list[UOp] = []
+  new, out = dict[UOp, UOp](), list[UOp]()
   waiting: defaultdict[UOp, list[UOp]] = defaultdict(list)   # loop -> PHIs that are reduced after it
   for u in uops:
     if u in inside:

@@ -137,7 +137,6 @@ def _condition(least: Mapping[Sum, int]) -> UOp:
 def _branched(uops: UOpList, gone: frozenset[UOp], least: Mapping[Sum, int]) -> UOpList:
   """A program with a branch in which some conditions hold."""
   new: dict[UOp, UOp] = {}
-  copies: list[tuple[UOp, UOp]] = []
   for u in uops:
     src = tuple([new[s] for s in u.src])
     if u in gone: n = _GONE
@@ -150,8 +149,7 @@ def _branched(uops: UOpList, gone: frozenset[UOp], least: Mapping[Sum, int]) -> 
     elif u.arg is TernaryOps.WHERE and src[0] is _GONE: n = src[1]
     else: n = u.replace(src) if src != u.src else u
     new[u] = n
-    copies.append((u, n))
-  begin, without, masked = _apart(copies, {x for sum_ in least for x, _ in sum_})
+  begin, without, masked = _apart([*new.items()], {x for sum_ in least for x, _ in sum_})
   condition = _condition(least)
   branch = UOp.unique(Ops.IF, dtypes.bool, (condition,))
   other, end = (UOp.unique(op, dtypes.bool, (branch,)) for op in (Ops.ELSE, Ops.ENDIF))

@@ -18,12 +18,8 @@ from ..kernel.linear import UOpList
 def lower_index(uops: Iterable[UOp], target: Target | None = None) -> UOpList:
   """The dtype ``index`` -> int32 where the ranges of its values prove that it is enough, else int64."""
   long = target is not None and target.long_index
-  new: dict[UOp, UOp] = {}
-  out = UOpList()
-  seen: set[UOp] = set()
-  ended: dict[UOp, UOp] = {}   # LOOP -> its ENDLOOP, in order
-  after: dict[UOp, list[UOp]] = {}
-  must: set[UOp] = set()       # what does not fit 32 bits
+  new, out, seen, after = dict[UOp, UOp](), UOpList(), set[UOp](), dict[UOp, list[UOp]]()
+  ended, must = dict[UOp, UOp](), set[UOp]()   # LOOP -> its ENDLOOP, in order; what does not fit 32 bits
   def is_index(u: UOp) -> bool: return u.dtype.scalar() is dtypes.index
   def widen(s: UOp, dtype: DType) -> UOp:
     n = new[s]
