@@ -29,7 +29,7 @@ from ntgrad.reads import Reads, reads_of
 from ntgrad.tensor import random
 
 from .arguments import VALUES, Call, Pieces, constant, put, take
-from .memory import Given, Memory, exact, keeper, made_after, make_own, sharing, write_back
+from .memory import ArgumentMemory, Given, exact, keeper, made_after, make_own, sharing, write_back
 
 RECORDINGS = 64   # of a function: so many signatures, or up to as many more
 BRANCHES = 4      # captures of one signature for values at which comparisons come out otherwise
@@ -227,7 +227,7 @@ class Capture:
     self._shared = sharing(call)
     return put(result, iter(own).__next__)
 
-  def _inputs(self, call: Call) -> Memory | None:
+  def _inputs(self, call: Call) -> ArgumentMemory | None:
     """For a replay, the memory of each argument that is not the function's own (with its Alias if it is written). None where the
     arguments share memory otherwise than when it was captured."""
     assert self.replay is not None
@@ -251,18 +251,18 @@ class Capture:
     written = self.replay.written | theirs
     if written and any([base_of(t.lazydata).arg.storage in written for t in read]): return None
     buffers = iter(exact(read))
-    out: Memory = []
+    out: ArgumentMemory = []
     for g in self._given:
       if g.kind == "read": out.append((next(buffers), None))
       elif g.kind == "written" and (first := groups.pop(g.group, None)) is not None: out.append((first.memory, first))
     return out
 
-  def _stand_ins(self, call: Call, recorder: Recorder, trace: Trace | None) -> tuple[list[Any], Memory]:
+  def _stand_ins(self, call: Call, recorder: Recorder, trace: Trace | None) -> tuple[list[Any], ArgumentMemory]:
     """What the function gets for its arguments while it is recorded, and the copies among that."""
     self._given, out = [], []
     writes = {a for r in self._writes if (a := r()) is not None}
     reads = iter(exact([t for t, w in zip(call.tensors, self._written) if t._alias not in writes and not w]))
-    copies: Memory = []
+    copies: ArgumentMemory = []
     groups: dict[Alias, tuple[int, Any]] = {}
     open_ = {} if trace is None else dict(zip(self.sizes.dims, self.sizes.sizes))
     for number, (t, w, place) in enumerate(zip(call.tensors, self._written, call.places)):

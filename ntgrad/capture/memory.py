@@ -17,7 +17,7 @@ from ntgrad.graph.alias import Alias, AliasView, live_aliases, repeats
 from .arguments import Pieces
 
 # of arguments, in their order; with an Alias: of one that is written
-Memory = list[tuple[Buffer, Alias | None]]
+ArgumentMemory = list[tuple[Buffer, Alias | None]]
 
 
 @dataclass
@@ -51,7 +51,7 @@ def exact(tensors: list[Any]) -> list[Buffer]:
   return [base_of(b.lazydata).arg if isinstance(b, Base) else b for b in out]
 
 
-def write_back(copies: Memory, name: str) -> None:
+def write_back(copies: ArgumentMemory, name: str) -> None:
   """What was written to the copies of arguments is the arguments' now."""
   for b, a in copies:
     if a is None: continue

@@ -53,6 +53,10 @@ class Elsewhere:
   identity: str = ""   # the device's; "": nothing of it is kept on disk
 
 
+_Where = Device | Elsewhere
+_Compiled = tuple[Program, tuple[UOp, ...]]   # and what it needs of run-time sizes
+
+
 class _Made(NamedTuple):
   """A kernel as source."""
   spec: ProgramSpec
@@ -62,7 +66,7 @@ class _Made(NamedTuple):
 
 
 def program_spec(
-  kernel: Kernel, device: Device | Elsewhere, name: str = "", notes: Sequence[str] = (), label: str = ""
+  kernel: Kernel, device: _Where, name: str = "", notes: Sequence[str] = (), label: str = ""
 ) -> _Made:
   """The kernel rendered for a device, from the disk where it lies there, with its parts after their Opts. ``notes`` are lines of
   comment in its source; messages call it ``label``, by default its name."""
@@ -73,7 +77,7 @@ def program_spec(
   return fresh(kernel, device, name, notes, label, key)
 
 
-def fresh(kernel: Kernel, device: Device | Elsewhere, name: str, notes: Sequence[str], label: str, key: str | None) -> _Made:
+def fresh(kernel: Kernel, device: _Where, name: str, notes: Sequence[str], label: str, key: str | None) -> _Made:
   """``program_spec`` without a look at the disk, where it lies from now on under a ``key``."""
   with phase("choosing"): parts, chosen = chosen_for(kernel, device, name, label)
   with phase("rendering"): new = _made_of(parts, chosen, device, name, notes, label)
@@ -81,7 +85,7 @@ def fresh(kernel: Kernel, device: Device | Elsewhere, name: str, notes: Sequence
   return new
 
 
-def _made_of(parts: Parts, chosen: Parts, device: Device | Elsewhere, name: str, notes: Sequence[str], label: str) -> _Made:
+def _made_of(parts: Parts, chosen: Parts, device: _Where, name: str, notes: Sequence[str], label: str) -> _Made:
   """The source of parts, after the Opts that led to ``chosen``."""
   spec, needs = rendered(parts.kernel, chosen, device, name, notes, label)
   chosen = replace(chosen, kernel=chosen.kernel.with_(needs=needs))
@@ -97,7 +101,7 @@ def kept(new: _Made, kernel: Kernel, device: Device, notes: Sequence[str] = ()) 
   return spec if new.parts is not None else replace(spec, again=again)
 
 
-def program_key(kernel: Kernel, device: Device | Elsewhere, name: str, notes: Sequence[str]) -> str | None:
+def program_key(kernel: Kernel, device: _Where, name: str, notes: Sequence[str]) -> str | None:
   """What a rendered kernel is kept under: all that its source and launch are made of. None where it is not kept: cache off, Opts
   that are measured, passes that are shown or verified, somebody who is told of its parts, or a device that runs UOps."""
   identity = getattr(device, "identity", "")
@@ -128,7 +132,7 @@ def _load(key: str, name: str, label: str) -> _Made | None:
   return _Made(replace(spec, given=label or name), needs, None)
 
 
-def chosen_for(kernel: Kernel, device: Device | Elsewhere, name: str, label: str = "") -> tuple[Parts, Parts]:
+def chosen_for(kernel: Kernel, device: _Where, name: str, label: str = "") -> tuple[Parts, Parts]:
   """The parts of a kernel, and the same after their Opts."""
   target, label = device.renderer.target, label or name
   parts = pipeline.prepare(kernel, target, label)
@@ -138,7 +142,7 @@ def chosen_for(kernel: Kernel, device: Device | Elsewhere, name: str, label: str
   return parts, pipeline.run_passes(parts, target, "opts", "opts", label)
 
 
-def rendered(kernel: Kernel, chosen: Parts, device: Device | Elsewhere, name: str,
+def rendered(kernel: Kernel, chosen: Parts, device: _Where, name: str,
              notes: Sequence[str] = (), label: str = "") -> tuple[ProgramSpec, tuple[UOp, ...]]:
   """A kernel, after the Opts of ``chosen``, as source, and what it needs of run-time sizes. Raises CompileError."""
   target, label = device.renderer.target, label or name
@@ -219,7 +223,7 @@ def made_by_workers(new: dict[Any, Kernel], device: Device) -> dict[Any, Making]
   return jobs
 
 
-def compiled_program(kernel: Kernel, device: Device, making: Making | None = None) -> tuple[Program, tuple[UOp, ...]]:
+def compiled_program(kernel: Kernel, device: Device, making: Making | None = None) -> _Compiled:
   """A new program, and what it needs of run-time sizes. ``making``: a worker may have its source."""
   started = perf_counter()
   if making is None: new = program_spec(kernel, device, label=new_label(kernel_name(kernel)))
@@ -236,7 +240,7 @@ def compiled_program(kernel: Kernel, device: Device, making: Making | None = Non
   return _program(new, spec, device, kernel)
 
 
-def _program(new: _Made, spec: ProgramSpec, device: Device, before: Kernel | None = None) -> tuple[Program, tuple[UOp, ...]]:
+def _program(new: _Made, spec: ProgramSpec, device: Device, before: Kernel | None = None) -> _Compiled:
   """The program of a ``spec``, which is told of if it is new, and what it needs of run-time sizes."""
   if new.parts is not None: report.note_compiled(spec, new.parts, device, before)
   return from_specs([spec], device)[0], new.needs
@@ -287,7 +291,7 @@ def overriding(mine: Exported, kernel: Kernel, device: Device) -> Program:
   form = overrides.check_parameters(mine, kernel)
   name = f"{mine.kernel.name}_overridden"
 
-  def compiled(k: Kernel) -> tuple[Program, tuple[UOp, ...]]:
+  def compiled(k: Kernel) -> _Compiled:
     label = new_label(name)
     if mine.opts is None: new = program_spec(k, device, name, label=label)
     else:

@@ -47,6 +47,7 @@ from .dlpack import (
 from .realize import before_writing, rebased
 from .recording import refuse_recording
 
+_Ints = tuple[int, ...]
 _ALIGN = {CPU: 64, CUDA: 16}                      # what compiled kernels rely on: memory that lies otherwise is copied
 # dtypes that numpy itself has not
 _OWN = {dtypes.bfloat16: 4, dtypes.float8_e4m3: 10, dtypes.float8_e5m2: 12, dtypes.float8_e8m0: 14}
@@ -59,8 +60,8 @@ _DTYPES = {(code, d.itemsize * 8): d for d, code in _CODES.items()}
 class Foreign:
   """Another library's tensor: where it lies, what it is, who keeps it. Strides are in elements, None where it is contiguous."""
   address: int
-  shape: tuple[int, ...]
-  strides: tuple[int, ...] | None
+  shape: _Ints
+  strides: _Ints | None
   dtype: DType
   kind: int                # CPU or CUDA
   number: int
@@ -201,17 +202,17 @@ def interchange_error(x: Any, e: Exception) -> InterchangeError:
   return InterchangeError(f"{_name(x)} does not give its memory: {type(e).__name__}: {said}")
 
 
-def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+def _contiguous(shape: Sequence[int]) -> _Ints:
   return tuple(prod(shape[i + 1:]) for i in range(len(shape)))
 
 
-def _plain(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> tuple[int, ...] | None:
+def _plain(shape: _Ints, strides: _Ints | None) -> _Ints | None:
   """Strides, or None where they are those of a contiguous tensor (a dimension of 1 may have any)."""
   if strides is None or 0 in shape: return None
   return None if all(n == 1 or s == c for n, s, c in zip(shape, strides, _contiguous(shape))) else strides
 
 
-def strided(flat: UOp, shape: tuple[int, ...], strides: Sequence[int]) -> UOp | None:
+def strided(flat: UOp, shape: _Ints, strides: Sequence[int]) -> UOp | None:
   """A view of a flat node, from its first element to its last, as windows, reshapes, permute and expand. None where strides are
   negative or what one step covers overlaps the next (but a dimension may have stride 0)."""
   dims = sorted([i for i, (n, s) in enumerate(zip(shape, strides)) if n > 1 and s], key=lambda i: -strides[i])
@@ -260,7 +261,7 @@ def adopt(f: Foreign, device: str | None = None, copy: bool | None = None) -> UO
   return gather_strided(to.node, f.shape, steps, behind) if node is None else node
 
 
-def gather_strided(flat: UOp, shape: tuple[int, ...], strides: Sequence[int], first: int) -> UOp:
+def gather_strided(flat: UOp, shape: _Ints, strides: Sequence[int], first: int) -> UOp:
   """The elements of a flat node that any strides reach from its ``first`` one on, those that several places share too."""
   kind = dtypes.int64 if flat.shape[0] >= 1 << 31 else dtypes.int32
   at = graph.const(first, kind, shape)
@@ -285,7 +286,7 @@ class _View:
   keep: Any
   device: Opened | None       # None: the copy
   address: int
-  strides: tuple[int, ...]
+  strides: _Ints
 
 
 class _Export:
@@ -371,7 +372,7 @@ def _on_host(t: Any) -> _View:
   return _View(array, None, int(array.ctypes.data), _contiguous(t.shape))
 
 
-def _layout(u: UOp) -> tuple[int, tuple[int, ...]] | None:
+def _layout(u: UOp) -> tuple[int, _Ints] | None:
   """First element and strides of a view of a BUFFER; None where it is no such thing, or several of its elements lie in one
   place."""
   chain = []
@@ -390,7 +391,7 @@ def _layout(u: UOp) -> tuple[int, tuple[int, ...]] | None:
   return start, strides
 
 
-def _reshaped(shape: tuple[int, ...], strides: tuple[int, ...], to: tuple[int, ...]) -> tuple[int, ...] | None:
+def _reshaped(shape: _Ints, strides: _Ints, to: _Ints) -> _Ints | None:
   """Strides of a reshaped view; None where there are none."""
   if 0 in shape: return _contiguous(to)
   runs: list[list[int]] = []   # dims that lie one in the other like those of a contiguous tensor: elements, innermost stride

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Callable, Hashable, Iterable, Mapping, Sequence
 
-from ntgrad.backends.base import Device, Node
+from ntgrad.backends.base import Device, Node, Sizes
 
 from . import memory_plan
 
 _At = Callable[[Any], Any] | None
-_Sizes = tuple[int, ...]
 
 
 @dataclass(eq=False, slots=True)
@@ -19,7 +18,7 @@ class Launched:
   """A program or a copy, its arguments, and the numbers of its run-time sizes."""
   program: Any
   args: list[Any]
-  sizes: _Sizes = ()
+  sizes: Sizes = ()
 
 
 @dataclass(eq=False, slots=True)
@@ -47,7 +46,7 @@ def one_by_one(steps: Sequence[Launched]) -> Callable[[], None]:
 
 
 def calls(steps: Sequence[Launched], devices: Sequence[Device | None], accesses: Sequence[memory_plan.MemoryUse],
-          slots: Iterable[Slot]) -> tuple[list[Callable[[], None]], dict[int, Callable[[_Sizes], None]]]:
+          slots: Iterable[Slot]) -> tuple[list[Callable[[], None]], dict[int, Callable[[Sizes], None]]]:
   """What launches all steps, in their order: one call for each run of kernels on a device that makes a graph of it; and for each
   step that is in a graph what gives it other sizes there.
 
@@ -57,7 +56,7 @@ def calls(steps: Sequence[Launched], devices: Sequence[Device | None], accesses:
   out: list[Callable[[], None]] = []
   single: list[Launched] = []
   places: dict[int, tuple[Any, int]] = {}   # a step's arguments, by identity → its graph, and which launch of it
-  resize: dict[int, Callable[[_Sizes], None]] = {}
+  resize: dict[int, Callable[[Sizes], None]] = {}
   for start, end in runs(devices):
     device, mine, graph = devices[start], steps[start:end], None
     if device is not None:

@@ -10,7 +10,7 @@ from weakref import ref
 
 import numpy as np
 
-from ntgrad.backends.base import Device
+from ntgrad.backends.base import Device, Sizes
 from ntgrad.codegen.ir.errors import CaptureError
 from ntgrad.codegen.ir.uop import Ops, UOp, toposort
 from ntgrad.graph import alias
@@ -29,12 +29,12 @@ class Launch:
   """A recorded step: the program (None: a copy), the serial numbers of its storages and of those that it writes, the byte at
   which each argument begins (() if all begin at 0), the numbers of its sizes; ``of`` and ``asked`` as in a Step."""
   program: Any
-  serials: tuple[int, ...]
-  writes: tuple[int, ...]
-  offsets: tuple[int, ...]
-  sizes: tuple[int, ...] = ()
+  serials: Sizes
+  writes: Sizes
+  offsets: Sizes
+  sizes: Sizes = ()
   of: Any = None
-  asked: tuple[int, ...] = ()
+  asked: Sizes = ()
 
 
 @dataclass(eq=False)
@@ -44,7 +44,7 @@ class Copy:
   source: Device
   nbytes: int
 
-  def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: tuple[int, ...] = ()) -> None:
+  def __call__(self, buffers: Sequence[Any], wait: bool = False, sizes: Sizes = ()) -> None:
     """Copy the second buffer into the first."""
     to, source = buffers
     copy_between(self.to, to, self.source, source, self.nbytes)

@@ -14,8 +14,9 @@ from ntgrad.codegen.ir.recent import Recent
 from ntgrad.codegen.ir.uop import UOp
 
 from .planner import number_buffer
-from .traced_sizes import Trace, VariableValues
+from .traced_sizes import Trace
 
+_Ints = tuple[int, ...]
 KNOWN = 256   # values of the variables that a capture has its numbers for
 
 
@@ -24,19 +25,19 @@ class At(NamedTuple):
   arguments begin, the bytes of a copy (0 for kernels). ``nbytes`` of the memory that launches use, by serial number. Of each
   output: the shape of its memory, and its movement. ``counts``: how many random numbers are drawn."""
   programs: tuple[Any, ...]
-  sizes: tuple[tuple[int, ...], ...]
-  offsets: tuple[tuple[int, ...], ...]
-  copies: tuple[int, ...]
+  sizes: tuple[_Ints, ...]
+  offsets: tuple[_Ints, ...]
+  copies: _Ints
   nbytes: dict[int, int]
-  made: tuple[tuple[int, ...], ...]
+  made: tuple[_Ints, ...]
   movements: tuple[tuple[Any, ...], ...]
-  counts: tuple[int, ...]
+  counts: _Ints
 
 
 class Outline(NamedTuple):
   """A recording: what does not change with sizes, and the numbers that may."""
   structure: tuple[Any, ...]
-  numbers: tuple[int, ...]
+  numbers: _Ints
 
   def differs(self, other: Outline) -> str:
     """In words, the first difference but for numbers; "" where there is none."""
@@ -97,11 +98,11 @@ def launches_at(launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequenc
                 variants: bool = False) -> At:
   """What an outline's ``numbers`` say. Programs are the recorded ones, or, with ``variants``, those that the numbers need."""
   todo = iter(numbers)
-  def take(n: int) -> tuple[int, ...]: return tuple(itertools.islice(todo, n))
+  def take(n: int) -> _Ints: return tuple(itertools.islice(todo, n))
   each = [(x, take(len(x.offsets)), take(len(x.asked))) for x in launches]
   given = [x.of.variant(asked) if variants and x.of is not None else (x.program, x.sizes) for x, _, asked in each]
   nbytes = dict(zip(sizes, take(len(sizes))))
-  made: dict[int, tuple[int, ...]] = {}
+  made: dict[int, _Ints] = {}
   movements = []
   for o in outputs:
     movements.append(_mapped(o.movement, lambda _: next(todo)))
@@ -123,22 +124,22 @@ class SizedRecording:
     self._sizes, self.guards = trace.sizes, trace.guards
     self._holds = evaluator(self.guards, trace.sizes)
     self.first = self._last = launches_at(*self._recorded, plain_ints(outlined.numbers))
-    self._found: Recent[VariableValues, At] = Recent(KNOWN)
+    self._found: Recent[_Ints, At] = Recent(KNOWN)
     self._found[trace.values] = self.first
     # which arguments begin at a place that depends on sizes: (launch, argument)
     todo = iter(self.exprs)
     each = [(list(itertools.islice(todo, len(x.offsets))), list(itertools.islice(todo, len(x.asked)))) for x in launches]
     self.places = {(i, j) for i, (offsets, _) in enumerate(each) for j, e in enumerate(offsets) if isinstance(e, UOp)}
-    def number(device: str, dtype: Any, made: Any) -> Callable[[VariableValues], Any]:
+    def number(device: str, dtype: Any, made: Any) -> Callable[[_Ints], Any]:
       return lambda values: number_buffer(device, dtype, made.make(lambda node: evaluator((node,), trace.sizes)(values)[0]))
     self.numbers = {k: number(*n) for k, n in trace.numbers.items()}
 
-  def holds(self, values: VariableValues) -> bool:
+  def holds(self, values: _Ints) -> bool:
     """Whether all that has to hold of values does."""
     try: return all(self._holds(values))
     except ZeroDivisionError: return False   # what is divided by is a size
 
-  def numbers_at(self, values: VariableValues) -> tuple[int, ...]:
+  def numbers_at(self, values: _Ints) -> _Ints:
     """All numbers for other values."""
     found = dict(zip(self._different, self._evaluate(values)))
     return tuple([found[e] if isinstance(e, UOp) else e for e in self.exprs])
@@ -149,7 +150,7 @@ class SizedRecording:
     if len(most) < len(self._sizes): return {}
     return launches_at(*self._recorded, self.numbers_at(most)).nbytes
 
-  def at(self, values: VariableValues) -> At | None:
+  def at(self, values: _Ints) -> At | None:
     """Everything for other values; variants that they need are compiled. None where they need another recording."""
     found = self._found[values]
     if found is None:
