@@ -158,7 +158,8 @@ class _Sized:
     """The plan after a new guess. None where nothing is to be guessed from, or what was guessed has no kernels."""
     seen, s = self.seen, self.skeleton
     if not seen.refused:
-      seen.samples = [*seen.samples, (s.sizes, s.constants)][-MOST_SAMPLES:]
+      constants = tuple([None if isinstance(n, Buffer) else n for n in s.numbers])   # nothing here keeps a slice's memory
+      seen.samples = [*seen.samples, (s.sizes, constants)][-MOST_SAMPLES:]
       always = config.dynamic == "always" or self.declared
       if not always and len({sizes for sizes, _ in seen.samples}) == 1: return None   # the first, or it is not sizes that differ
       try: self.guess()

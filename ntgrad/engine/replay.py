@@ -283,12 +283,10 @@ class Replay:
     counters.count_launches(self.steps)
     for b, count in zip(self.rng, self._at.counts): b.put(draw(count, b.rng_from))
     for b, array in self.refill: b.put(array)
-    if self.form.calls is None or report.timing(): self._launch_and_tell()
-    else:
+    if self.form.calls is not None and not report.timing():
       for call in self.form.calls: call()
+    else:
+      for s, device in zip(self.steps, self._devices):
+        if device is None: report.copied(partial(s.program, s.args), s.program.nbytes, s.program.to, s.program.source)
+        elif (seconds := s.program(s.args, True, s.sizes)) is not None: report.ran(s.program.spec, seconds, s.sizes, device)
     for c in self.checks: device_asserts.watch(c)
-
-  def _launch_and_tell(self) -> None:
-    for s, device in zip(self.steps, self._devices):
-      if device is None: report.copied(partial(s.program, s.args), s.program.nbytes, s.program.to, s.program.source)
-      elif (seconds := s.program(s.args, True, s.sizes)) is not None: report.ran(s.program.spec, seconds, s.sizes, device)

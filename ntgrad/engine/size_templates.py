@@ -39,11 +39,6 @@ class Skeleton(NamedTuple):
   dims: tuple[bool, ...]
 
   @property
-  def constants(self) -> tuple[Any, ...]:
-    """The numbers; None for those that are slices, whose memory nothing here keeps."""
-    return tuple([None if isinstance(n, Buffer) else n for n in self.numbers])
-
-  @property
   def declared(self) -> bool:
     """Whether some of the sizes, places and numbers are made of Variables."""
     return any([type(n) is BoundInt for n in self.sizes]) or any(

@@ -17,6 +17,7 @@ from .planner import number_buffer
 from .traced_sizes import Trace
 
 _Ints = tuple[int, ...]
+_Outline = tuple[list[Any], list[int]]   # of ``outline``
 KNOWN = 256   # values of the variables that a capture has its numbers for
 
 
@@ -34,32 +35,16 @@ class At(NamedTuple):
   counts: _Ints
 
 
-class Outline(NamedTuple):
-  """A recording: what does not change with sizes, and the numbers that may."""
-  structure: tuple[Any, ...]
-  numbers: _Ints
-
-  def differs(self, other: Outline) -> str:
-    """In words, the first difference but for numbers; "" where there is none."""
-    a, b = self.structure, other.structure
-    if len(a) != len(b):
-      n, m = (sum(x[0] == "launch" for x in s) for s in (a, b))
-      return f"{n} kernels are launched at one and {m} at the other"
-    for i, (x, y) in enumerate(zip(a, b)):
-      if x != y: return f"{x[0]} {i} is another one" + (
-        f" ({_name(x[1])} and {_name(y[1])})" if x[0] == y[0] == "launch" and x[1] is not y[1] else "")
-    return "" if len(self.numbers) == len(other.numbers) else "other shapes have other dimensions"
-
-
 def _name(program: Any) -> str:
   spec = getattr(program, "spec", None)
   return spec.label if spec is not None else "a copy"
 
 
 def outline(launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[Any], rng: Sequence[Any],
-            label: Callable[[int], Any] = lambda k: None, more: Sequence[Any] = ()) -> Outline:
-  """The outline of recorded ``launches`` on memory of ``sizes`` (by serial: device, bytes), which draw numbers for ``rng``.
-  ``label`` tells what memory is that is not made by the launches, None for such; ``more`` is what else must be the same."""
+            label: Callable[[int], Any] = lambda k: None, more: Sequence[Any] = ()) -> _Outline:
+  """What does not change with sizes, and the numbers that may, of recorded ``launches`` on memory of ``sizes`` (by serial: device,
+  bytes), which draw numbers for ``rng``. ``label`` tells what memory is that is not made by the launches, None for such; ``more``
+  is what else must be the same."""
   names: dict[int, Any] = {}
   def name(k: int) -> Any:
     if k not in names: names[k] = label(k) or ("new", len(names))
@@ -79,8 +64,7 @@ def outline(launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[An
     structure.append(("result", o.kind, name(o.serial), _mapped(o.movement, left_out), len(o.shape)))
     numbers += o.shape
   numbers += [b.rng_count for b in rng]   # random numbers that are drawn
-  structure += [("value", m) for m in more]
-  return Outline(tuple(structure), tuple(numbers))
+  return structure + [("value", m) for m in more], numbers
 
 
 def _mapped(value: Any, fn: Callable[[int], Any]) -> Any:
@@ -115,15 +99,15 @@ def launches_at(launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequenc
 class SizedRecording:
   """The numbers of a recording for all values of the variables of ``trace``."""
 
-  def __init__(self, trace: Trace, outlined: Outline, launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[Any]):
-    self.values, self.outlined, self._recorded = trace.values, outlined, (launches, sizes, outputs)
-    self.exprs = [trace.expr(n) for n in outlined.numbers]
+  def __init__(self, trace: Trace, outlined: _Outline, launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[Any]):
+    (self.structure, self._now), self._recorded = outlined, (launches, sizes, outputs)
+    self.values, self.exprs = trace.values, [trace.expr(n) for n in self._now]
     self.exprs_of_memory = self.exprs[(n := sum([len(x.offsets) + len(x.asked) for x in launches])):n + len(sizes)]
     self._different = tuple(dict.fromkeys([e for e in self.exprs if isinstance(e, UOp)]))
     self._evaluate = evaluator(self._different, trace.sizes)
     self._sizes, self.guards = trace.sizes, trace.guards
     self._holds = evaluator(self.guards, trace.sizes)
-    self.first = self._last = launches_at(*self._recorded, plain_ints(outlined.numbers))
+    self.first = self._last = launches_at(*self._recorded, list(map(int, self._now)))
     self._found: Recent[_Ints, At] = Recent(KNOWN)
     self._found[trace.values] = self.first
     # which arguments begin at a place that depends on sizes: (launch, argument)
@@ -163,9 +147,16 @@ class SizedRecording:
 
   def refuses(self, first: SizedRecording) -> str:
     """Why another recording, at other values, is not the same with other numbers; "" where it is."""
-    if why := first.outlined.differs(self.outlined): return why
+    a, b = first.structure, self.structure
+    if len(a) != len(b):
+      n, m = (sum(x[0] == "launch" for x in s) for s in (a, b))
+      return f"{n} kernels are launched at one and {m} at the other"
+    for i, (x, y) in enumerate(zip(a, b)):
+      if x != y: return f"{x[0]} {i} is another one" + (
+        f" ({_name(x[1])} and {_name(y[1])})" if x[0] == y[0] == "launch" and x[1] is not y[1] else "")
+    if len(first._now) != len(self._now): return "other shapes have other dimensions"
     if not self.holds(first.values):
       return f"it must hold that {next(dim_text(g) for g, ok in zip(self.guards, self._holds(first.values)) if not ok)}"
-    for got, want, e in zip(self.numbers_at(first.values), first.outlined.numbers, self.exprs):
+    for got, want, e in zip(self.numbers_at(first.values), first._now, self.exprs):
       if got != want: return f"a number that is {want} and then {dim_text(e)} does not say what it is made of"
     return ""
