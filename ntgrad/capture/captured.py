@@ -269,19 +269,16 @@ class Capture:
       a, view = t._alias, through(t._view)
       if a in writes or (w and len(a.tensors) > len({id(x) for x in call.tensors if x._alias is a})):
         # the function may hold it, or a part of it, itself: it gets the memory
-        self._given.append(Given("state", view, alias=ref(a)))
-        x = t.detach()
+        g, x = Given("state", view, alias=ref(a)), t.detach()
       elif w:
         if a not in groups:
           b = Buffer(a.memory.device, a.memory.shape, a.memory.dtype)
           b.take(a.memory)
           copies.append((b, a))
           groups[a] = len(groups), type(t)._from_node(b.node)
-        self._given.append(Given("written", view, a.node.shape, groups[a][0]))
-        x = groups[a][1].detach()
+        g, x = Given("written", view, a.node.shape, groups[a][0]), groups[a][1].detach()
         x._view, x._node = (*x._view, *view), None
       else:
-        self._given.append(Given("read"))
         given = next(reads)
         shape = tuple(int(n) if (size := open_.get((number, d))) is None else BoundInt.of(n, size.node)
                        for d, n in enumerate(t.shape))
@@ -289,9 +286,9 @@ class Capture:
         b.take(given)
         copies.append((b, None))
         recorder.arguments[b.storage.serial] = place, True
-        x = type(t)._from_node(b.node)
-      kind = self._given[-1].kind
-      if kind != "state" and a.memory is not None: recorder.arguments[a.memory.storage.serial] = place, kind == "read"
+        g, x = Given("read"), type(t)._from_node(b.node)
+      self._given.append(g)
+      if g.kind != "state" and a.memory is not None: recorder.arguments[a.memory.storage.serial] = place, g.kind == "read"
       if t._state > 0: x.requires_grad = True
       x._names = t._names
       out.append(x)

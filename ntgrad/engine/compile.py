@@ -18,7 +18,7 @@ from ntgrad.codegen.choose import candidates
 from ntgrad.codegen.choose.bound import work_of
 from ntgrad.codegen.explain.printing import kernel_name as kernel_name
 from ntgrad.codegen.index import Dim, count, product, records
-from ntgrad.codegen.index.records import CONDITION, RecordError, TupleForm
+from ntgrad.codegen.index.records import CONDITION, TupleForm
 from ntgrad.codegen.index.sizes import arguments, evaluator, sizes_of
 from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.dtype import dtypes
@@ -124,12 +124,11 @@ def _load(key: str, name: str, label: str) -> _Made | None:
   spec, needs = found
   try:
     check(spec)
-    if spec.name != name: raise RecordError(f"{spec.name} is not {name}")
     evaluator(needs, sizes_of(needs))
-  except Exception:   # whatever is in there, it is no kernel
-    cache.remove(KERNEL_TABLE, key)
-    return None
-  return _Made(replace(spec, given=label or name), needs, None)
+    if spec.name == name: return _Made(replace(spec, given=label or name), needs, None)
+  except Exception: pass   # whatever is in there, it is no kernel
+  cache.remove(KERNEL_TABLE, key)
+  return None
 
 
 def chosen_for(kernel: Kernel, device: _Where, name: str, label: str = "") -> tuple[Parts, Parts]:

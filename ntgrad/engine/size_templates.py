@@ -178,18 +178,18 @@ class Template:
   new: Mapping[UOp, UOp]                          # the node of the graph that it was made from -> its own
   sizes: tuple[ix.Size, ...]
   places: _Ints                         # where each size is found among those of a graph
-  given: Callable[[Sequence[int]], _Ints]   # values for the sizes -> all sizes of a graph
-  holds: Callable[[Sequence[int]], _Ints]   # .. -> conditions: no dimension is empty
+  given: Callable[[Sequence[int]], _Ints]         # values for the sizes -> ``exprs``, ``conditions``
   numbers: tuple[Any, ...]                        # the numbers that stay, None for those that are parameters
-  exprs: tuple[ix.Dim, ...]                       # what ``given`` computes
-  conditions: tuple[UOp, ...]                     # what ``holds`` does
+  exprs: tuple[ix.Dim, ...]                       # all sizes of a graph
+  conditions: tuple[UOp, ...]                     # no dimension is empty
 
   def values(self, s: Skeleton) -> _Ints | None:
     """The values of the sizes in a graph with this skeleton; None where it is none of this template's."""
     values = tuple([int(s.sizes[p]) for p in self.places])
     if any([n is not None and n != m for n, m in zip(self.numbers, s.numbers)]): return None
     if any([v < size.lower for v, size in zip(values, self.sizes)]): return None   # type: ignore[operator]
-    return values if self.given(values) == s.sizes and all(self.holds(values)) else None
+    found, n = self.given(values), len(self.exprs)
+    return values if found[:n] == s.sizes and all(found[n:]) else None
 
 
 def template(order: Sequence[UOp], source: Callable[[UOp], UOp], numbers: Mapping[int, NumberNode], samples: Sequence[Sample],
@@ -212,8 +212,8 @@ def template(order: Sequence[UOp], source: Callable[[UOp], UOp], numbers: Mappin
   fixed = tuple(None if v or isinstance(n, Derived) else n for v, n in zip(varies, samples[-1][1]))
   shapes: dict[Any, None] = dict.fromkeys(n for u in new.values() for n in u.shape if isinstance(n, UOp))
   open_ = tuple(c for n in shapes if (c := ix.ge(n, 1)) is not ix.TRUE)
-  return Template(tuple(new[u] for u in order), new, sizes, tuple(p for _, p in made), evaluator(exprs, sizes),
-                  evaluator(open_, sizes), fixed, exprs, open_)
+  return Template(tuple(new[u] for u in order), new, sizes, tuple(p for _, p in made), evaluator((*exprs, *open_), sizes),
+                  fixed, exprs, open_)
 
 
 def _memory(b: Buffer, shape: tuple[Any, ...]) -> UOp:

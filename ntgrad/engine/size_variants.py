@@ -73,15 +73,14 @@ def with_sizes(kernel: Kernel, new: Sequence[UOp]) -> Kernel:
   table = dict(zip([s.node for s in kernel.sizes], new))
   def known(n: ix.Dim) -> ix.Dim: return n if isinstance(n, int) else ix.number(substitute((n,), table)[0])
   params = tuple(replace(p, shape=tuple(map(known, p.shape))) for p in kernel.params)
-  return kernel.with_(
-    params=params, axes=seen_by(kernel.axes, table), body=substitute(kernel.body, table), needs=substitute(kernel.needs, table)
-  )
+  body, needs = substitute(kernel.body, table), substitute(kernel.needs, table)
+  return kernel.with_(params=params, axes=seen_by(kernel.axes, table), body=body, needs=needs)
 
 
 def with_common_names(kernel: Kernel) -> tuple[Kernel, tuple[ix.Size, ...]]:
   """A kernel whose sizes without a name of their own are s0, s1, .. in the order of its params, and what it is launched with, of
   the given kernel's sizes: (s7, s2) * (s2, s4) -> (s0, s1) * (s1, s2), (s7, s2, s4). So kernels that differ in that are one."""
-  own = tuple(dict.fromkeys([s for p in kernel.params for n in p.shape for s in sizes_of([n])] + list(kernel.sizes)))
+  own = tuple(dict.fromkeys([*[s for p in kernel.params for n in p.shape for s in sizes_of([n])], *kernel.sizes]))
   named = {s.name for s in own if not AUTOMATIC.fullmatch(s.name)}
   free = (name for i in itertools.count() if (name := f"s{i}") not in named)
   to = {s: s._replace(name=s.name if s.name in named else next(free), hint=None) for s in own}
@@ -215,9 +214,8 @@ class SizedProgram(Variants):
     for axis in [a for k in (parts.kernel, *[p.kernel for p in parts.all()]) for a in k.axes if isinstance(a.size, UOp)]:
       for u in toposort((axis.size,)):
         if u.op is not Ops.ALU or u.arg is not BinaryOps.IDIV: continue
-        terms, more = ix.linear(u.src[0])
-        n = u.src[1].arg
-        if len(terms) != 1 or terms[0][0].op is not Ops.SIZE or (terms[0][1], more) != (1, n - 1): continue
+        (terms, more), n = ix.linear(u.src[0]), u.src[1].arg
+        if more != n - 1 or [(t.op, k) for t, k in terms] != [(Ops.SIZE, 1)]: continue
         size = terms[0][0].arg
         of[size.name] = math.lcm(of[size.name], size.unit * n)
         if axis.kind is AxisKind.LOOP: loops.add(size.name)

@@ -42,7 +42,7 @@ def _name(program: Any) -> str:
 
 def outline(launches: Sequence[Any], sizes: dict[int, Any], outputs: Sequence[Any], rng: Sequence[Any],
             label: Callable[[int], Any] = lambda k: None, more: Sequence[Any] = ()) -> _Outline:
-  """What does not change with sizes, and the numbers that may, of recorded ``launches`` on memory of ``sizes`` (by serial: device,
+  """What does not change with sizes, and the numbers that may, of recorded ``launches`` on ``sizes`` of memory (serial: device,
   bytes), which draw numbers for ``rng``. ``label`` tells what memory is that is not made by the launches, None for such; ``more``
   is what else must be the same."""
   names: dict[int, Any] = {}
