@@ -44,7 +44,7 @@ def exact(tensors: list[Any]) -> list[Buffer]:
   """For computed Tensors, Buffers that hold exactly their elements: their own, or copies."""
   out: list[Any] = []
   for t in tensors:
-    u = engine.without_reshapes(t.lazydata)
+    u = u if (u := t.lazydata).op is Ops.BUFFER else engine.without_reshapes(u)
     out.append(u.arg if u.op is Ops.BUFFER else type(t)._from_node(UOp.unique(Ops.CONTIGUOUS, t.dtype, (t.detach().lazydata,))))
   if all([type(b) is Buffer for b in out]): return out
   if copies := [t._alias for t in out if isinstance(t, Base)]: engine.compute(copies)
