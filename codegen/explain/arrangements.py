@@ -12,6 +12,7 @@ from ..index.size_text import text_of
 from ..ir.errors import NtgradError
 from ..ir.uop import BinaryOps, Ops, UOp
 from ..kernel import EFFECTS, Axis, AxisKind, Kernel, Param
+from ..kernel.accesses import gate_or_true
 from ..kernel.arrangement import Arrangement
 from ..kernel.rewrite import substitute
 from .derivation import NoArrangement, straight
@@ -51,6 +52,11 @@ class ArrangedAccess:
     first, *rest = steps(text)
     return [first, *["  ." + step for step in rest]]
 
+  def is_of(self, arrangement: Arrangement) -> bool:
+    """Whether an arrangement gives this index and gate."""
+    at, valid = arrangement.pull([[a.rng for a in level] for level in self.axes])
+    return at == self.index.src and set(ix.conjuncts(valid)) == set(ix.conjuncts(self.gate))
+
   def levels(self) -> str:
     """``GRID (2, 32) · LOOP (64, 1024) · tile (8, 16)``."""
     shapes = self.arrangement.levels if self.arrangement else ()
@@ -76,7 +82,7 @@ def arranged_accesses(kernel: Kernel) -> list[ArrangedAccess]:
     stored, p, dims = u.op is not Ops.LOAD, params[u.src[0]], kernel.seen_dims[u.src[0]]
     shown = replace(p, shape=tuple([p.shape[d] for d in dims]))
     at = UOp(Ops.INDEX, u.src[1].dtype, tuple([u.src[1].src[d] for d in dims]))
-    found[shown, stored, at, (*u.src[2 + stored:], ix.TRUE)[0]] = None
+    found[shown, stored, at, gate_or_true(u)] = None
   return sorted((derive(kernel, *a) for a in found), key=lambda a: (a.param.slot, not a.stored))
 
 

@@ -11,7 +11,7 @@ from itertools import permutations
 from typing import Iterable, Iterator, Mapping, Sequence
 
 from .. import index as ix
-from ..index import Dim
+from ..index import Dim, minus, node, over, plus, times
 from ..index.assume import assuming, greater, negated
 from ..index.view import window_count
 from ..ir.uop import BinaryOps, Ops, UOp
@@ -39,31 +39,31 @@ def terms_of(u: UOp) -> tuple[Terms, Dim]:
   rest: Dim = c
   for t, k in terms:
     atoms = ix.factors(t)
-    factor = ix.times(k, ix.product(map(ix.number, filter(ix.of_sizes, atoms))))
+    factor = times(k, ix.product(map(ix.number, filter(ix.of_sizes, atoms))))
     open_ = [f for f in atoms if not ix.of_sizes(f)]
-    if not open_: rest = ix.plus(rest, factor)
+    if not open_: rest = plus(rest, factor)
     else:
       atom = functools.reduce(ix.mul, open_)
-      found[atom] = ix.plus(found.get(atom, 0), factor)
+      found[atom] = plus(found.get(atom, 0), factor)
   return list(found.items()), rest
 
 
 def _negative(n: Dim) -> bool:
   """Whether a factor is below 0. Raises NoArrangement where that is not known."""
-  lo, hi = ix.bounds(ix.node(n))
+  lo, hi = ix.bounds(node(n))
   if lo < 0 < hi: raise NoArrangement
   return lo < 0
 
 
-def _size(n: Dim) -> Dim: return ix.minus(0, n) if _negative(n) else n
+def _size(n: Dim) -> Dim: return minus(0, n) if _negative(n) else n
 
 
 def common(ns: Iterable[Dim]) -> Dim:
   """What all of the factors are multiples of: 4*N, 6*N -> 2*N."""
-  every = [t for n in ns for terms, c in (ix.linear(ix.node(n)),) for t in (*terms, *([(None, c)] if c else []))]
+  every = [t for n in ns for terms, c in (ix.linear(node(n)),) for t in (*terms, *([(None, c)] if c else []))]
   if not every: return 0
   atoms = functools.reduce(lambda a, b: a & b, (Counter(ix.factors(t)) for t, _ in every))
-  return ix.times(math.gcd(*(k for _, k in every)), ix.product(atoms.elements()))
+  return times(math.gcd(*(k for _, k in every)), ix.product(atoms.elements()))
 
 
 def ends(i: UOp) -> tuple[Dim, Dim]:
@@ -87,13 +87,13 @@ def _full(axis: Axis, last: Mapping[UOp, UOp]) -> Dim:
   """The size of an axis; of one whose last round is shorter that of the others: a1:min(64, N - a0*64)//8 -> 8. ``last`` are
   rounds of which only the last counts."""
   if not axis.varies: return axis.size
-  whole, = substitute((ix.node(axis.size),), {m: last.get(m, known) for _, m, known, _ in _rounds(axis)})
+  whole, = substitute((node(axis.size),), {m: last.get(m, known) for _, m, known, _ in _rounds(axis)})
   return ix.number(whole) if ix.of_sizes(whole) else ends(whole)[1]
 
 
 def _rounds(axis: Axis) -> Iterator[tuple[UOp, UOp, UOp, UOp]]:
   """A size that varies, and what is cut into rounds in it: min(64, N - a0*64) with 64 and N - a0*64."""
-  for m in (u := ix.node(axis.size)).toposort() if axis.varies else ():
+  for m in (u := node(axis.size)).toposort() if axis.varies else ():
     known = [s for s in m.src if ix.of_sizes(s)] if m.arg is BinaryOps.MIN else []
     if len(known) == 1: yield u, m, known[0], m.src[m.src[0] is known[0]]
 
@@ -105,9 +105,9 @@ def overhang(axes: Sequence[Axis]) -> dict[int, tuple[Dim, Dim]]:
   sizes = {a.rng: a.size for a in axes}
   for _, _, known, left in (r for a in axes for r in _rounds(a)):
     terms, rest = terms_of(left)
-    if len(terms) != 1 or terms[0][0] not in sizes or ix.times(terms[0][1], -1) != ix.number(known): continue
+    if len(terms) != 1 or terms[0][0] not in sizes or times(terms[0][1], -1) != ix.number(known): continue
     outer, n = terms[0][0], ix.number(known)
-    out[outer.arg[0]] = n, ix.minus(ix.times(sizes[outer], n), rest)
+    out[outer.arg[0]] = n, minus(times(sizes[outer], n), rest)
   return out
 
 
@@ -121,7 +121,7 @@ def sum_of(terms: Iterable[tuple[UOp, Dim]]) -> UOp: return functools.reduce(ix.
 
 def falling(n: Dim) -> tuple[int, int]:
   """Sorts factors, the greater ones first: N*8, N, 8, 1."""
-  terms, _ = ix.linear(ix.node(n))
+  terms, _ = ix.linear(node(n))
   return -max((len(ix.factors(t)) for t, _ in terms), default=0), -ix.count(n)
 
 
@@ -169,7 +169,7 @@ class Derivation:
 
   def deny(self, a: Dim, b: Dim) -> None:
     """a < b is known to be false."""
-    condition = ix.lt(ix.node(a), b)
+    condition = ix.lt(node(a), b)
     if condition.op is Ops.CONST: return
     self.known.add(negated(condition))
     self.assumed[negated(condition)] = None
@@ -180,7 +180,7 @@ class Derivation:
     """Flip dimensions that are indexed backwards, and flatten those that one axis indexes together: (x // 3, x % 3) -> x."""
     for d in range(len(self.index)): self.split_backwards(d)
     backwards = tuple(d for d, i in enumerate(self.index) if (ts := terms_of(i)[0]) and all(_negative(k) for _, k in ts))
-    for d in backwards: self.index[d] = ix.sub(ix.node(ix.minus(self.arr.shape[d], 1)), self.index[d])
+    for d in backwards: self.index[d] = ix.sub(node(minus(self.arr.shape[d], 1)), self.index[d])
     if backwards: self.arr = self.arr.flip(backwards)
     separated = False
     while group := self.entangled():
@@ -210,7 +210,7 @@ class Derivation:
     back = ix.add(sum_of(down), c)
     lo, hi = ends(back)
     stride = common(k for _, k in up)
-    if lo == 0 and ix.vmax(ix.node(ix.minus(hi, stride))) < 0: self.split(d, up, [back], ix.plus(hi, 1), stride)
+    if lo == 0 and ix.vmax(node(minus(hi, stride))) < 0: self.split(d, up, [back], plus(hi, 1), stride)
 
   def unshift(self, d: int) -> None:
     """Split an index whose last tile is shifted inwards: min(8*x, n - 8) + y -> x, y."""
@@ -223,8 +223,8 @@ class Derivation:
       terms, c = terms_of(x)
       if c != 0 or x.ranges & rest.ranges or any(_negative(k) for _, k in terms): raise NoArrangement
       lo, hi = ends(rest)
-      size = ix.plus(ix.minus(hi, lo), 1)
-      self.resize({d: (lo, ix.plus(ix.number(most), size))})
+      size = plus(minus(hi, lo), 1)
+      self.resize({d: (lo, plus(ix.number(most), size))})
       self.split(d, terms, [ix.sub(rest, lo)], size, common(k for _, k in terms), shift_inwards=True)
 
   def separate(self, d: int) -> None:
@@ -240,7 +240,7 @@ class Derivation:
     if not alone and stride == 1: return
     if c != 0 or any(_negative(k) for _, k in terms): raise NoArrangement
     within = sum_of(alone)
-    self.split(d, shared, [within] if alone else [], ix.plus(ends(within)[1], 1), stride)
+    self.split(d, shared, [within] if alone else [], plus(ends(within)[1], 1), stride)
 
   def split(self, d: int, terms: Terms, inner: list[UOp], size: Dim, stride: Dim, shift_inwards: bool = False) -> None:
     """Dimension ``d``, (n) -> (windows, size): ``terms``, over ``stride``, is the window and ``inner`` the element in it; without
@@ -250,7 +250,7 @@ class Derivation:
     self.arr = self.arr.tile(sizes, strides, shift_inwards=shift_inwards).ravel()
     dropped = tuple(n + e for e in range(n) if e != d or not inner)
     if dropped: self.arr = self.arr.squeeze(dropped)
-    self.index[d] = sum_of([(t, ix.over(k, stride)) for t, k in terms])
+    self.index[d] = sum_of([(t, over(k, stride)) for t, k in terms])
     self.index += inner
     if self.extent(self.index[d]) != self.arr.shape[d]: raise NoArrangement
 
@@ -258,29 +258,29 @@ class Derivation:
     """Dimensions that begin at another element and have another size: what is missing is padded, what is over is cut off."""
     shape = self.arr.shape
     dims = [wanted.get(d, (0, n)) for d, n in enumerate(shape)]
-    pads = [(greater(ix.minus(0, lo), 0), self.behind(ix.plus(lo, size), n)) for (lo, size), n in zip(dims, shape)]
+    pads = [(greater(minus(0, lo), 0), self.behind(plus(lo, size), n)) for (lo, size), n in zip(dims, shape)]
     if any(p != (0, 0) for p in pads): self.arr = self.arr.pad(pads)
-    ranges = [(begin, ix.plus(begin, size)) for lo, size in dims for begin in (greater(lo, 0),)]
+    ranges = [(begin, plus(begin, size)) for lo, size in dims for begin in (greater(lo, 0),)]
     for begin, end in ranges: self.deny(end, begin)
     if ranges != [(0, n) for n in self.arr.shape]: self.arr = self.arr.shrink(ranges)
 
   def behind(self, end: Dim, n: Dim) -> Dim:
     """How far an end lies behind a dimension's; 0 for an index that is inside, where sizes do not tell it."""
-    over = ix.minus(end, n)
-    lo, hi = ix.bounds(ix.node(over))
-    if not (self.inside and lo <= 0 < hi): return greater(over, 0)
+    beyond = minus(end, n)
+    lo, hi = ix.bounds(node(beyond))
+    if not (self.inside and lo <= 0 < hi): return greater(beyond, 0)
     self.deny(n, end)
     return 0
 
   def extent(self, i: UOp) -> Dim:
     """How many elements an index goes over; where its last round is shorter, without what that lacks: a0*64 + a1 -> N."""
     lo, hi = ends(i)
-    out = ix.plus(ix.minus(hi, lo), 1)
+    out = plus(minus(hi, lo), 1)
     for t, k in terms_of(i)[0]:
       if t.op is not Ops.RANGE or t.arg[0] not in self.lacks: continue
       n, missing = self.lacks[t.arg[0]]
       if not ix.divides(n, k): raise NoArrangement
-      out = ix.minus(out, ix.times(ix.over(_size(k), n), missing))
+      out = minus(out, times(over(_size(k), n), missing))
     return out
 
   def repeat(self, d: int) -> list[int]:
@@ -293,7 +293,7 @@ class Derivation:
     other = ix.mod(x, n) if divided else ix.fdiv(x, n)
     at = d + divided
     self.arr = self.arr.unsqueeze(at)
-    self.arr = self.arr.expand((*self.arr.shape[:at], ix.plus(ends(other)[1], 1), *self.arr.shape[at + 1:]))
+    self.arr = self.arr.expand((*self.arr.shape[:at], plus(ends(other)[1], 1), *self.arr.shape[at + 1:]))
     self.index.insert(at, other)
     return [d, d + 1]
 
@@ -334,17 +334,17 @@ class Derivation:
     are out."""
     factor = ix.product(gaps[d] for gaps in self.gaps[:s])
     if not all(ix.divides(factor, k) for _, k in self.column(d, s)): raise NoArrangement
-    rest = [(n, ix.over(k, factor)) for n, k in self.column(d, s + 1)]
+    rest = [(n, over(k, factor)) for n, k in self.column(d, s + 1)]
     least = max((k for _, k in rest), key=falling, default=1)
     gap = least if all(ix.divides(least, k) for _, k in rest) else 1
-    size = ix.plus(ix.over(span(rest), gap), 1)
+    size = plus(over(span(rest), gap), 1)
     here = self.plan[s][d]
-    return (1, size, size, gap) if here is None else (self.sizes[here[0]], size, ix.over(here[1], factor), gap)
+    return (1, size, size, gap) if here is None else (self.sizes[here[0]], size, over(here[1], factor), gap)
 
   def fit(self) -> None:
     """Pad and shrink until every dimension is as long as its index needs; ``tile`` itself takes in a partial last window."""
     least = [ends(i)[0] for i in self.index]
-    have = [ix.minus(n, lo) for n, lo in zip(self.arr.shape, least)]
+    have = [minus(n, lo) for n, lo in zip(self.arr.shape, least)]
     need = [self.extent(i) for i in self.index]
     def fits(partial: bool) -> list[bool]:
       if not self.tiled: return [h == n for h, n in zip(have, need)]
@@ -409,4 +409,4 @@ def straight(axes: Sequence[Axis], shape: Sequence[Dim], index: Sequence[UOp], g
 
 def span(column: Iterable[tuple[Dim, Dim]]) -> Dim:
   """How far the last element of axes, each a size and a factor, is from the first."""
-  return ix.total(ix.times(ix.minus(n, 1), k) for n, k in column)
+  return ix.total(times(minus(n, 1), k) for n, k in column)

@@ -5,13 +5,14 @@ one dimension, and that is cut into tiles where ``e`` is several axes, 32*a4 + a
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Iterable, NamedTuple, Sequence
 
 from .. import index as ix
 from ..index import Dim
 from ..ir.uop import BinaryOps, Ops, UOp
 from ..kernel import Axis
-from .derivation import LEVELS, Derivation, NoArrangement, straight, sum_of, terms_of
+from .derivation import LEVELS, Derivation, NoArrangement, straight, terms_of
 
 _NAMES = [name for name, _ in LEVELS]
 
@@ -25,11 +26,7 @@ class Fused(NamedTuple):
   @property
   def whole(self) -> UOp:
     """The number that has the digits: a4*32 + a7."""
-    terms, below = [], 1
-    for a in reversed(self.parts):
-      terms.append((a.rng, below))
-      below *= a.known
-    return sum_of(terms)
+    return reduce(lambda at, a: ix.add(ix.mul(at, a.known), a.rng), self.parts, ix.ZERO)
 
   def expressions(self) -> list[tuple[Axis, UOp]]:
     """Each digit with what it is of the whole: (a4*32 + a7) % 9 // 3."""
@@ -105,7 +102,7 @@ def in_digits(i: UOp, f: Fused) -> UOp:
   terms = dict(terms_of(i)[0])
   for digit, at in f.expressions():
     k = next((terms[t] for t, n in terms_of(at)[0] if n == 1 and t.op is Ops.ALU and t in terms), None)
-    if k is not None: i = ix.add(ix.sub(i, ix.mul(at, ix.node(k))), ix.mul(digit.rng, ix.node(k)))
+    if k is not None: i = ix.add(i, ix.mul(ix.sub(digit.rng, at), k))
   if any([a.rng in i.ranges for a in f.parts]): raise NoArrangement
   return i
 

@@ -192,9 +192,8 @@ def body_lines(kernel: Kernel) -> list[str]:
   """The body: ``v0 = …`` for what is used more than once or is long, then a line a STORE."""
   if not kernel.plain: return _statement_lines(kernel)
   lines: list[str] = []
+  printer = _printer(kernel, lines, "", (f"v{n}" for n in itertools.count()), {})
   shared = _shared(kernel.nodes)
-  printer = Printer(gates={}, dims=kernel.seen_dims)
-  printer.named = _names(lines, "", (f"v{n}" for n in itertools.count()), printer)
   for u in kernel.nodes:
     if u.op is Ops.STORE: lines += printer.where(_effect(printer, u))
     elif u in shared: printer.name(u)
@@ -211,12 +210,8 @@ def _statement_lines(kernel: Kernel) -> list[str]:
     if isinstance(s, str):
       lines.append(margin + s)
       continue
-    nodes = toposort(s.src if s.op in EFFECTS else s.src[:1])
-    shared = _shared(nodes)
-    printer = Printer(gates=gates, dims=kernel.seen_dims)
-    printer.named = _names(lines, margin, names, printer)
-    for u in nodes:
-      if u in shared: printer.name(u)
+    printer = _printer(kernel, lines, margin, names, gates)
+    for u in _shared(toposort(s.src if s.op in EFFECTS else s.src[:1])): printer.name(u)
     if s.op in EFFECTS: text = _effect(printer, s)
     elif s.op is Ops.FOR: text = f"for a{s.arg} in 0..{printer.text(s.src[0], ATOM)}:"
     else: text = f"{s.op.name.lower()} {printer.condition(s.src[0])}:"
@@ -229,19 +224,20 @@ def _statement_lines(kernel: Kernel) -> list[str]:
   return lines
 
 
-def _names(lines: list[str], margin: str, names: Iterator[str], printer: Printer) -> Callable[[str], str]:
-  """A function that appends ``name = text`` to ``lines``, conditions below it, and returns the name."""
+def _printer(kernel: Kernel, lines: list[str], margin: str, names: Iterator[str], gates: dict[str, UOp | None]) -> Printer:
+  """One whose names have a line of ``lines`` each, ``name = text``, and conditions below it."""
   def named(text: str) -> str:
     name = next(names)
     lines.extend(printer.where(f"{margin}{name} = {text}"))
     return name
-  return named
+  printer = Printer(named, gates, kernel.seen_dims)
+  return printer
 
 
-def _shared(nodes: Sequence[UOp]) -> set[UOp]:
-  """The values among the nodes that are read more than once, and so get a name."""
+def _shared(nodes: Sequence[UOp]) -> dict[UOp, None]:
+  """The values among the nodes that are read more than once, and so get a name: no index arithmetic."""
   uses = Counter(s for u in nodes for s in u.src)
-  return {u for u in nodes if uses[u] > 1 and _worth_a_name(u)}
+  return dict.fromkeys(u for u in nodes if uses[u] > 1 and _worth_a_name(u))
 
 
 def _effect(printer: Printer, s: UOp) -> str:
@@ -255,9 +251,7 @@ def _effect(printer: Printer, s: UOp) -> str:
 
 
 def _worth_a_name(u: UOp) -> bool:
-  """Whether a node that is used more than once gets a name: a value, not index arithmetic."""
-  if u.op is Ops.REDUCE: return True
-  if u.op not in (Ops.ALU, Ops.CAST): return False
+  if u.op not in (Ops.ALU, Ops.CAST): return u.op is Ops.REDUCE
   if u.dtype is dtypes.index or u.op is Ops.CAST and u.src[0].op in (Ops.LOAD, Ops.RANGE): return False
   return not all(s.dtype is dtypes.index or s.op is Ops.CONST for s in u.src) and not all(s.dtype is dtypes.bool for s in u.src)
 
@@ -270,5 +264,5 @@ Kernel.__str__ = _kernel_text  # type: ignore[assignment] # what looks through k
 
 def kernel_name(kernel: Kernel) -> str:
   """What kind it is (E elementwise, r reduction) and its axes as written: r_64_48_32."""
-  sizes = "_".join(text_of(a.size) if text_of(a.size).isalnum() else "n" for a in kernel.axes) or "1"
+  sizes = "_".join(text if (text := text_of(a.size)).isalnum() else "n" for a in kernel.axes) or "1"
   return f"{'r' if kernel.reduces else 'E'}_{sizes}"

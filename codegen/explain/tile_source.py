@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import math
 import re
 from collections import Counter
 from dataclasses import replace
@@ -25,7 +24,7 @@ from ..kernel.arrangement import Arrangement
 from ..kernel.rewrite import substitute
 from ..opts import Opts
 from .arrangements import ArrangedAccess, derive
-from .printing import combiner_text, constant_text as float_text, dtype_name
+from .printing import combiner_text, constant_text, dtype_name
 
 _CALLS = {
   BinaryOps.MAX: "maximum", BinaryOps.MIN: "minimum", BinaryOps.POW: "pow", BinaryOps.THREEFRY: "threefry",
@@ -104,8 +103,8 @@ def with_names(kernel: Kernel, names: _Names) -> Kernel:
   """The kernel with run-time sizes where sizes have names."""
   size = {n: UOp(Ops.SIZE, ix.INT, (), ix.Size(n, 2)) for n in names.values}
   axes = tuple(replace(a, size=size[names.axes[a.id]]) if a.id in names.axes else a for a in kernel.axes)
-  shapes = [tuple(size[m] if (m := names.dims.get((p.slot, d))) else n for d, n in enumerate(p.shape)) for p in kernel.params]
-  params = tuple(replace(p, shape=shape) for p, shape in zip(kernel.params, shapes))
+  params = tuple(replace(p, shape=tuple(size[m] if (m := names.dims.get((p.slot, d))) else n for d, n in enumerate(p.shape)))
+                 for p in kernel.params)
   return kernel.with_(params=params, axes=axes, body=substitute(kernel.body, {a.rng: b.rng for a, b in zip(kernel.axes, axes)}))
 
 
@@ -113,7 +112,7 @@ class Export:
   """Makes the parts of the file."""
 
   def __init__(self, kernel: Kernel):
-    if any(s.op is not Ops.STORE for s in kernel.body) or kernel.variables: raise ExportError("statements with an order")
+    if not kernel.stores_only: raise ExportError("statements with an order")
     if units := [f"{s.name} of {s.unit}" for s in kernel.sizes if s.unit != 1]:
       raise ExportError(f"a variant for sizes that are multiples, {', '.join(units)}; it has a file where one is not")
     self.kernel = kernel
@@ -125,8 +124,7 @@ class Export:
     self.free = with_names(kernel, self.names)
     self.arranged: dict[UOp, ArrangedAccess] = {}
     self.chains: dict[UOp, tuple[str, ...]] = {}   # how each is written
-    for u in sorted((u for u in kernel.nodes if u.op in (Ops.LOAD, Ops.STORE)), key=lambda u: u.op is Ops.LOAD):
-      self.arrange(u)
+    for u in sorted((u for u in kernel.nodes if u.op in (Ops.LOAD, Ops.STORE)), key=lambda u: u.op is Ops.LOAD): self.arrange(u)
     self.known: dict[UOp, _Block] = {}
     self.lines: list[str] = []
     self.made: dict[str, str] = {}       # names of axes as values -> how they are made
@@ -136,9 +134,7 @@ class Export:
     """Take the arrangement of an access for its parameter, where it is one and there is none yet."""
     if access.src[0] in self.arranged or access.src[0] not in self.params: return
     found = derive(self.kernel, self.params[access.src[0]], access.op is Ops.STORE, access.src[1], gate_or_true(access))
-    if found.arrangement is None or found.where: return
-    at, valid = found.arrangement.pull([[a.rng for a in level] for level in found.axes])
-    if at != found.index.src or set(ix.conjuncts(valid)) != set(ix.conjuncts(found.gate)): return
+    if found.arrangement is None or found.where or not found.is_of(found.arrangement): return
     for chain in (self.chain_with_names(found), found.arrangement.chain):
       try: self.chained("x", found, chain)
       except ExportError: continue
@@ -156,10 +152,9 @@ class Export:
     space = {"x": Arrangement.of(a.param.shape), **self.names.values, "cdiv": lambda m, n: -(-m // n), "min": min, "max": max}
     try:
       again = eval("x" + "".join(named.chain), space)   # noqa: S307 (what we have just written)
-      if again.levels != a.arrangement.levels: return a.arrangement.chain
-      at, valid = again.pull([[r.rng for r in level] for level in a.axes])
-    except (NtgradError, NameError): return a.arrangement.chain   # NameError: of a run-time size, which has no number here
-    return named.chain if at == a.index.src and set(ix.conjuncts(valid)) == set(ix.conjuncts(a.gate)) else a.arrangement.chain
+      if again.levels == a.arrangement.levels and a.is_of(again): return named.chain
+    except (NtgradError, NameError): pass   # NameError: of a run-time size, which has no number here
+    return a.arrangement.chain
 
   def is_tile(self, access: UOp) -> bool:
     """Whether an access is what the parameter's own name stands for."""
@@ -257,7 +252,6 @@ class Export:
 
   def get(self, u: UOp) -> _Block:
     """The text of a node."""
-    if u.op is Ops.CONST: return _literal(self.number(u))
     def operands(n: UOp) -> list[UOp]:
       if n in self.known or n.op is Ops.RANGE or n.dtype is dtypes.index and ix.of_sizes(n): return []
       return [s for s in n.src if s.op not in (Ops.INDEX, Ops.DEFINE_GLOBAL)]
@@ -265,31 +259,21 @@ class Export:
       if n not in self.known: self.known[n] = self.text(n)
     return self.known[u]
 
-  def number(self, u: UOp) -> str:
-    """A constant whose dtype the other operand says."""
-    v = u.arg
-    if isinstance(v, float) and not math.isfinite(v): return "nan" if math.isnan(v) else "inf" if v > 0 else "-inf"
-    return float_text(u) if isinstance(v, float) else repr(v)
-
   def typed(self, u: UOp) -> _Block:
     """The text of a node, its dtype said where it is a constant."""
-    if u.op is Ops.CONST and u.dtype is not dtypes.index: return _call("cast", (), self.number(u), _dtype(u.dtype))
+    if u.op is Ops.CONST and u.dtype is not dtypes.index: return _call("cast", (), constant_text(u), _dtype(u.dtype))
     return self.get(u)
 
   def text(self, u: UOp) -> _Block:
-    if u.op is Ops.CONST: return _literal(self.number(u))
-    if u.op is Ops.RANGE: return self.position(u)
-    if u.dtype is dtypes.index and ix.of_sizes(u): return f"({text_of(u)})", ATOM, ()
-    if u.op is Ops.LOAD: return self.load(u)
+    if u.op is Ops.CONST: return _literal(constant_text(u))
+    if u.op is not Ops.RANGE and u.dtype is dtypes.index and ix.of_sizes(u): return f"({text_of(u)})", ATOM, ()
     if u.op in (Ops.CAST, Ops.BITCAST):
       t = self.typed(u.src[0])
-      if u.dtype is dtypes.index: return _call("position", t[2], t[0])
-      return _call(u.op.name.lower(), t[2], t[0], _dtype(u.dtype))
-    if u.op is Ops.REDUCE: return self.reduce(u)
-    if u.op is Ops.SCAN: return self.scan(u)
-    if u.op is Ops.SORTED: return self.sorted(u)
-    if u.op is Ops.ALU: return self.alu(u)
-    raise ExportError(f"{u.op.name}, which the tile language does not have")
+      return _call("position", t[2], t[0]) if u.dtype is dtypes.index else _call(u.op.name.lower(), t[2], t[0], _dtype(u.dtype))
+    way = {Ops.RANGE: self.position, Ops.LOAD: self.load, Ops.REDUCE: self.reduce, Ops.SCAN: self.scan, Ops.SORTED: self.sorted,
+           Ops.ALU: self.alu}.get(u.op)
+    if way is None: raise ExportError(f"{u.op.name}, which the tile language does not have")
+    return way(u)
 
   def position(self, r: UOp) -> _Block:
     """An axis as a value."""
@@ -396,9 +380,9 @@ class Export:
     order, mine = self.order(body), [a.id for a in k.axes if a.size != 1]
     used = sorted({type(o).__name__ for part in opts or () for o in part})
     chosen = "None   # chosen by the target's model" if opts is None else f"{list(map(list, opts))}   # of each part"
-    lines = [f'"""{name}: {", ".join(map(str, k.axes)) or "one element"}."""']
-    if used: lines.append(f"from ntgrad.codegen.opts import {', '.join(used)}")
-    lines += ["import ntgrad.tile as tile", "import ntgrad.tile.language as tl", ""]
+    lines = [f'"""{name}: {", ".join(map(str, k.axes)) or "one element"}."""',
+             *[f"from ntgrad.codegen.opts import {', '.join(used)}"] * bool(used),
+             "import ntgrad.tile as tile", "import ntgrad.tile.language as tl", ""]
     lines += [f'KEY = "{kernel_key(k)}"   # of the kernel that this stands for', f"OPTS = {chosen}"]
     axes = {i: order.index(i) for i in mine if i in order}
     if any(i != n for i, n in axes.items()) or len(axes) < len(mine):

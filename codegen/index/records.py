@@ -78,8 +78,7 @@ def unpacked(form: Form[_T], body: bytes, name: str = "") -> _T:
     return form.read(value, Reader(nodes, lengths, body[end:]))
   except RecordError: raise
   except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, OverflowError, MemoryError, struct.error,
-          zlib.error, NtgradError) as e:
-    raise RecordError(_said(e)) from None
+          zlib.error, NtgradError) as e: raise RecordError(_said(e)) from None
 
 
 def _said(e: Exception) -> str: return str(e) if isinstance(e, RecordError) else f"{type(e).__name__}: {str(e)[:200]}"

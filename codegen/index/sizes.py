@@ -30,8 +30,7 @@ def numbers(shape: Iterable[Dim]) -> tuple[int, ...]:
   raise ArgumentError(f"({', '.join(map(dim_text, out))}): sizes are numbers here")
 
 
-def _in_order(sizes: Iterable[ix.Size]) -> tuple[ix.Size, ...]:
-  return tuple(sorted(set(sizes), key=lambda s: (s.name, s.unit)))
+def _in_order(sizes: Iterable[ix.Size]) -> tuple[ix.Size, ...]: return tuple(sorted(set(sizes), key=lambda s: (s.name, s.unit)))
 
 
 def arguments(uops: Iterable[UOp]) -> dict[ix.Size, DType]:
@@ -41,10 +40,16 @@ def arguments(uops: Iterable[UOp]) -> dict[ix.Size, DType]:
   return {s: read.get(s, dtypes.int64) for s in _in_order((*read, *sizes_of(u.arg[2] for u in uops if u.op is Ops.SPECIAL)))}
 
 
+def uncast(u: UOp) -> UOp:
+  """An integer of the linear form without CASTs of ints."""
+  while u.op is Ops.CAST and u.src[0].dtype.kind in "iu": u = u.src[0]
+  return u
+
+
 def as_sizes(u: UOp) -> UOp | None:
   """An integer of the linear form as an index over SIZEs; None for one that is made of anything else than numbers and
   DEFINE_VARs."""
-  while u.op is Ops.CAST and u.src[0].dtype.kind in "iu": u = u.src[0]
+  u = uncast(u)
   if u.dtype.kind not in "iu": return None
   if u.op is Ops.CONST: return ix.const(u.arg)
   if u.op is Ops.DEFINE_VAR: return u.arg.node
@@ -62,7 +67,7 @@ def size_terms(index: UOp) -> tuple[dict[UOp, UOp], UOp]:
   left = [(index, ix.ONE)]
   while left:
     u, factor = left.pop()
-    while u.op is Ops.CAST and u.src[0].dtype.kind in "iu": u = u.src[0]
+    u = uncast(u)
     sizes = [as_sizes(s) for s in u.src] if u.arg is BinaryOps.MUL else []
     if (known := as_sizes(u)) is not None: rest = ix.add(rest, ix.mul(factor, known))
     elif u.arg is BinaryOps.ADD: left += [(s, factor) for s in reversed(u.src)]

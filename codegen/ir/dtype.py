@@ -23,15 +23,13 @@ class DType:
     self.name, self.short, self.kind, self.itemsize, self.rank, self.count = name, short, kind, itemsize, rank, count
     self.np: np.dtype[Any] = np.dtype(np_type)
 
-  def __repr__(self) -> str:
-    return f"dtypes.{self.short}" + (f".vec({self.count})" if self.count > 1 else "")
+  def __repr__(self) -> str: return f"dtypes.{self.short}" + (f".vec({self.count})" if self.count > 1 else "")
 
   def __eq__(self, other: object) -> bool:
     return self is other or (not isinstance(other, (DType, tuple)) and self.count == 1 and dtypes.find(other) is self)
   __hash__ = object.__hash__
 
-  def __reduce__(self) -> tuple[Callable[[str, int], DType], tuple[str, int]]:
-    return _rebuild, (self.name, self.count)
+  def __reduce__(self) -> tuple[Callable[[str, int], DType], tuple[str, int]]: return _rebuild, (self.name, self.count)
 
   @property
   def is_floating_point(self) -> bool: return self.kind == "f"
@@ -54,8 +52,7 @@ def _vec(dtype: DType, count: int) -> DType:
   return DType(dtype.name, dtype.short, dtype.kind, dtype.itemsize, dtype.rank, dtype.np, count)
 
 
-def _rebuild(name: str, count: int) -> DType:
-  return _by_name[name].vec(count)
+def _rebuild(name: str, count: int) -> DType: return _by_name[name].vec(count)
 
 
 class _Defaults(type):

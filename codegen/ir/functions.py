@@ -22,10 +22,10 @@ class _Function:
   cost: int = 1                                      # vector operations, roughly, as a CPU computes it
   recompute: int = 1                                 # ALU operations that it counts as where a kernel would compute it again
   takes: str | DType = "fiub"                        # kinds of dtypes of its sources (of WHERE: of the values), or the only one
+  gradient: Sequence[_Rule | None] = ()              # a rule for each source; empty: zero everywhere
   gives: DType | None = None                         # None: the sources' dtype
   boolean: BinaryOps | None = None                   # the function that it is on bools, where that is another
   identity: Callable[[DType], Number] | None = None  # of a combiner: its identity element
-  gradient: Sequence[_Rule | None] = ()                # a rule for each source; empty: zero everywhere
 
 
 _WORDS = {"f": "floats", "iub": "ints or bool", "iu": "ints", "fiu": "numbers", "fiub": "numbers and bools"}
@@ -91,18 +91,18 @@ def _extreme(i: int) -> _Rule:
 # ---- the table
 _ROWS = dict(
   NEG=_Function(gradient=(lambda u, g: negative(g),)),
-  RECIP=_Function(5, takes="f", gradient=(_recip,)),
-  SQRT=_Function(6, 3, "f", gradient=(lambda u, g: quotient(scaled(g, 0.5), u),)),
-  RSQRT=_Function(10, 3, "f", gradient=(lambda u, g: product(scaled(g, -0.5), quotient(u, u.src[0])),)),
-  EXP=_Function(10, 6, "f", gradient=(lambda u, g: product(g, u),)),
-  EXP2=_Function(10, 6, "f", gradient=(lambda u, g: product(scaled(g, math.log(2)), u),)),
-  LOG=_Function(14, 6, "f", gradient=(lambda u, g: quotient(g, u.src[0]),)),
-  LOG2=_Function(14, 6, "f", gradient=(lambda u, g: quotient(scaled(g, 1 / math.log(2)), u.src[0]),)),
-  SIN=_Function(14, 10, "f", gradient=(lambda u, g: product(g, cos(u.src[0])),)),
-  COS=_Function(14, 10, "f", gradient=(lambda u, g: negative(product(g, sin(u.src[0]))),)),
-  TAN=_Function(24, 12, "f", gradient=(lambda u, g: product(g, add(mul(u, u), 1.0)),)),
-  TANH=_Function(18, 10, "f", gradient=(lambda u, g: product(g, sub(1.0, mul(u, u))),)),
-  ERF=_Function(24, 12, "f", gradient=(_erf,)),
+  RECIP=_Function(5, 1, "f", (_recip,)),
+  SQRT=_Function(6, 3, "f", (lambda u, g: quotient(scaled(g, 0.5), u),)),
+  RSQRT=_Function(10, 3, "f", (lambda u, g: product(scaled(g, -0.5), quotient(u, u.src[0])),)),
+  EXP=_Function(10, 6, "f", (lambda u, g: product(g, u),)),
+  EXP2=_Function(10, 6, "f", (lambda u, g: product(scaled(g, math.log(2)), u),)),
+  LOG=_Function(14, 6, "f", (lambda u, g: quotient(g, u.src[0]),)),
+  LOG2=_Function(14, 6, "f", (lambda u, g: quotient(scaled(g, 1 / math.log(2)), u.src[0]),)),
+  SIN=_Function(14, 10, "f", (lambda u, g: product(g, cos(u.src[0])),)),
+  COS=_Function(14, 10, "f", (lambda u, g: negative(product(g, sin(u.src[0]))),)),
+  TAN=_Function(24, 12, "f", (lambda u, g: product(g, add(mul(u, u), 1.0)),)),
+  TANH=_Function(18, 10, "f", (lambda u, g: product(g, sub(1.0, mul(u, u))),)),
+  ERF=_Function(24, 12, "f", (_erf,)),
   ABS=_Function(gradient=(_abs,)),
   FLOOR=_Function(), CEIL=_Function(), TRUNC=_Function(), ROUND=_Function(),
   NOT=_Function(takes="iub"),
@@ -111,14 +111,14 @@ _ROWS = dict(
   SUB=_Function(boolean=BinaryOps.XOR, gradient=(lambda u, g: g, lambda u, g: negative(g))),
   MUL=_Function(boolean=BinaryOps.AND, identity=lambda d: 1,
                 gradient=(lambda u, g: product(g, u.src[1]), lambda u, g: product(g, u.src[0]))),
-  DIV=_Function(5, 2, "f", gradient=(lambda u, g: quotient(g, u.src[1]),
-                                     lambda u, g: negative(product(quotient(g, u.src[1]), u)))),
+  DIV=_Function(5, 2, "f", (lambda u, g: quotient(g, u.src[1]),
+                            lambda u, g: negative(product(quotient(g, u.src[1]), u)))),
   IDIV=_Function(20, 4, "fiu"),
   # a % b is a - a // b * b, and the derivative of a // b is zero
-  MOD=_Function(20, 4, "fiu", gradient=(lambda u, g: g, lambda u, g: negative(product(g, idiv(*u.src))))),
+  MOD=_Function(20, 4, "fiu", (lambda u, g: g, lambda u, g: negative(product(g, idiv(*u.src))))),
   MAX=_Function(3, boolean=BinaryOps.OR, identity=dtypes.min, gradient=(_extreme(0), _extreme(1))),
   MIN=_Function(3, boolean=BinaryOps.AND, identity=dtypes.max, gradient=(_extreme(0), _extreme(1))),
-  POW=_Function(60, 20, "fiu", gradient=(_base, _exponent)),
+  POW=_Function(60, 20, "fiu", (_base, _exponent)),
   **dict.fromkeys(("CMPLT", "CMPLE", "CMPEQ", "CMPNE"), _Function(gives=dtypes.bool)),
   AND=_Function(takes="iub", identity=lambda d: dtypes.max(d) if d.kind in "bu" else -1),
   OR=_Function(takes="iub", identity=lambda d: 0),

@@ -347,10 +347,7 @@ def toposort(roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None) ->
   seen: set[UOp] = set()
   while stack:
     n = stack[-1]
-    if n in done:
-      stack.pop()
-      continue
-    if n in seen or not n.src or (stop is not None and stop(n)):
+    if n in done or n in seen or not n.src or (stop is not None and stop(n)):
       done[n] = None
       stack.pop()
       continue

@@ -14,6 +14,7 @@ from typing import Any, Callable, Sequence, TypeVar
 import numpy as np
 
 from .. import index as ix
+from ..index import minus, plus, times
 from ..index.assume import below, greater, same_size
 from ..index.size_text import shape_text, text_of
 from ..index.sizes import Dim, numbers
@@ -230,11 +231,11 @@ class Arrangement:
       if floor_mode and below(count, 1) or shift_inwards and below(behind, 0):
         apart = "" if gap == 1 else f" (dilation {text_of(gap)})"
         raise ShapeError(f"tile: no window of {text_of(size)}{apart} lies inside dimension {at}, which has {text_of(d)} elements")
-      begin = ix.times(ix.minus(count, 1), stride)   # of the last one
-      over = greater(ix.minus(begin, behind), 0)
+      begin = times(minus(count, 1), stride)   # of the last one
+      over = greater(minus(begin, behind), 0)
       if shift_inwards: rows.append((count, 0, (size, stride, gap, *[True] * (over != 0)), d))
       else:
-        reach = d if over == 0 else ix.plus(begin, ix.plus(ix.times(ix.minus(size, 1), gap), 1))
+        reach = d if over == 0 else plus(begin, plus(times(minus(size, 1), gap), 1))
         rows.append((count, over, (size, stride, gap), reach))
     counts, pads, specs, padded = zip(*rows) if rows else ((),) * 4
     view, first = self.view, self._start(level)
@@ -361,10 +362,10 @@ class Arrangement:
         taken.append(((first, last), step))
         groups.append((1, (count,)))
       else:
-        if below(k, ix.minus(0, n)) or not below(k, n):
+        if below(k, minus(0, n)) or not below(k, n):
           raise IndexOutOfRangeError(f"index: {text_of(k)} is outside dimension {len(taken)} of {shape_text(dims)}")
-        if below(k, 0): k = ix.plus(k, n)
-        taken.append(((k, ix.plus(k, 1)), 1))
+        if below(k, 0): k = plus(k, n)
+        taken.append(((k, plus(k, 1)), 1))
         groups.append((1, ()))
     ranges, steps = [r for r, _ in taken], [s for _, s in taken]
     a = self.shrink(ranges, level).flip([d for d, s in enumerate(steps) if s < 0], level)
@@ -384,7 +385,7 @@ def onward(view: View, at: Sequence[UOp]) -> list[UOp | None]:
   for (op, arg), before, after in zip(view.steps, view.shapes, view.shapes[1:]):
     if op is Ops.PERMUTE: out = [out[d] for d in arg]
     elif op is Ops.FLIP:
-      out = [ix.sub(ix.node(ix.minus(n, 1)), i) if i and d in arg else i for d, (n, i) in enumerate(zip(before, out))]
+      out = [ix.sub(ix.node(minus(n, 1)), i) if i and d in arg else i for d, (n, i) in enumerate(zip(before, out))]
     elif op is Ops.SHRINK: out = [i and ix.sub(i, b) for i, (b, _) in zip(out, arg)]
     elif op is Ops.PAD: out = [i if pair == (0, 0) else None for i, pair in zip(out, arg)]
     elif op is Ops.EXPAND: out = [i if n is m or n == m else None for i, n, m in zip(out, before, after)]
@@ -413,17 +414,17 @@ def _sliced(n: Dim, k: slice) -> tuple[Dim, Dim, int, Dim]:
   def bound(v: Dim | None, low: int, else_: Dim) -> Dim:
     """An end as Python has it: counted from the dimension's end where it is negative, and no further out than ``low`` or n."""
     if v is None: return else_
-    if below(v, 0): v = ix.plus(v, n)
-    most = n if low == 0 else ix.minus(n, 1)
+    if below(v, 0): v = plus(v, n)
+    most = n if low == 0 else minus(n, 1)
     return low if below(v, low) else most if below(most, v) else v
   start, stop = (bound(k.start, 0, 0), bound(k.stop, 0, n)) if step > 0 else (
-    bound(k.start, -1, ix.minus(n, 1)), bound(k.stop, -1, -1))
-  span = ix.minus(stop, start) if step > 0 else ix.minus(start, stop)
+    bound(k.start, -1, minus(n, 1)), bound(k.stop, -1, -1))
+  span = minus(stop, start) if step > 0 else minus(start, stop)
   if not below(0, span): return 0, 0, 1, 0
   count = ix.rounds(span, abs(step))
-  last = ix.plus(start, ix.times(ix.minus(count, 1), step))
+  last = plus(start, times(minus(count, 1), step))
   first, last = (start, last) if step > 0 else (last, start)
-  return first, ix.plus(last, 1), step, count
+  return first, plus(last, 1), step, count
 
 
 def _arg_text(x: object) -> str:

@@ -187,14 +187,16 @@ class Kernel:
     return {u: tuple(sorted(dims)) or tuple(range(len(shapes[u])))[-1:] for u, dims in used.items()}
 
   @cached_property
+  def stores_only(self) -> bool: return not self.variables and all(s.op is Ops.STORE for s in self.body)   # and only to params
+
+  @cached_property
   def plain(self) -> bool:
     """Whether all statements may run at once: STOREs to params, none reading what an earlier one wrote, nor writing what it or an
     earlier one reads, but for the very element.
 
     STOREs that were not made fresh (the scheduler's) mean what is read before any of them is done: a swap of two buffers is
     plain."""
-    if any(s.op is not Ops.STORE for s in self.body) or self.variables: return False
-    if any(u.op is Ops.SCAN or u.op is Ops.SORTED for u in self.nodes): return False
+    if not self.stores_only or any(u.op is Ops.SCAN or u.op is Ops.SORTED for u in self.nodes): return False
     peeled = any(a.rest_of is not None for a in self.axes)
     tiles = frozenset(a.rng for a in self.of_kind(AxisKind.TILE) if a.id not in self.bound)
     before: set[UOp] = set()
@@ -223,8 +225,7 @@ class Kernel:
   @cached_property
   def scans(self) -> list[UOp]:
     """The scheduler's SCANs, which stand anywhere in a value: the pass ``scans`` makes loops of them, before Opts."""
-    if self.variables or any(s.op is not Ops.STORE for s in self.body): return []
-    return [u for u in self.nodes if u.op is Ops.SCAN]
+    return [u for u in self.nodes if u.op is Ops.SCAN] if self.stores_only else []
 
   @cached_property
   def sorts(self) -> list[UOp]:
@@ -253,6 +254,18 @@ class Kernel:
   def axis(self, id: int) -> Axis: return next(a for a in self.axes if a.id == id)
 
   def of_kind(self, *kinds: AxisKind) -> list[Axis]: return [a for a in self.axes if a.kind in kinds]
+  @property
+  def grid(self) -> list[Axis]: return self.of_kind(AxisKind.GRID)
+  @property
+  def loops(self) -> list[Axis]: return self.of_kind(AxisKind.LOOP)
+  @property
+  def tiles(self) -> list[Axis]: return self.of_kind(AxisKind.TILE)
+  @property
+  def lanes(self) -> list[Axis]: return self.of_kind(AxisKind.LANE)
+  @property
+  def reduced_loops(self) -> list[Axis]: return [a for a in self.loops if a.id in self.bound]
+  @property
+  def counts(self) -> dict[int, int]: return {a.id: a.count for a in self.axes}
 
 
 # ---- a kernel as text

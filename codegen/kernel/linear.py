@@ -6,7 +6,7 @@ from itertools import combinations
 from typing import Callable, Iterable, Mapping, Sequence
 
 from .. import index as ix
-from ..index.sizes import arg_text
+from ..index.sizes import arg_text, uncast
 from ..ir.dtype import dtypes, number_text
 from ..ir.uop import NO_VALUE, Ops, UOp
 
@@ -136,7 +136,7 @@ def terms(index: UOp) -> tuple[dict[UOp, int], int]:
   left = [(index, 1)]
   while left:
     u, factor = left.pop()
-    while u.op is Ops.CAST and u.src[0].dtype.kind in "iu": u = u.src[0]
+    u = uncast(u)
     parts, c = ix.linear(u)
     constant += factor * c
     for x, k in reversed(parts):

@@ -9,7 +9,7 @@ from ..ir.errors import OptError
 from ..ir.functions import identity
 from ..ir.target import Target
 from ..ir.uop import BinaryOps, Ops, TernaryOps, UOp, power_of_two, prod
-from ..kernel import Axis, AxisKind, Kernel
+from ..kernel import EFFECTS, Axis, AxisKind, Kernel
 from ..kernel.rewrite import fold_node, rewrite, substitute
 from .base import OnAxis, Opt, SizedOpt
 
@@ -43,16 +43,14 @@ def expressed(kernel: Kernel, axis: Axis, by: UOp, axes: tuple[Axis, ...], keep:
 
   def those(before: tuple[int, ...]) -> tuple[int, ...]:
     return tuple([j for i in before for j in (ids if i == axis.id else (i,))])
-
   def reduced(old: UOp, new: UOp) -> UOp | None:
     fn, over = old.arg
     if axis.id not in over: return None
     if keep is not None: new = new.replace((masked(keep, new.src[0], old),))
     return new.replace(new.src, arg=(fn, those(over))) if those(over) else new.src[0]
-  def stored(old: UOp, new: UOp) -> UOp | None:
-    return new.replace(new.src, arg=(old.arg[0], those(old.arg[1]))) if isinstance(old.arg, tuple) else None
-  rules = {Ops.REDUCE: reduced, Ops.STORE: stored, Ops.CACHE_READ: lambda old, new: new.replace(new.src, arg=those(old.arg))}
-  body = rewrite(kernel.body, rules, {axis.rng: by})
+  body = rewrite(kernel.body, {
+    Ops.REDUCE: reduced, Ops.CACHE_READ: lambda old, new: new.replace(new.src, arg=those(old.arg)), Ops.STORE: lambda old, new:
+    new.replace(new.src, arg=(old.arg[0], those(old.arg[1]))) if isinstance(old.arg, tuple) else None}, {axis.rng: by})
   return kernel.with_(axes=seen_by(in_place_of(kernel, axis, *axes), {axis.rng: by}), body=body)
 
 
@@ -314,10 +312,8 @@ def with_longer_axis(kernel: Kernel, axis: Axis, wide: Axis, inside: UOp) -> Ker
   def access(old: UOp, new: UOp) -> UOp | None:
     at = 2 if old.op is Ops.LOAD else 3
     return new.replace((*new.src[:at], ix.both(inside, *new.src[at:]))) if axis.rng in old.ranges else None
-  def reduced(old: UOp, new: UOp) -> UOp | None:
-    return new.replace((or_identity(inside, new.src[0], old.arg[0]),)) if axis.id in old.arg[1] else None
-  rules = {Ops.LOAD: access, Ops.STORE: access, Ops.ATOMIC: access, Ops.REDUCE: reduced}
-  body = rewrite(kernel.body, rules, {axis.rng: wide.rng})
+  body = rewrite(kernel.body, {**dict.fromkeys((Ops.LOAD, *EFFECTS), access), Ops.REDUCE: lambda old, new: new.replace(
+    (or_identity(inside, new.src[0], old.arg[0]),)) if axis.id in old.arg[1] else None}, {axis.rng: wide.rng})
   return kernel.with_(axes=seen_by(in_place_of(kernel, axis, wide), {axis.rng: wide.rng}), body=body)
 
 

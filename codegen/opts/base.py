@@ -68,8 +68,7 @@ class Opt(ABC):
     return self.change(kernel).with_(applied=(*kernel.applied, self))
 
   @abstractmethod
-  def change(self, kernel: Kernel) -> Kernel:
-    """What ``apply`` does, without a note that it has been done."""
+  def change(self, kernel: Kernel) -> Kernel: """What ``apply`` does, without a note that it has been done."""
 
   def axis_of(self, kernel: Kernel, id: int) -> Axis:
     """The axis with this id, which may still be changed: once programs are persistent, those of their loops."""
@@ -112,8 +111,7 @@ class OnAxis(Opt, abstract=True):
     return self.on(kernel, axis)
 
   @abstractmethod
-  def on(self, kernel: Kernel, axis: Axis) -> Kernel:
-    """What ``change`` does, to the axis that was found."""
+  def on(self, kernel: Kernel, axis: Axis) -> Kernel: """What ``change`` does, to the axis that was found."""
 
   def plain(self, kernel: Kernel, axis: Axis, loops: bool = False) -> None:
     """Raises OptError for an axis that is no GRID and no LOOP axis; unless it stays in ``loops``, also where local copies are

@@ -1,5 +1,6 @@
 """The verifier's tables of the forms of a kernel: what is legal for each op in the index form, expanded parts and the linear
 form, and where it may stand."""
+# ruff: noqa: F403, F405 - what rules are made of is rules.py's
 from __future__ import annotations
 
 from typing import Any, Callable, Iterable, Sequence
@@ -13,31 +14,7 @@ from ..kernel import EFFECTS, REGIONS, AxisKind, Kernel, is_variable, reads_its_
 from ..kernel.linear import DOT, accumulator
 from ..passes.additions import additions, is_float_sum, most_additions
 from ..passes.parts import Part, Parts
-from .rules import (
-  ANY,
-  BUFFERS,
-  KERNEL,
-  VECTORS,
-  Rule,
-  access_rules,
-  all_of,
-  argument,
-  by_op,
-  combiner_rule,
-  fields,
-  int_dtype,
-  local_rule,
-  names,
-  no_sources,
-  node_error,
-  one_source,
-  python_type,
-  same_dtype,
-  source_count,
-  spreads,
-  table,
-  verify,
-)
+from .rules import *
 
 # ---- values that both forms have
 
@@ -284,7 +261,7 @@ INDEX = table(KERNEL, REDUCTIONS, access_rules(_index, scatters=True),
 def _misplaced(kernel: Kernel) -> Rule:
   """Statements are read by regions only, SCAN and SORT by a STORE into a variable only; a SCAN of the scheduler, whose kernels
   have no variables, by any value."""
-  anywhere = (Ops.SORT,) if not kernel.variables and all(s.op is Ops.STORE for s in kernel.body) else (Ops.SCAN, Ops.SORT)
+  anywhere = (Ops.SORT,) if kernel.stores_only else (Ops.SCAN, Ops.SORT)
   def rule(u: UOp) -> str | None:
     for s in u.src:
       if s.op in _STATEMENTS and u.op not in REGIONS: return f"reads a {s.op.name}, which is a statement and has no value"
@@ -310,8 +287,7 @@ def _fits(kernel: Kernel) -> Rule:
     if u.op not in (Ops.LOAD, *EFFECTS): return None
     buffer, n = u.src[0], len(u.src[1].src)
     what, name = ("variable", buffer.arg[0]) if is_variable(buffer) else ("param", buffer.arg[1])
-    if buffer.op is Ops.DEFINE_GLOBAL and buffer not in shapes:
-      return f"{u.op.name} of {name!r}, which the kernel does not have"
+    if buffer.op is Ops.DEFINE_GLOBAL and buffer not in shapes: return f"{u.op.name} of {name!r}, which the kernel does not have"
     shape = buffer.arg[1] if is_variable(buffer) else shapes.get(buffer)
     if shape is None or len(shape) == n: return None
     return f"an INDEX of {n} dimensions into {what} {name!r} of shape {shape}"

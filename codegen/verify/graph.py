@@ -1,4 +1,5 @@
 """The verifier's table of the tensor graph."""
+# ruff: noqa: F403, F405 - what rules are made of is rules.py's
 from __future__ import annotations
 
 from typing import Any, Callable, Sequence
@@ -7,24 +8,7 @@ from .. import index as ix
 from ..index.size_text import shape_text, text_of
 from ..index.view import TRANSFORMS, Shape
 from ..ir.uop import MOVEMENT, Ops, UOp, toposort
-from .rules import (
-  ANY,
-  VALUES,
-  Rule,
-  all_of,
-  alu_rule,
-  argument,
-  by_op,
-  combiner_rule,
-  fields,
-  int_dtype,
-  no_sources,
-  one_dtype,
-  same_dtype,
-  source_count,
-  table,
-  verify,
-)
+from .rules import *
 
 # sizes may be expressions of run-time sizes: what is not known to be wrong may be right
 
@@ -101,8 +85,7 @@ def _indices(end: int | None) -> Rule:
   """Ints of one shape from the second source to before ``end``, one for each of the base's first dims."""
   def rule(u: UOp) -> str | None:
     base, index = u.src[0].shape, u.src[1:end]
-    if len(index) > len(base):
-      return f"{u.op.name} by {len(index)} indices needs a base of as many dimensions, got {len(base)}"
+    if len(index) > len(base): return f"{u.op.name} by {len(index)} indices needs a base of as many dimensions, got {len(base)}"
     if any(not _alike(i.shape, index[0].shape) for i in index): return f"the indices of {u.op.name} have one shape"
     return next((wrong for i in index if (wrong := int_dtype(f"the index of {u.op.name}", i))), None)
   return rule
