@@ -68,6 +68,7 @@ class Watch:
     """See nothing any more. An interrupt may come before ``__exit__`` does anything: who enters leaves in a ``finally`` too."""
     for told, own in self.tells:
       if own in told: told.remove(own)
+    self.tells.clear()   # or this would keep itself
 
   def written(self, a: Alias) -> None:
     """A tensor is about to be written."""
