@@ -358,8 +358,7 @@ class Capture:
         if t._state == 1: t._node = None
     late = [x for x in (r() for r in elsewhere) if x is not None and made_after(recorder.start, x)]
     if late and self._late < 2:
-      # computed here because it is used, or its sources were about to be overwritten: this call is right as it ran, the next one
-      # is captured
+      # computed because it is used, or its sources were about to be overwritten: this call is right, the next one is captured
       self._late += 1
       make_own([a for a in recorder.changed if a.memory is None])
       return put(result, iter([o.first() for o in outputs]).__next__)

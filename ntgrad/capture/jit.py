@@ -101,8 +101,7 @@ class TinyJit(Generic[P, R]):
       key = id(owner)
       found = self._of[key] = (
         ref(owner, lambda _: self._of.pop(key, None)),
-        TinyJit[..., Any](functools.partial(call_of, ref(owner), self.fn), strict=self.strict),
-      )
+        TinyJit[..., Any](functools.partial(call_of, ref(owner), self.fn), strict=self.strict))
       found[1].name = self.name
       found[1].dynamic = {k - 1 if isinstance(k, int) else k: axes for k, axes in self.dynamic.items()}
     return found[1]

@@ -65,9 +65,7 @@ class _Made(NamedTuple):
   refusals: tuple[candidates.Refusal, ...] = ()   # of another process, while it chose
 
 
-def program_spec(
-  kernel: Kernel, device: _Where, name: str = "", notes: Sequence[str] = (), label: str = ""
-) -> _Made:
+def program_spec(kernel: Kernel, device: _Where, name: str = "", notes: Sequence[str] = (), label: str = "") -> _Made:
   """The kernel rendered for a device, from the disk where it lies there, with its parts after their Opts. ``notes`` are lines of
   comment in its source; messages call it ``label``, by default its name."""
   name = name or kernel_name(kernel)
@@ -148,9 +146,8 @@ def rendered(kernel: Kernel, chosen: Parts, device: _Where, name: str,
   limited = pipeline.run_passes(chosen, target, "additions", "additions", label)
   uops = pipeline.run_passes(limited, target, "expand", "widths", label)
   if missing := [u.dtype for u in uops if u.dtype.scalar() not in target.dtypes and u.dtype.scalar() in dtypes.all]:
-    raise CompileError(
-      f"kernel {label}: {device.name} has no {missing[0].scalar().name}; cast to another dtype before, or use another device"
-    )
+    raise CompileError(f"kernel {label}: {device.name} has no {missing[0].scalar().name}; cast to another dtype before, or use "
+                       "another device")
   source, sizes = device.renderer.render(name, uops, notes), tuple(arguments(uops))
   grid, local = extent(chosen.kernel, AxisKind.GRID), tuple(map(count, extent(chosen.kernel, AxisKind.LOCAL)))
   work = work_of(kernel).given(sizes)
@@ -171,9 +168,8 @@ def extent(kernel: Kernel, kind: AxisKind) -> tuple[Dim, Dim, Dim]:
   return ((*sizes, 1)[0], (*sizes, 1, 1)[1], product(sizes[2:]))
 
 
-def programs(
-  kernels: Sequence[Kernel], device: Device, refused: Callable[[int, NtgradError], None] | None = None
-) -> list[Program]:
+def programs(kernels: Sequence[Kernel], device: Device,
+             refused: Callable[[int, NtgradError], None] | None = None) -> list[Program]:
   """A program for each kernel; new ones are compiled in this order. ``refused`` is told which kernel raises what."""
   settings = overrides.settings()
   keys = [(device.name, settings, k.params, k.axes, k.body, k.needs) for k in kernels]

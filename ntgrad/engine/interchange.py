@@ -25,25 +25,10 @@ from ntgrad.codegen.ir.uop import Ops, UOp, prod
 from ntgrad.graph import nodes as graph
 from ntgrad.graph.lock import lock, synchronized
 
+from . import dlpack
 from .buffer import Adopted, Buffer, Storage
 from .device import Device, canonical, get_device
-from .dlpack import (
-  COPIED_FLAG,
-  CPU,
-  CUDA,
-  DLPACK_VERSION,
-  MANAGED,
-  NAMES,
-  PINNED,
-  READ_ONLY,
-  Managed,
-  Owner,
-  Versioned,
-  is_valid,
-  new_capsule,
-  pointer_of,
-  rename,
-)
+from .dlpack import CPU, CUDA, DLPACK_VERSION, NAMES, Managed, Owner, Versioned, is_valid
 from .realize import before_writing, rebased
 from .recording import refuse_recording
 
@@ -131,16 +116,15 @@ def _read(given: Any, x: Any) -> Foreign:
   """What a capsule holds; it is empty afterwards."""
   kind, name, used = next(((k, *names) for k, names in NAMES.items() if is_valid(given, names[0])), (None, b"", b""))
   if kind is None: raise InterchangeError(f"{_name(x)}: no DLPack capsule, or one that was used before; each is taken once")
-  pointer = pointer_of(given, name)
+  pointer = dlpack.pointer_of(given, name)
   managed: Any = kind.from_address(pointer)
   if kind is Versioned and managed.major != DLPACK_VERSION[0]:
     theirs, ours = f"{managed.major}.{managed.minor}", f"{DLPACK_VERSION[0]}.*"
     raise InterchangeError(f"{_name(x)}: a capsule of DLPack {theirs}; ntgrad reads versions {ours}")
-  rename(given, used)
+  dlpack.rename(given, used)
   owner = Owner(pointer, managed.deleter)
-  # a capsule without a version cannot say that memory must not be written (JAX's must not), so it is taken for such, as numpy
-  # does
-  read_only = bool(managed.flags & READ_ONLY) if kind is Versioned else not _writable(x)
+  # a capsule without a version cannot say that memory must not be written (JAX's must not): taken for such, as by numpy
+  read_only = bool(managed.flags & dlpack.READ_ONLY) if kind is Versioned else not _writable(x)
   return read_dltensor(managed.tensor, owner, read_only, x)
 
 
@@ -158,7 +142,7 @@ def read_dltensor(t: Any, owner: Any, read_only: bool, x: Any) -> Foreign:
 
 def _kind(device_type: int, x: Any) -> int:
   """CPU or CUDA: who can read the memory. Raises InterchangeError for other devices."""
-  kind = {PINNED: CPU, MANAGED: CUDA}.get(device_type, device_type)
+  kind = {dlpack.PINNED: CPU, dlpack.MANAGED: CUDA}.get(device_type, device_type)
   if kind in _ALIGN: return kind
   raise InterchangeError(
     f"{_name(x)} is on a device of DLPack's type {kind}; ntgrad takes memory of the host (1) and of CUDA (2)")
@@ -299,7 +283,7 @@ class _Export:
     managed.tensor.shape, managed.tensor.strides = self.sizes
     managed.deleter = _done
     self.mark = ctypes.c_uint64.from_buffer(managed).value
-    self.capsule = new_capsule(ctypes.addressof(managed), self.name, None)
+    self.capsule = dlpack.new_capsule(ctypes.addressof(managed), self.name, None)
 
   def over(self) -> bool:
     """Whether the consumer has let go of it, or there never was one: the capsule was dropped unread, and only this holds it."""
@@ -307,9 +291,8 @@ class _Export:
       sys.getrefcount(self.capsule) <= 2 and bool(is_valid(self.capsule, self.name)))
 
 
-# A consumer may call the deleter in a thread without Python, after Python's end, or while an exception is on its way, which a
-# function written in Python would lose. So the deleter is the C library's time(): it writes over the first bytes of the struct
-# that it is given, and ``reclaim`` looks for that.
+# A consumer may call the deleter in a thread without Python, after Python's end, or while an exception is on its way. So it is the
+# C library's time(): it writes over the first bytes of the struct that it is given, and ``reclaim`` looks for that.
 _done: int | None = ctypes.cast(ctypes.CDLL(None).time, ctypes.c_void_p).value
 _exports: dict[int, _Export] = {}
 # tensors (identity) and storages (number) that others see through __cuda_array_interface__
@@ -428,7 +411,7 @@ def capsule(t: Any, stream: Any = None, max_version: tuple[int, int] | None = No
                            f"{' with copy=False' if copy is False else ''}; move it with .to() first")
   if v.device is not None: _hand_over(v.device, stream)
   versioned = max_version is not None and max_version[0] >= DLPACK_VERSION[0]
-  managed: Any = Versioned(*DLPACK_VERSION, None, None, COPIED_FLAG if copy else 0) if versioned else Managed()
+  managed: Any = Versioned(*DLPACK_VERSION, None, None, dlpack.COPIED_FLAG if copy else 0) if versioned else Managed()
   tensor = managed.tensor
   tensor.data, tensor.device_type, tensor.device_id, tensor.ndim = v.address or None, *to, t.ndim
   tensor.code, tensor.bits, tensor.lanes, tensor.byte_offset = _CODES[t.dtype], t.dtype.itemsize * 8, 1, 0

@@ -123,6 +123,5 @@ def store_plan(key: str, plan: Plan) -> None:
   """Keep a plan."""
   steps: list[Entry] = [
     (None if s.program is None else s.program.spec, s.slots, s.writes, s.last_use, s.device, s.offsets, s.nodes)   # type: ignore[attr-defined]
-    for s in plan.steps
-  ]
+    for s in plan.steps]
   cache.put(PLAN_TABLE, key, PLAN_FORM, (plan.inputs, plan.made, plan.outputs, tuple(steps)))

@@ -341,8 +341,7 @@ def make_plan(sinks: _Sinks, order: list[UOp], inputs: list[UOp],
     Step(programs_of.get(i), ss, item.written, tuple(s for s in dict.fromkeys(ss) if last[s] == i and s not in keep), where[i],
          item.offsets, () if item.call is None else item.call.step.sizes, takes=takes.get(i, ()),
          nodes=tuple(place[u] for u in item.given if u in place))
-    for i, (ss, item) in enumerate(zip(placed, items))
-  )
+    for i, (ss, item) in enumerate(zip(placed, items)))
   return Plan(len(inputs), tuple(made), steps, tuple(outputs))
 
 

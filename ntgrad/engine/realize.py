@@ -11,20 +11,8 @@ from ntgrad.codegen.ir.config import config
 from ntgrad.codegen.ir.dtype import DType
 from ntgrad.codegen.ir.errors import NtgradError, OutOfMemoryError
 from ntgrad.codegen.ir.uop import MOVEMENT, Ops, UOp, prod
-from ntgrad.graph import origins
-from ntgrad.graph.alias import (
-  Alias,
-  caller,
-  followers,
-  follows,
-  homeless,
-  live_aliases,
-  pending,
-  unplaced,
-  values,
-  view_covers,
-  waiting,
-)
+from ntgrad.graph import alias, origins
+from ntgrad.graph.alias import Alias, followers, follows, homeless, live_aliases, pending, unplaced, values, waiting
 from ntgrad.graph.lock import synchronized
 
 from . import counters, device_asserts, memory_plan, report
@@ -132,7 +120,7 @@ class _Wanted:
   def tensor(self, t: Any) -> None:
     """A tensor's value: that of its Alias, or only the part that it shows where nothing else needs more."""
     a: Alias = t._alias
-    if not view_covers(t._view) and not a.pending and not is_view(a.node):
+    if not alias.view_covers(t._view) and not a.pending and not is_view(a.node):
       if len(a.tensors) > 1 or a.beneath or ref(a) in followers:
         part = without_reshapes(t.lazydata)
         if part.device is None: self.add(a)
@@ -353,7 +341,7 @@ def run_plan(plan: Plan, buffers: Sequence[Buffer], left: list[Step]) -> None:
   wait = report.timing()
   place = ""
   for b in buffers[plan.inputs:]:
-    if b.storage.nbytes >= LARGE_BYTES: b.storage.place = place = place or caller()
+    if b.storage.nbytes >= LARGE_BYTES: b.storage.place = place = place or alias.caller()
   for w in transfer_watchers:
     for step in plan.steps: w.refuse(step, [buffers[s] for s in step.slots])
   counters.count_launches(plan.steps)

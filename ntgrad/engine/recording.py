@@ -147,8 +147,7 @@ class Recorder(Watch):
     if place and (write or not readable):
       raise Shared(
         f"jit {self.name}: {place} shares memory that the function reaches by itself, which was not so in the call before; "
-        "call the function again: it then runs plainly, and is captured at the call after that"
-      )
+        "call the function again: it then runs plainly, and is captured at the call after that")
 
   def wrote(self, buffer: Buffer, array: np.ndarray) -> None:
     """Host data is a constant of the capture, unless it overwrites something older."""
@@ -156,8 +155,7 @@ class Recorder(Watch):
     if buffer.storage.serial < self.start:
       raise CaptureError(
         f"jit {self.name}: a tensor of shape {buffer.shape} gets values from the host while the function is captured, "
-        "which a replay cannot repeat; pass the values as a Tensor argument, or write them before the call"
-      )
+        "which a replay cannot repeat; pass the values as a Tensor argument, or write them before the call")
     self.arrays[buffer.storage.serial] = array.copy()
     super().wrote(buffer, array)
 
@@ -166,8 +164,7 @@ class Recorder(Watch):
     if threading.get_ident() != self.thread: return
     raise CaptureError(
       f"jit {self.name}: the value of a tensor of shape {buffer.shape} ({buffer.dtype}) is read on the host (numpy, item, "
-      "tolist, bool, ..) while the function is captured; return the tensor and read it after the call"
-    )
+      "tolist, bool, ..) while the function is captured; return the tensor and read it after the call")
 
   def seeded(self, name: str) -> None:
     """Refused: a replay goes on in the sequence."""
