@@ -291,8 +291,8 @@ class _Export:
       sys.getrefcount(self.capsule) <= 2 and bool(is_valid(self.capsule, self.name)))
 
 
-# A consumer may call the deleter in a thread without Python, after Python's end, or while an exception is on its way. So it is the
-# C library's time(): it writes over the first bytes of the struct that it is given, and ``reclaim`` looks for that.
+# A consumer may call the deleter in a thread without Python, after Python's end, or while an exception is on its way. So it is
+# the C library's time(): it writes over the first bytes of the struct that it is given, and ``reclaim`` looks for that.
 _done: int | None = ctypes.cast(ctypes.CDLL(None).time, ctypes.c_void_p).value
 _exports: dict[int, _Export] = {}
 # tensors (identity) and storages (number) that others see through __cuda_array_interface__

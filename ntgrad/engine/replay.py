@@ -209,8 +209,8 @@ class Replay:
       arena.place = f"jit {self.name}, for inner buffers"
       self.planned_bytes += total
       for k, start in zip(mine, offsets): self._places[k] = (arena, start, start + memory_plan.rounded(self._room[k]))
-    # What launches touch, by the memory that they were recorded on, which holds whatever the addresses are: at replays nothing else
-    # here touches an input or an output. Storages over another library's memory may be the same bytes: all count as one.
+    # What launches touch, by the memory that they were recorded on, which holds whatever the addresses are: at replays nothing
+    # else here touches an input or an output. Storages over another library's memory may be the same bytes: all count as one.
     shared = launch_graphs.pieces(self._places)
     shared.update({s.serial: ("foreign",) for s in self.touched if type(s) is not Storage})
 
