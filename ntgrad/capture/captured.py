@@ -201,8 +201,8 @@ class Capture:
       names = ", ".join(f"{s.name} = {n}" for s, n in zip(trace.sizes, trace.values))
       if not self._tries: report.note_line(f"{self.name} is captured for each shape ({names}): {why}")
     if why or first is None: return None
-    same = [(size, n) for size, n, before in zip(trace.sizes, trace.values, first.values) if n == before]
-    for size, n in same: trace.holds(ix.eq(size.node, n))   # a number that forgot it would not have shown
+    same = [ix.eq(size.node, n) for size, n, before in zip(trace.sizes, trace.values, first.values) if n == before]
+    for c in same: trace.holds(c)   # a number that forgot it would not have shown
     if same: sized = SizedRecording(trace, outlined, *recorded)
     self._first = None
     report.note_line(f"captured {self.name} for all values of {', '.join(s.name for s in trace.sizes)}")
@@ -301,7 +301,7 @@ class Capture:
     mine = [a for r in self._writes if (a := r()) is not None and a.memory is not None]
     engine.before_writing([a.memory.storage for a in mine], mine)
     engine.realize(call.tensors)
-    theirs = dict.fromkeys([t._alias for t, w in zip(call.tensors, self._written) if w])
+    theirs = dict.fromkeys(t._alias for t, w in zip(call.tensors, self._written) if w)
     engine.compute(theirs)   # all of what an argument is a part of
     for a in theirs:
       if a.memory is None: make_own([a])

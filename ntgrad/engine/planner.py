@@ -136,10 +136,10 @@ class _Sized:
   def __init__(self, sinks: _Sinks, order: list[UOp], inputs: list[UOp], number: dict[UOp, int],
                numbers: dict[int, NumberNode], declared: bool, rest: Iterable[Any]):
     self.sinks, self.order, self.inputs = sinks, order, inputs
-    # a write at a number is one at a size; whole numbers may come of sizes
-    self.numbers = {i: n for i, n in numbers.items() if order[i].op is not Ops.UPDATE}
-    for i, u in enumerate(order):
+    self.numbers: dict[int, NumberNode] = {}
+    for i, u in enumerate(order):   # whole numbers may come of sizes; a write at a number is one at a size
       if u.op is Ops.CONST and u.dtype.kind in "iu" and abs(u.arg) > 1: self.numbers[i] = (("number", u.dtype), u.dtype, u.arg)
+      elif i in numbers and u.op is not Ops.UPDATE: self.numbers[i] = numbers[i]
     self.skeleton = skeleton(order, lambda u: tuple([number[resolved(x)] for x in u.src]), self.numbers)
     if traces: self.skeleton = self.skeleton._replace(sizes=tuple(map(traces[-1].known, self.skeleton.sizes)))
     key = ("sizes", self.skeleton.key, *rest)
@@ -198,9 +198,8 @@ class _Sized:
 
   def parameters(self, t: Template) -> list[tuple[int, UOp]]:
     """The numbers that are parameters of a template's plan, by place in the order, and the BUFFERs given for them."""
-    device = _device_of(self.order)
-    numbers = sorted(self.numbers.items(), key=lambda n: n[0])
-    return [(i, _number_node(self.order[i], device, n)) for (i, n), stays in zip(numbers, t.numbers) if stays is None]
+    order, device = self.order, _device_of(self.order)
+    return [(i, _number_node(order[i], device, n)) for (i, n), stays in zip(self.numbers.items(), t.numbers) if stays is None]
 
 
 def _made_of(t: Template, s: Skeleton) -> dict[UOp, UOp]:

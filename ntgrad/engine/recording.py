@@ -127,9 +127,9 @@ class Recorder(Watch):
     for b in buffers:
       s = b.storage
       if s.serial not in self.storages:
-        self.storages[s.serial] = ref(s)
-        known = type(nbytes := b.nbytes) is BoundInt and nbytes == s.nbytes
-        self.sizes[s.serial] = s.device, nbytes if known else s.nbytes, f"{b.shape} {b.dtype}"
+        self.storages[s.serial] = ref(s)   # an equal BoundInt says what the bytes are made of
+        nbytes = n if type(n := b.nbytes) is BoundInt and n == s.nbytes else s.nbytes
+        self.sizes[s.serial] = s.device, nbytes, f"{b.shape} {b.dtype}"
     self.refuse(step, buffers)
     serials = tuple(b.storage.serial for b in buffers)
     offsets = tuple(b.offset + n for b, n in zip(buffers, step.offsets))
@@ -199,8 +199,7 @@ def nothing_known() -> Iterator[None]:
     base_of(a.node).arg.is_value_of(own, a.node)
     for t in a.seen():
       if t._state == 1 and t._node is not None: t._node = seen_through(own, t._view)
-  known = [n for n in values.nodes() if not n.is_unique]
-  stale: dict[UOp, bool] = {}
+  known, stale = [n for n in values.nodes() if not n.is_unique], dict[UOp, bool]()
   for n in toposort(known): stale[n] = n.arg.stale if n.op is Ops.BUFFER else any(stale[s] for s in n.src)
   forgotten = [(n, values.pop(n)) for n in known if not stale[n]]
   try: yield
