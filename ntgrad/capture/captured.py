@@ -70,10 +70,8 @@ def signature(pieces: Pieces) -> tuple[Any, ...]:
 
 
 class Capture:
-  """What a jit knows of the calls of one signature: what the plain call did, then what replays launch.
-
-  With ``sizes`` it is for all values of them: recorded at two, and replayed at others where the two recordings agree.
-  """
+  """What a jit knows of the calls of one signature: what the plain call did, then what replays launch. With ``sizes`` it is for
+  all values of them: recorded at two, and replayed at others where the two recordings agree."""
 
   def __init__(self, fn: Callable[..., Any], name: str, sizes: Sizes = NO_SIZES, depth: int = BRANCHES, strict: bool = False):
     self.fn, self.name, self.sizes, self.depth, self.strict = fn, name, sizes, depth, strict

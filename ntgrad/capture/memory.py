@@ -22,11 +22,9 @@ ArgumentMemory = list[tuple[Buffer, Alias | None]]
 
 @dataclass
 class Given:
-  """How a captured function gets a Tensor argument.
-
-  ``kind`` "read": a copy of its elements. "written": its memory, in which ``view`` finds it; arguments of one ``group`` share it.
-  Both are other memory at every call. "state": memory that the function holds itself, the same at every call.
-  """
+  """How a captured function gets a Tensor argument. ``kind`` "read": a copy of its elements. "written": its memory, in which
+  ``view`` finds it; arguments of one ``group`` share it. Both are other memory at every call. "state": memory that the function
+  holds itself, the same at every call."""
   kind: str
   view: AliasView = ()
   shape: tuple[int, ...] = ()      # of the memory

@@ -48,11 +48,9 @@ def checks_indices(device: str | None) -> bool:
 def within(u: UOp, low: int, end: int, name: str, of: str, device: str | None, ignore: int | None = None,
            said: str = "") -> UOp:
   """An index that must be from ``low`` to ``end - 1`` or ``ignore``, marked if that has to be checked when it is computed.
-
   ``name`` is the operation that checks it; what the user called is found (``origins.called``). ``of`` says what it is outside of
   otherwise: "dimension 0 of a tensor of shape (2, 3), which has 2 elements"; ``said`` is a whole sentence instead, with
-  ``{value}`` for the index. Raises IndexOutOfRangeError for a number that is outside.
-  """
+  ``{value}`` for the index. Raises IndexOutOfRangeError for a number that is outside."""
   if not prod(u.shape) or not checks_indices(u.device or device): return u
   lo, hi = value_bounds(u)
   if low <= lo and hi < end or lo == hi == ignore: return u

@@ -214,12 +214,10 @@ def strided(flat: UOp, shape: _Ints, strides: Sequence[int]) -> UOp | None:
 
 
 def adopt(f: Foreign, device: str | None = None, copy: bool | None = None) -> UOp:
-  """A node over another library's memory; ``device`` is where memory of the host is wanted (None: the default device).
-
-  Memory of a GPU stays there. It is shared where it lies as kernels need it and its strides are those of a view (see
-  ``strided``); else, and with ``copy=True``, the node is a copy. Raises InterchangeError where ``copy=False`` rules that out,
-  CaptureError while a jit records.
-  """
+  """A node over another library's memory; ``device`` is where memory of the host is wanted (None: the default device). Memory of
+  a GPU stays there. It is shared where it lies as kernels need it and its strides are those of a view (see ``strided``); else,
+  and with ``copy=True``, the node is a copy. Raises InterchangeError where ``copy=False`` rules that out, CaptureError while a
+  jit records."""
   name = f.device if f.kind == CUDA else device or Device.DEFAULT
   opened = get_device(name)
   if 0 in f.shape: return Buffer(name, f.shape, f.dtype).node
@@ -318,12 +316,9 @@ atexit.register(lambda: ctypes.pythonapi.Py_IncRef(ctypes.py_object(_exports)))
 
 @synchronized
 def view_of(t: Any, copy: bool | None, what: str) -> _View:
-  """Where the value of a Tensor lies, computed if need be, for others to see.
-
-  Reshapes, permutations and slices of memory are shown as they are, other views as contiguous copies of their own, and memory
-  that has no address as a copy on the host. Raises InterchangeError where ``copy=False`` rules that out, CaptureError while a jit
-  records.
-  """
+  """Where the value of a Tensor lies, computed if need be, for others to see. Reshapes, permutations and slices of memory are
+  shown as they are, other views as contiguous copies of their own, and memory that has no address as a copy on the host. Raises
+  InterchangeError where ``copy=False`` rules that out, CaptureError while a jit records."""
   not_while_captured(f"a tensor of shape {t.shape} is given to another library")
   t.realize()
   at = None if copy else _layout(rebased(t.lazydata))

@@ -48,11 +48,8 @@ def one_by_one(steps: Sequence[Launched]) -> Callable[[], None]:
 def calls(steps: Sequence[Launched], devices: Sequence[Device | None], accesses: Sequence[memory_plan.MemoryUse],
           slots: Iterable[Slot]) -> tuple[list[Callable[[], None]], dict[int, Callable[[Sizes], None]]]:
   """What launches all steps, in their order: one call for each run of kernels on a device that makes a graph of it; and for each
-  step that is in a graph what gives it other sizes there.
-
-  ``devices`` has None for steps that are no kernels, ``accesses`` what each step touches. ``slots`` learn where they are in
-  graphs. All arguments must be there. Raises what ``Device.graph`` does.
-  """
+  step that is in a graph what gives it other sizes there. ``devices`` has None for steps that are no kernels, ``accesses`` what
+  each step touches. ``slots`` learn where they are in graphs. All arguments must be there. Raises what ``Device.graph`` does."""
   out: list[Callable[[], None]] = []
   single: list[Launched] = []
   places: dict[int, tuple[Any, int]] = {}   # a step's arguments, by identity → its graph, and which launch of it
@@ -99,10 +96,8 @@ def reduced(after: Sequence[Iterable[int]]) -> list[list[int]]:
 
 
 def pieces(places: Mapping[Any, tuple[Hashable, int, int]]) -> dict[Any, tuple[Hashable, ...]]:
-  """Buffers that share memory, cut where any of them begins or ends: two overlap where they have a piece in common.
-
-  ``places`` has the memory that a buffer lies in, its first byte and the one past its last.
-  """
+  """Buffers that share memory, cut where any of them begins or ends: two overlap where they have a piece in common. ``places``
+  has the memory that a buffer lies in, its first byte and the one past its last."""
   cuts: dict[Hashable, set[int]] = {}
   for home, start, end in places.values(): cuts.setdefault(home, set()).update((start, end))
   order = {home: sorted(c) for home, c in cuts.items()}

@@ -1,7 +1,6 @@
 """``BEAM=n``: Opts found by measuring. The n fastest lists of Opts are changed in every way that one step allows, from the
 model's choice on, until nothing gets faster. The result is kept on disk, for the kernel and for the hardware with its driver.
-(A beam search over schedules, as Adams et al. 2019 have it, with measured times in place of a learned model.)
-"""
+(A beam search over schedules, as Adams et al. 2019 have it, with measured times in place of a learned model.)"""
 from __future__ import annotations
 
 import itertools
