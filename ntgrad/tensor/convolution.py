@@ -395,13 +395,14 @@ class Pooling(Scattering, Random):
     return windows(pad_value(u, ((0, 0),) * (len(u.shape) - len(k)) + tuple(pairs), fill), k, st, di)
 
   # ---- the greatest
-  def _greatest(self, name: str, t: UOp, axes: Sequence[int], total: int, places: Callable[[], UOp] | None,
+  def _greatest(self, name: str, t: UOp, axes: Sequence[int], spatial: tuple[int, ...], places: Callable[[], UOp] | None,
                 used: UOp | None = None) -> Any:
-    """The greatest of each window; windows lie along axes, and elements not ``used`` do not count. With ``places``, of windows'
-    elements among ``total``, also which it is, int32: the first of equal ones, a NaN before all."""
+    """The greatest of each window; windows lie along axes, and elements not ``used`` do not count. With ``places``, of
+    windows' elements in all sizes, also which it is, int32: the first of equal ones, a NaN before all."""
     best = reduce(BinaryOps.OR if t.dtype.kind == "b" else BinaryOps.MAX, t, axes)
-    values, most = self._wrap(drop(best, axes)), dtypes.max(dtypes.int32)
+    values = self._wrap(drop(best, axes))
     if places is None: return values
+    total, most = math.prod(spatial), dtypes.max(dtypes.int32)
     if total > most: raise ShapeError(f"{name}: indices of {total} elements; int32 counts {most}")
     found = reaches(detach(t), expand(detach(best), t.shape))
     if used is not None: found = found & expand(used, t.shape)
@@ -412,12 +413,11 @@ class Pooling(Scattering, Random):
                 padding: Padding = 0, ceil_mode: bool = False, return_indices: bool = False) -> Any:
     k, st, di, pairs = self._pool(name, n, kernel_size, stride, dilation, padding, ceil_mode)
     t, spatial = self._windows_of(self.lazydata, k, st, di, pairs, dtypes.min(self.dtype)), self.shape[self.ndim - len(k):]
-    total = math.prod(spatial)
     def places() -> UOp:   # those of the padding come after all others
-      at = self._windows_of(reshape(iota(total), spatial), k, st, di, pairs, dtypes.max(dtypes.int32))
-      return broadcast(at, t.shape)
-    axes = range(len(t.shape) - len(k), len(t.shape))
-    return self._greatest(name, t, axes, total, places if return_indices else None)
+      at = reshape(iota(math.prod(spatial)), spatial)
+      return broadcast(self._windows_of(at, k, st, di, pairs, dtypes.max(dtypes.int32)), t.shape)
+    axes = tuple(range(len(t.shape) - len(k), len(t.shape)))
+    return self._greatest(name, t, axes, spatial, places if return_indices else None)
 
   max_pool1d = member(_max_pool, 1, ":meth:`max_pool2d` over the last dimension: (.., l) -> (.., l').")
   def max_pool2d(self, kernel_size: Ints = (2, 2), stride: Ints | None = None, dilation: Ints = 1, padding: Padding = 0,
@@ -575,7 +575,7 @@ class Pooling(Scattering, Random):
       for size, j in zip(spatial, places): out = out * size + expand(cast(j, dtypes.int32), t.shape)
       return out
     axes = range(self.ndim, self.ndim + n)
-    return self._greatest(name, t, axes, math.prod(spatial), at if return_indices else None, used)
+    return self._greatest(name, t, axes, spatial, at if return_indices else None, used)
 
   adaptive_max_pool1d = member(_adaptive_max, 1, ":meth:`adaptive_max_pool2d` of lines: (.., l) -> (.., output_size).")
   adaptive_max_pool2d = member(_adaptive_max, 2, """

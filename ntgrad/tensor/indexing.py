@@ -131,7 +131,8 @@ class Indexing(Elementwise, Movement):
     """One item a dim of the result before ints are dropped: (begin, count, step) for a dim, None for a new one, or an index node;
     and which of them are ints. Raises IndexOutOfRangeError, ArgumentError, DTypeError."""
     s, axis = self.shape, 0
-    out, ints = list[Any](), list[int]()
+    out: list[Any] = []
+    ints: list[int] = []
     for item in _spread(name, index, s):
       if item is None:
         out.append(None)
