@@ -2,14 +2,12 @@
 adaptive pooling, windows at random.
 
 A convolution is windows (TILE), a product and one sum, pooling windows and a reduction: the scheduler finds the tiles.
-Gradients are windows taken back (UNTILE) and summed, so nothing is added up in an order that differs from run to run. Of
-several greatest elements each has an equal share of the gradient.
+Gradients are windows taken back (UNTILE) and summed, so that nothing is added up in another order from run to run. Of several
+greatest elements each has an equal share of the gradient.
 
 Where each element of a result is made of a few neighbouring elements, its taps, along each dimension (adaptive pooling, and the
 interpolation of ``resampling.py``), and the sizes have a ratio of small numbers (2, 1/2, 3/2), the taps of all results of a
-period lie close together: they are windows too. For other sizes elements are read by index (GATHER). Either way one kernel goes
-over the data for all dimensions together; a dimension's weights may be a small one.
-"""
+period are windows too. For other sizes elements are read by index (GATHER). One kernel goes over the data for all dimensions."""
 from __future__ import annotations
 
 import functools

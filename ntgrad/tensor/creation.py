@@ -1,6 +1,5 @@
 """Making tensors: from data on the host, from constants and counters that cost no memory until they are realised, by window
-functions, and matrices from their diagonals and columns.
-"""
+functions, and matrices from their diagonals and columns."""
 from __future__ import annotations
 
 import itertools

@@ -2,11 +2,8 @@
 again what its gradient needs, and ``ruled``, values whose gradients a rule has, made of tensors, so that they can be
 differentiated again.
 
-All give nodes of their own, which stand for their value: a DETACH whose ``note`` is a *call*, which knows its sources, and the
-number of the output (``graph.Result``). Schedules see the value alone. ``ntgrad/tensor/gradient.py`` collects the gradients of
-all outputs of a call, and asks it for those of its sources. Nothing is computed for a gradient before somebody asks for it,
-with ``backward`` or, at any tensor, with ``gradient(x)``.
-"""
+All give a DETACH that stands for their value, whose ``note`` is a *call* and the number of the output (``graph.Result``; see
+docs/architecture.md). Nothing is computed for a gradient before somebody asks for it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence

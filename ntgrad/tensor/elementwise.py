@@ -2,8 +2,7 @@
 broadcasting.
 
 Where a number stands beside a tensor it takes part by its kind (``promotion.py``). Functions such as ``exp`` give float32 for
-ints and bools.
-"""
+ints and bools."""
 from __future__ import annotations
 
 import math

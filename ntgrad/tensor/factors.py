@@ -3,12 +3,8 @@ and rules for their gradients, which are made of tensor code and can be differen
 
 The rules: Giles, *An extended collection of matrix derivative results*, 2008; of QR: Walter, Lehmann and Lamour, 2010, and
 Roberts and Roberts, *QR and LQ decomposition matrix backpropagation algorithms*, 2020; of pseudo-inverses: Golub and Pereyra,
-1973.
-
-Whoever wants to read a kernel: each program has one matrix of a batch, as a block that its loops go through; ``rows == j`` is
-row j of it, and a sum over a block that is zero elsewhere takes row or column j out. A matrix of n rows takes n such steps of
-O(n * n) work.
-"""
+1973. In a kernel each program has one matrix of a batch as a block that its loops go through: ``rows == j`` is row j of it, and a
+sum over a block that is zero elsewhere takes row or column j out, in O(n * n) work."""
 from __future__ import annotations
 
 import functools

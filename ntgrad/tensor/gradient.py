@@ -2,8 +2,7 @@
 
 ``gradients(root, cotangent, targets)`` walks the nodes between the targets and the root, from the root. A rule gets a node and
 the gradient of its value and gives (source, gradient) pairs; it may name a node further down where that is shorter or more exact.
-A leaf is a DETACH node of its own for every version of its value (``Base._read``), whose ``note`` says whose it is.
-"""
+A leaf is a DETACH node of its own for every version of its value (``Base._read``), whose ``note`` says whose it is."""
 from __future__ import annotations
 
 import functools

@@ -3,8 +3,7 @@ mask; assignment to parts.
 
 Integer tensors are GATHERs of rows: the indexed dims are brought to the front and joined, so any number of them is one GATHER.
 A mask is brought to one dim first. To read with one, its True elements are found on the host, since the result's shape depends on
-them; a write takes a WHERE over the whole part, and needs no value of the mask.
-"""
+them; a write takes a WHERE over the whole part, and needs no value of the mask."""
 from __future__ import annotations
 
 import functools

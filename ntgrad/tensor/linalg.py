@@ -1,11 +1,10 @@
 """Linear algebra: factorisations, solutions, determinants, norms of matrices, covariance.
 
-All take batches (.., m, n). Values are computed when a method is called, as tile kernels are (a whole matrix for each program),
-with gradients; small floats are computed in float32 and rounded, ints give float32. Results have no names of dimensions.
-A matrix that a program cannot keep (of float32 from some 120 rows on for ``eigh`` and ``svd``, 160 for ``qr``, 200 for
-``cholesky``, 256 for what takes LU) goes through numpy on the host, which under a jit is a CaptureError; triangles may be of any
-size. ``factors.py`` has the factorisations, their gradients and their kernels.
-"""
+All take batches (.., m, n). Values are computed when a method is called, by tile kernels (a whole matrix for each program), with
+gradients (``factors.py``); small floats are computed in float32 and rounded, ints give float32. Results have no names of
+dimensions. A matrix that a program cannot keep (of float32 from some 120 rows on for ``eigh`` and ``svd``, 160 for ``qr``, 200
+for ``cholesky``, 256 for what takes LU) goes through numpy on the host, which under a jit is a CaptureError; triangles may be of
+any size."""
 from __future__ import annotations
 
 import math

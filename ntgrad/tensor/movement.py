@@ -2,8 +2,7 @@
 a kernel runs.
 
 Those that show each element at most once, and ``expand``, are views: they share memory with what they show. Others (pad,
-repeat, unfold, cat, ..) are tensors of their own.
-"""
+repeat, unfold, cat, ..) are tensors of their own."""
 from __future__ import annotations
 
 import itertools

@@ -2,8 +2,7 @@
 kron, cross; einsum, whose formula is read here and whose tensors are multiplied two at a time in the order that takes least.
 
 A label of a dimension is a letter, or, of the dimensions that ``...`` stands for, ``.1`` for the last one, ``.2`` for the one
-before it, and so on.
-"""
+before it, and so on."""
 from __future__ import annotations
 
 import itertools

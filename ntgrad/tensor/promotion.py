@@ -2,8 +2,7 @@
 numbers that stand beside them.
 
 Promotion is PyTorch's (docs/numbers.md): tensors of shape () take part by their category where others have dimensions, Python
-numbers beside any tensor, so ``int32 * 0.5`` is float32 and ``float16 * 0.5`` float16.
-"""
+numbers beside any tensor, so ``int32 * 0.5`` is float32 and ``float16 * 0.5`` float16."""
 from __future__ import annotations
 
 import math

@@ -2,8 +2,7 @@
 the same generator, anywhere. Random tensors, samples of distributions, permutations, dropout.
 
 A call's place in the sequence, ``(counter, seed)``, is a small buffer made by ``rng_state``; it is marked with ``rng_count`` so
-that a replay of captured kernels can write the next place into it (``next_state``). Structure never depends on the numbers.
-"""
+that a replay of captured kernels can write the next place into it (``next_state``). Structure never depends on the numbers."""
 from __future__ import annotations
 
 import math

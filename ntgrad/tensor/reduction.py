@@ -3,8 +3,7 @@ differences and integrals.
 
 Sums of ints and bools are int64 (``sum_dtype``), and are added up in int32 where no sum can be greater; float16, bfloat16 and
 fp8 sums accumulate in float32. A reduction keeps its dims as 1 in the graph and drops them last, so that what is computed per
-row stays in the row's kernel.
-"""
+row stays in the row's kernel."""
 from __future__ import annotations
 
 import math

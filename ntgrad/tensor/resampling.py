@@ -1,8 +1,7 @@
 """Other sizes for the last dimensions, and elements read at places that are computed: interpolation, sampling by a grid, pixels
 to channels and back, shuffled channels.
 
-Interpolation takes each element from its taps (``convolution.py``), with weights that are computed where they are used.
-"""
+Interpolation takes each element from its taps (``convolution.py``), with weights that are computed where they are used."""
 from __future__ import annotations
 
 import itertools

@@ -1,8 +1,7 @@
 """Writing elements to places that indices or masks say: scatters, writes of rows, parts replaced in a copy.
 
 Of equal indices the last counts where something is set; where something is added or combined all count, in order. Nothing here
-depends on the order in which a device does its work: results are the same each time.
-"""
+depends on the order in which a device does its work: results are the same each time."""
 from __future__ import annotations
 
 import math

@@ -4,8 +4,7 @@ Keys are unsigned ints that order as the values do, each with its place behind i
 stable way, and gives the places. Values are then read at their places, so their gradients are those of reading there.
 
 What a result's shape depends on (which elements are not zero, how many are different) is computed at once and read on the host;
-where a jit records, that is a CaptureError.
-"""
+where a jit records, that is a CaptureError."""
 from __future__ import annotations
 
 import math
