@@ -54,6 +54,16 @@ def numbers(name: str, what: str, value: Any, n: int, least: int) -> tuple[int, 
   return out
 
 
+def _steps(name: str, n: int, stride: Any, dilation: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+  """The stride and the dilation of n dimensions."""
+  return numbers(name, "stride", stride, n, 1), numbers(name, "dilation", dilation, n, 1)
+
+
+def _biased(out: Any, bias: Any) -> Any:
+  """(n, channels, ..) and a bias for each channel."""
+  return out if bias is None else out + bias.reshape((1, -1) + (1,) * (out.ndim - 2))
+
+
 def _paddings(name: str, padding: Any, n: int) -> list[Pair]:
   """An int, one a dim, a flat torch padding (last dim first), or pairs, as (before, after) a spatial dim."""
   if not isinstance(padding, (tuple, list)): pairs: list[Any] = [(padding, padding)] * n
@@ -130,8 +140,7 @@ class Convolution(Elementwise, Movement):
     if bias is not None and bias.shape != (sw[0],):
       raise ShapeError(f"{name}: bias {bias.shape} with weight {sw}; it must be ({sw[0]},)")
     one_width(name, self, weight, bias)
-    st, di = numbers(name, "stride", stride, n, 1), numbers(name, "dilation", dilation, n, 1)
-    kernel = sw[2:]
+    (st, di), kernel = _steps(name, n, stride, dilation), sw[2:]
     pairs = _named_paddings(name, padding, kernel, st, di) if isinstance(padding, str) else _paddings(name, padding, n)
     _must_fit(name, kernel, di, sx[2:], pairs)
     a, b, out = factors_of_product(name, x, w)
@@ -144,9 +153,8 @@ class Convolution(Elementwise, Movement):
     b = expand(reshape(b, (1, groups, cout) + (1,) * n + (cin, *kernel)), full)
     total = graph.total(a * b, tuple(range(3 + n, 4 + 2 * n)))
     node = cast(reshape(total, (bs, sw[0], *full[3:3 + n])), out)
-    result = self._wrap_many(node, (weight,), None if self._names is weight._names is None else names_of_product(
-      name, (self, weight), *_convolution_places(n, 0, 1, groups)))
-    return result if bias is None else result + bias.reshape((1, -1) + (1,) * n)
+    return _biased(self._wrap_many(node, (weight,), None if self._names is weight._names is None else names_of_product(
+      name, (self, weight), *_convolution_places(n, 0, 1, groups))), bias)
 
   conv1d = member(_convolved, 1, ":meth:`conv2d` over one dimension: (n, cin, l), weight (cout, cin/groups, k) -> (n, cout, l').")
   conv2d = member(_convolved, None, """
@@ -171,12 +179,12 @@ class Convolution(Elementwise, Movement):
                        "(by position the order is weight, bias, groups, stride, dilation, padding, output_padding)")
     if bias is not None and bias.shape != (sw[1] * groups,):
       raise ShapeError(f"{name}: bias {bias.shape} with weight {sw} and groups {groups}; it must be ({sw[1] * groups},)")
-    st, di = numbers(name, "stride", stride, n, 1), numbers(name, "dilation", dilation, n, 1)
+    st, di = _steps(name, n, stride, dilation)
     pairs, extra = _paddings(name, padding, n), numbers(name, "output_padding", output_padding, n, 0)
     if self._names is not None or weight._names is not None:
       called = names_of_product(name, (self, weight), *_convolution_places(n, 1, 0, groups))
       out = self.named()._transposed(name, n, weight.named(), None, groups, st, di, padding, output_padding)._called(called)
-      return out if bias is None else out + bias.reshape((1, -1) + (1,) * n)
+      return _biased(out, bias)
     size = [(s - 1) * t + (k - 1) * d + 1 - lo - hi + e for s, t, k, d, (lo, hi), e in zip(sx[2:], st, sw[2:], di, pairs, extra)]
     if min(sx[2:]) < 1 or min(sw[2:]) < 1 or min(size) < 1:
       raise ShapeError(f"{name}: input {sx} with a kernel of {sw[2:]}, stride {st}, dilation {di} and padding {tuple(pairs)} "
@@ -210,15 +218,13 @@ class Convolution(Elementwise, Movement):
     if n < 1 or self.ndim not in (n + 1, n + 2):
       raise ShapeError(f"im2col: shape {text(self)} with kernel_size {kernel_size}; give (n, c, *spatial) or (c, *spatial), "
                        "and a size for each spatial dimension (one number is two of them)")
-    k, di, st = [numbers("im2col", what, v, n, 1) for what, v in (
-      ("kernel_size", kernel_size), ("dilation", dilation), ("stride", stride))]
-    pairs = _paddings("im2col", padding, n)
+    k, di = [numbers("im2col", what, v, n, 1) for what, v in (("kernel_size", kernel_size), ("dilation", dilation))]
+    st, pairs = numbers("im2col", "stride", stride, n, 1), _paddings("im2col", padding, n)
     s, rest = self.shape, self.ndim - n
     _must_fit("im2col", k, di, s[rest:], pairs)
     t = windows(graph.pad(self.lazydata, ((0, 0),) * rest + tuple(pairs)), k, st, di)
-    outer = t.shape[rest:rest + n]
-    t = _inside_out(t, rest, n)
-    out = self._wrap(reshape(t, s[:rest - 1] + (s[rest - 1] * math.prod(k), math.prod(outer))))
+    shape = s[:rest - 1] + (s[rest - 1] * math.prod(k), math.prod(t.shape[rest:rest + n]))
+    out = self._wrap(reshape(_inside_out(t, rest, n), shape))
     return out._called(None if self._names is None else self._names[:rest - 1] + (None, None))
 
   def col2im(self, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Padding = 0, stride: Ints = 1) -> Self:
@@ -374,8 +380,7 @@ class Pooling(Scattering, Random):
     s = self.shape
     if len(s) < n: raise ShapeError(f"{name}: shape {s}; it takes at least {n} dimension{'s' * (n > 1)}")
     k = numbers(name, "kernel_size", kernel_size, n, 1)
-    st, di = numbers(name, "stride", k if stride is None else stride, n, 1), numbers(name, "dilation", dilation, n, 1)
-    pairs = _paddings(name, padding, n)
+    (st, di), pairs = _steps(name, n, k if stride is None else stride, dilation), _paddings(name, padding, n)
     if any([max(p) > (size - 1) * d // 2 + (size - 1) * d % 2 for size, d, p in zip(k, di, pairs)]):
       raise ArgumentError(f"{name}: padding {tuple(pairs)} with a kernel of {k}; it must be at most half of the kernel, "
                           "so that every window has an element")

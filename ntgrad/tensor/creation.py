@@ -102,17 +102,20 @@ def bits_of(name: str, data: Any, dtype: DType, count: int = -1, offset: int = 0
   return array.astype(bool) if dtype.kind == "b" else array
 
 
+def _moved(node: UOp, device: str | None) -> UOp:
+  """A node on a device (None: where it is)."""
+  return node if device is None or (node.device or Device.DEFAULT) == device else graph.copy(node, device)
+
+
 def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
   """The node of anything that a Tensor is made from. Raises DTypeError for other things."""
   if isinstance(data, (bool, int, float)) and not isinstance(data, np.generic):
     d = dtype or dtypes.of(type(data))
     if dtype is None and d.kind in "iu" and not fits_default(int(data), int(data)): d = dtypes.int64
-    node = scalar_node("Tensor", cut_to_int("Tensor", data, d), d, ())
-    return node if device is None or device == Device.DEFAULT else graph.copy(node, device)
+    return _moved(scalar_node("Tensor", cut_to_int("Tensor", data, d), d, ()), device)
   if isinstance(data, Base): data = data.lazydata
   if isinstance(data, UOp):
-    node = data if dtype is None else cast(data, dtype)
-    return node if device is None or (node.device or Device.DEFAULT) == device else graph.copy(node, device)
+    return _moved(data if dtype is None else cast(data, dtype), device)
   if isinstance(data, memoryview) and dtype is None and data.format not in ("B", "b", "c"): data = np.asarray(data)   # numbers
   if isinstance(data, (bytes, bytearray, memoryview)): array, dtype = bits_of("Tensor", data, dtype or dtypes.uint8), None
   elif isinstance(data, Several): raise data.refused()
@@ -128,8 +131,7 @@ def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
                        "it takes numbers, nested lists, numpy arrays, bytes, Tensors, UOps and tensors of other libraries")
     found = interchange.take(data)
     node = interchange.adopt(found, device, copy=True if found.kind == interchange.CPU else None)
-    if dtype is not None: node = cast(node, dtype)
-    return node if device is None or node.device == device else graph.copy(node, device)
+    return _moved(node if dtype is None else cast(node, dtype), device)
   if array.dtype.byteorder not in "=|" and not array.dtype.isnative: array = array.astype(array.dtype.newbyteorder("="))
   if array.dtype.type in (np.longlong, np.ulonglong): array = array.astype(np.int64 if array.dtype.kind == "i" else np.uint64)
   dtypes.of(array.dtype)  # refuses what ntgrad does not have
@@ -172,9 +174,7 @@ class Creation(Elementwise, Movement):
   # ---- constants and counters
   @classmethod
   def _made(cls, node: UOp, device: str | None, requires_grad: bool | None) -> Self:
-    if device is not None:
-      name = Device._located(device)
-      if node.device is None and name != Device.DEFAULT: node = graph.copy(node, name)
+    if device is not None and node.device is None: node = _moved(node, Device._located(device))
     t = cls._from_node(node)
     if requires_grad is not None: t.requires_grad = requires_grad
     return t

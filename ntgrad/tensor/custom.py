@@ -277,10 +277,9 @@ class Copy:
 def checkpoint(fn: Callable[..., Any], *args: Any, use_reentrant: Any = None, preserve_rng_state: bool = True,
                **kwargs: Any) -> Any:
   """``fn(*args, **kwargs)``, of which gradients keep nothing but the arguments: what they need of what ``fn`` computes is
-  computed again (https://arxiv.org/abs/1604.06174). It takes more time and less memory.
-
-  Results and gradients are the same, of random numbers drawn by ``fn`` too. ``fn`` itself runs once. It gives a Tensor, or a
-  tuple, list or dict with Tensors. ``use_reentrant`` and ``preserve_rng_state`` are taken as PyTorch has them, without effect."""
+  computed again (https://arxiv.org/abs/1604.06174). It takes more time and less memory. Results and gradients are the same, of
+  random numbers drawn by ``fn`` too. ``fn`` itself runs once. It gives a Tensor, or a tuple, list or dict with Tensors.
+  ``use_reentrant`` and ``preserve_rng_state`` are taken as PyTorch has them, without effect."""
   if not mode.grad: return fn(*args, **kwargs)
   start = Storage("", 0).serial
   inside, arguments = list[UOp](), list[UOp]()

@@ -110,6 +110,12 @@ def _order(items: Sequence[Any], arrays: Sequence[int], ints: Sequence[int]) -> 
   return rest, at[0] if at and at[-1] - at[0] + 1 == len(at) else 0
 
 
+def _ints(name: str, index: Any) -> Any:
+  """An index of ints; one of no elements may have another dtype. Raises DTypeError."""
+  if index.numel(): of_kind("iu", name, "an index", index, "it takes ints")
+  return index if index.dtype.kind in "iu" else index.cast(dtypes.int32)
+
+
 def has_tensors(index: Sequence[Any]) -> bool:
   """Whether items of an index choose by their values."""
   return any([isinstance(i, (Base, list, tuple, np.ndarray, range)) for i in index])
@@ -420,9 +426,7 @@ class Indexing(Elementwise, Movement):
     """What chooses rows of a dim by a 1-d index, as an index of ``x[..]``."""
     d = self._dim(name, dim, "choose from")
     if index.ndim > 1: raise ShapeError(f"{name}: an index of shape {index.shape}; it takes one dimension")
-    if index.numel(): of_kind("iu", name, "an index", index, "it takes ints")
-    index = index.named().reshape(index.numel())
-    return (slice(None),) * d + (index if index.dtype.kind in "iu" else index.cast(dtypes.int32),)
+    return (slice(None),) * d + (_ints(name, index).named().reshape(index.numel()),)
 
   def index_select(self, dim: int | str, index: Operand) -> Self:
     """The rows of a dim that a 1-d index names: (a, n, b) -> (a, k, b). Raises AxisError, ShapeError, DTypeError,
@@ -432,8 +436,7 @@ class Indexing(Elementwise, Movement):
   # ---- elements of the flattened tensor
   def take(self, index: Operand) -> Self:
     """The elements of the flattened tensor at indices, of the index's shape. Raises DTypeError, IndexOutOfRangeError."""
-    if index.numel(): of_kind("iu", "take", "an index", index, "it takes ints")
-    return self.named().flatten()[index if index.dtype.kind in "iu" else index.cast(dtypes.int32)]
+    return self.named().flatten()[_ints("take", index)]
 
   # ---- masks
   def _mask_for(self, name: str, mask: Any) -> Any:

@@ -230,10 +230,8 @@ class Linalg(Products):
   def svd(self, full_matrices: bool = True) -> SVD:
     """U, the singular values S, falling, and the transposed V, ``U[.., :k] * S @ Vh[.., :k, :] = self``: (.., m, n) -> (.., m,
     m), (.., k), (.., n, n), k being the less of m and n; without ``full_matrices`` (.., m, k), (.., k), (.., k, n). By rotations
-    of columns (Hestenes, 1958).
-
-    The gradient of U and V is right where singular values differ and are not 0, and there is none of columns beyond k; they have
-    no signs of their own. Raises ShapeError."""
+    of columns (Hestenes, 1958). The gradient of U and V is right where singular values differ and are not 0, and there is none of
+    columns beyond k; they have no signs of their own. Raises ShapeError."""
     a, batch, d = self._batch("svd")
     u, s, vt = _factors().svd(a)
     m, n = a.shape[1:]

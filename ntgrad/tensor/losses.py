@@ -208,10 +208,9 @@ class Losses(Activation, Reduction):
 
   def multilabel_margin_loss(self, target: Any, reduction: str = "mean") -> Self:
     """How far scores (n, classes), or (classes,), of other classes come within 1 of those of a row's target: the sum over its
-    classes y and all others i of max(0, 1 - x[y] + x[i]), divided by the number of classes; then reduced.
-
-    The target has the scores' shape and is class indices, up to the first -1 of a row. Raises ShapeError, DTypeError,
-    ArgumentError; IndexOutOfRangeError where the classes are known (lists, arrays, constants)."""
+    classes y and all others i of max(0, 1 - x[y] + x[i]), divided by the number of classes; then reduced. The target has the
+    scores' shape and is class indices, up to the first -1 of a row. Raises ShapeError, DTypeError, ArgumentError;
+    IndexOutOfRangeError where the classes are known (lists, arrays, constants)."""
     name = "multilabel_margin_loss"
     if self.ndim not in (1, 2): raise ShapeError(f"{name}: predictions of shape {text(self)}; give (n, classes) or (classes,)")
     n = self.shape[-1]

@@ -554,7 +554,6 @@ class Movement(Base):
   # ---- by a pattern
   def rearrange(self, formula: str, **sizes: Any) -> Self:
     """Dimensions split, put in another order and joined, as einops has it: ``x.rearrange("b (h w) c -> b c h w", h=4)``. A view.
-
     Both sides have the same names, each once; parentheses group those that make one dimension, ``1`` and ``()`` are dimensions of
     1, ``...`` stands for any number of them (in parentheses on the right only). Of each group's sizes one may be left open. A
     dimension that stays one keeps its name of ``named``. Raises ArgumentError for a pattern that is none, ShapeError for sizes

@@ -121,7 +121,6 @@ class Normalising(Reduction):
   def batch_norm(self, running_mean: Operand | None, running_var: Operand | None, weight: Operand | None = None,
                  bias: Operand | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> Self:
     """Normalisation of each channel over the batch and what follows (https://arxiv.org/abs/1502.03167): (n, c, ..) -> the same.
-
     By the running statistics, or, in ``training``, by the batch's own mean and variance; then the running ones, where given, move
     towards these by ``momentum`` (the variance unbiased). All are (c,). Raises ShapeError, DTypeError; ArgumentError where
     running statistics are missing, and for a single value a channel in training."""

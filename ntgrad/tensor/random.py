@@ -30,11 +30,10 @@ from .sorting import Sorting
 
 @checked
 class Generator:
-  """A sequence of random numbers of its own: ``Tensor.rand(3, generator=ntgrad.Generator(1))``.
-
-  Numbers are those that ``Tensor.manual_seed`` with the same seed gives, on every device. Calls captured by a jit draw the next
-  ones at every replay. ``seed`` is an int from 0 to 2**64 - 1, None for one from the operating system; ``device`` says nothing.
-  Raises ArgumentError; CaptureError where a sequence begins while a jit records, here and in the methods that set it."""
+  """A sequence of random numbers of its own: ``Tensor.rand(3, generator=ntgrad.Generator(1))``. Numbers are those that
+  ``Tensor.manual_seed`` with the same seed gives, on every device. Calls captured by a jit draw the next ones at every replay.
+  ``seed`` is an int from 0 to 2**64 - 1, None for one from the operating system; ``device`` says nothing. Raises ArgumentError;
+  CaptureError where a sequence begins while a jit records, here and in the methods that set it."""
   __slots__ = ("_seed", "_counter", "__weakref__")
 
   def __init__(self, seed: int | None = None, device: str | None = None):
@@ -435,11 +434,9 @@ class Random(Sorting):
 
   def poisson(self, *, generator: Generator | None = None) -> Self:
     """Of each element as a rate, a number of the Poisson distribution, of this shape and dtype; NaN for negative rates and NaN.
-    No gradient. Raises DTypeError for rates that are no floats.
-
-    Below a rate of 10 by inversion, above by transformed rejection (Hörmann, The transformed rejection method for generating
-    Poisson random variables, 1993, PTRS), the first of 16 attempts that is accepted (should all fail, which is rarer than once in
-    10**9: the rate rounded)."""
+    No gradient. Raises DTypeError for rates that are no floats. Below a rate of 10 by inversion, above by transformed rejection
+    (Hörmann, The transformed rejection method for generating Poisson random variables, 1993, PTRS), the first of 16 attempts that
+    is accepted (should all fail, which is rarer than once in 10**9: the rate rounded)."""
     of_kind("f", "poisson", "rates", self, "they must be floats")
     rate: Any = self.named().detach()
     if rate.dtype.itemsize < 8: rate = rate.cast(dtypes.float32)
@@ -451,11 +448,9 @@ class Random(Sorting):
 
   def multinomial(self, num_samples: int = 1, replacement: bool = False, *, generator: Generator | None = None) -> Self:
     """Indices drawn by weight along the last dim of a 1-d or 2-d tensor, int32: (n,) gives (num_samples,), (m, n) gives (m,
-    num_samples).
-
-    Weights need not add up to 1; they must not be negative. Without replacement the indices of a row differ: those of the least
-    exponential variables with the weights as rates (Efraimidis and Spirakis, Weighted random sampling with a reservoir, 2006),
-    and indices of weight 0 come last. Raises ShapeError, ArgumentError for more samples than that gives."""
+    num_samples). Weights need not add up to 1; they must not be negative. Without replacement the indices of a row differ: those
+    of the least exponential variables with the weights as rates (Efraimidis and Spirakis, Weighted random sampling with a
+    reservoir, 2006), and indices of weight 0 come last. Raises ShapeError, ArgumentError for more samples than that gives."""
     if self.ndim not in (1, 2): raise ShapeError(f"multinomial: weights of shape {self.shape}; it takes 1 or 2 dimensions")
     n = self.shape[-1]
     if num_samples < 1 or not n or (num_samples > n and not replacement):

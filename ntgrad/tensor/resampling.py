@@ -135,7 +135,6 @@ class Resampling(Pooling):
   def interpolate(self, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",
                   align_corners: bool | None = None) -> Self:
     """Another size for the spatial dimensions: (n, c, *spatial) -> (n, c, *size), or scaled by ``scale_factor`` (rounded down).
-
     ``mode`` is "nearest" (by left edges), "nearest-exact" (by centres), "linear", "bilinear" and "trilinear" for one, two and
     three spatial dimensions, "bicubic" for two, "area" (means, as adaptive_avg_pool). ``align_corners``: the first and the last
     elements stay where they are, in place of the outer edges. All but the nearest modes take floats. Raises ShapeError,
@@ -224,11 +223,9 @@ class Resampling(Pooling):
   def grid_sample(self, grid: Operand, mode: str = "bilinear", padding_mode: str = "zeros",
                   align_corners: bool | None = False) -> Self:
     """Elements of (n, c, h, w) at the places of a grid (n, h', w', 2), x first, from -1 to 1: (n, c, h', w'); or of (n, c, d, h,
-    w) at those of (n, d', h', w', 3).
-
-    ``mode``: bilinear (of neighbours), nearest, or bicubic (two dims). ``padding_mode``: what lies outside counts as zeros, as
-    the border, or mirrored (reflection). With ``align_corners`` -1 and 1 are the centres of the outermost elements, else their
-    outer edges. Raises ShapeError, DTypeError, ArgumentError."""
+    w) at those of (n, d', h', w', 3). ``mode``: bilinear (of neighbours), nearest, or bicubic (two dims). ``padding_mode``: what
+    lies outside counts as zeros, as the border, or mirrored (reflection). With ``align_corners`` -1 and 1 are the centres of the
+    outermost elements, else their outer edges. Raises ShapeError, DTypeError, ArgumentError."""
     name, rank = "grid_sample", self.ndim - 2
     if mode not in ("bilinear", "nearest", "bicubic") or (mode == "bicubic" and rank == 3):
       raise ArgumentError(f"{name}: mode {shown(mode)}; it takes 'bilinear', 'nearest' or, for (n, c, h, w), 'bicubic'")

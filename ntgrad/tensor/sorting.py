@@ -381,11 +381,9 @@ class Sorting(Reduction, Creation):
 
   def repeat_interleave(self, repeats: Any, dim: int | str | None = None, output_size: int | None = None) -> Self:
     """Each element so many times in a row, along one dim or (None) of the flattened tensor; ``repeats`` is a number, or ints of
-    shape (n,), one for each element of the dim.
-
-    With a tensor of them the size of the result depends on values: they are computed at once, and raise CaptureError while a jit
-    records, unless ``output_size`` says what they add up to (if it is not so, the last elements are missing or come more often).
-    Raises AxisError, ShapeError, DTypeError, ArgumentError."""
+    shape (n,), one for each element of the dim. With a tensor of them the size of the result depends on values: they are computed
+    at once, and raise CaptureError while a jit records, unless ``output_size`` says what they add up to (if it is not so, the
+    last elements are missing or come more often). Raises AxisError, ShapeError, DTypeError, ArgumentError."""
     if not isinstance(repeats, (Base, np.ndarray, list, tuple)) or isinstance(repeats, np.ndarray) and not repeats.ndim:
       return super().repeat_interleave(repeats, dim)  # type: ignore[arg-type]  # checked there
     x = self.flatten() if dim is None else self
