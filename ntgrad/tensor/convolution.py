@@ -151,8 +151,7 @@ class Convolution(Elementwise, Movement):
     a = permute(a, (0, 1, 2, *range(4, 4 + n), 3, *range(4 + n, 4 + 2 * n)))
     full = a.shape
     b = expand(reshape(b, (1, groups, cout) + (1,) * n + (cin, *kernel)), full)
-    total = graph.total(a * b, tuple(range(3 + n, 4 + 2 * n)))
-    node = cast(reshape(total, (bs, sw[0], *full[3:3 + n])), out)
+    node = cast(reshape(graph.total(a * b, tuple(range(3 + n, 4 + 2 * n))), (bs, sw[0], *full[3:3 + n])), out)
     return _biased(self._wrap_many(node, (weight,), None if self._names is weight._names is None else names_of_product(
       name, (self, weight), *_convolution_places(n, 0, 1, groups))), bias)
 
@@ -324,8 +323,7 @@ def _read(u: UOp, lines: Sequence[Line], count: Sequence[UOp]) -> tuple[UOp, lis
 def _from(first: UOp, taps: int) -> UOp:
   """(n,) -> (n, taps): each and those that follow it."""
   shape = first.shape[0], taps
-  begin = expand(reshape(first, (shape[0], 1)), shape)
-  return begin + broadcast(cast(iota(taps), first.dtype), shape)
+  return expand(reshape(first, (shape[0], 1)), shape) + broadcast(cast(iota(taps), first.dtype), shape)
 
 
 def _along(u: UOp, d: int, n: int, e: int | None = None) -> UOp:
@@ -556,8 +554,7 @@ class Pooling(Scattering, Random):
     if used is not None: t = where(expand(used, t.shape), t, 0.0)
     total = graph.total(t, axes)
     if used is not None:
-      number = graph.total(cast(used, acc), axes)
-      total = total / expand(number, total.shape)
+      total = total / expand(graph.total(cast(used, acc), axes), total.shape)
     return self._wrap(cast(drop(total, axes), self.dtype))
 
   adaptive_avg_pool1d = member(_adaptive_means, 1, ":meth:`adaptive_avg_pool2d` of lines: (.., l) -> (.., output_size).")
@@ -577,8 +574,7 @@ class Pooling(Scattering, Random):
       out = const(0, dtypes.int32, t.shape)
       for size, j in zip(spatial, places): out = out * size + expand(cast(j, dtypes.int32), t.shape)
       return out
-    axes = range(self.ndim, self.ndim + n)
-    return self._greatest(name, t, axes, spatial, at if return_indices else None, used)
+    return self._greatest(name, t, range(self.ndim, self.ndim + n), spatial, at if return_indices else None, used)
 
   adaptive_max_pool1d = member(_adaptive_max, 1, ":meth:`adaptive_max_pool2d` of lines: (.., l) -> (.., output_size).")
   adaptive_max_pool2d = member(_adaptive_max, 2, """
@@ -627,8 +623,7 @@ class Pooling(Scattering, Random):
     if out == 1: return (u * 0).cast(dtypes.int32) + (size - k)
     alpha = (size - k) / (out - 1)
     i = self._from_node(iota(out))
-    begin = ((i + u) * alpha).cast(dtypes.int32) - (u * alpha).cast(dtypes.int32)
-    return (i < out - 1).where(begin, size - k)
+    return (i < out - 1).where(((i + u) * alpha).cast(dtypes.int32) - (u * alpha).cast(dtypes.int32), size - k)
 
   fractional_max_pool2d = member(_fractional, 2, """
     The greatest of windows that lie at random, as many as ``output_size`` or as ``output_ratio`` of each size: (n, c, h, w) ->

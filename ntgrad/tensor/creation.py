@@ -193,8 +193,7 @@ class Creation(Elementwise, Movement):
     if not isinstance(fill_value, (bool, int, float)):
       raise DTypeError(f"full: a value of {type(fill_value).__name__}; it takes numbers")
     d = dtypes.of(type(fill_value) if dtype is None else dtype)
-    node = scalar_node("full", cut_to_int("full", fill_value, d), d, s)
-    return cls._made(node, device, requires_grad)
+    return cls._made(scalar_node("full", cut_to_int("full", fill_value, d), d, s), device, requires_grad)
 
   @classmethod
   def zeros(cls, *shape: Any, size: Any = None, dtype: Any = None, device: str | None = None,
@@ -259,8 +258,7 @@ class Creation(Elementwise, Movement):
     # the first half is counted from the start, the second from the stop
     first = lt(iota(n), n // 2)
     i = cast(where(first, iota(n), iota(n) - (n - 1)), work)
-    end = where(first, const(start, work, (n,)), stop)
-    return cls._made(cast(i * step + end, d), device, requires_grad)
+    return cls._made(cast(i * step + where(first, const(start, work, (n,)), stop), d), device, requires_grad)
 
   @classmethod
   def logspace(cls, start: float, stop: float, steps: int, base: float = 10.0, *, dtype: Any = None, device: str | None = None,
@@ -325,8 +323,7 @@ class Creation(Elementwise, Movement):
     """Ones on and below diagonal k of (n, m or n), zeros above, as numpy's. Raises ArgumentError."""
     rows, columns = new_shape("tri", (n, n if m is None else m))
     d = _float(dtype)
-    limit = index_along(0, (rows, columns)) + max(-rows, min(k, columns))
-    below = le(index_along(1, (rows, columns)), limit)
+    below = le(index_along(1, (rows, columns)), index_along(0, (rows, columns)) + max(-rows, min(k, columns)))
     return cls._made(cast(below, d), device, requires_grad)
 
   def _triangle(self, name: str, upper: bool, diagonal: int = 0) -> Self:
@@ -336,8 +333,7 @@ class Creation(Elementwise, Movement):
     diagonal = max(-s[0], min(diagonal, s[1]))
     row = index_along(0, s) + diagonal if diagonal else index_along(0, s)
     a, b = (row, index_along(1, s)) if upper else (index_along(1, s), row)
-    inside = broadcast(le(a, b), u.shape)
-    return self._wrap(where(inside, u, 0))
+    return self._wrap(where(broadcast(le(a, b), u.shape), u, 0))
   tril = member(_triangle, False, "The lower triangle of the last two dims, zeros above. Raises ShapeError.")
   triu = member(_triangle, True, "The upper triangle of the last two dims, zeros below. Raises ShapeError.")
 
@@ -386,8 +382,7 @@ class Creation(Elementwise, Movement):
     of = f"the {num_classes} classes, which go from 0 to {num_classes - 1}"
     inside = within(index_of(u, num_classes), 0, num_classes, "one_hot", of, u.device)
     index = expand(reshape(inside, (*u.shape, 1)), shape)
-    classes = cast(index_along(len(u.shape), shape), index.dtype)
-    out = self._from_node(cast(eq(index, classes), dtypes.int32))
+    out = self._from_node(cast(eq(index, cast(index_along(len(u.shape), shape), index.dtype)), dtypes.int32))
     if self._names is not None: out._names = (*self._names, None)
     return out
 
@@ -413,8 +408,7 @@ class Creation(Elementwise, Movement):
     acc = acc_dtype(out)
     shape = (n, columns)
     times = expand(reshape(cast(u, acc), (n, 1)), shape)
-    first = eq(index_along(1, shape), 0 if increasing else columns - 1)
-    powers = where(first, 1, times)
+    powers = where(eq(index_along(1, shape), 0 if increasing else columns - 1), 1, times)
     if n and columns: powers = scan(BinaryOps.MUL, powers, 1, not increasing)
     return self.named()._wrap(cast(powers, out))
 

@@ -105,8 +105,7 @@ def _scan(u: UOp, g: UOp) -> UOp | None:
   chosen, g = permute(chosen, order), permute(g, order)
   flat = (math.prod(s) // n, n)
   index = index_along(0, flat), reshape(chosen, flat)
-  out = scatter(const(0.0, g.dtype, flat), index, reshape(g, flat), "add")
-  return permute_back(reshape(out, g.shape), order)
+  return permute_back(reshape(scatter(const(0.0, g.dtype, flat), index, reshape(g, flat), "add"), g.shape), order)
 
 
 def _product_scan(x: UOp, u: UOp, g: UOp, axis: int, reverse: bool) -> UOp:
@@ -117,8 +116,7 @@ def _product_scan(x: UOp, u: UOp, g: UOp, axis: int, reverse: bool) -> UOp:
   seen = scan(BinaryOps.ADD, cast(zero, dtypes.int32), axis, reverse)
   first = zero & eq(seen, 1)
   without = scan(BinaryOps.MUL, where(first, 1.0, x), axis, reverse)
-  usual = after(product(g, u)) / where(zero, 1.0, x)
-  return where(eq(seen, 0), usual, select(first, after(product(g, without))))
+  return where(eq(seen, 0), after(product(g, u)) / where(zero, 1.0, x), select(first, after(product(g, without))))
 
 
 def _products_of_others(x: UOp, axes: Sequence[int]) -> UOp:
@@ -131,8 +129,7 @@ def _products_of_others(x: UOp, axes: Sequence[int]) -> UOp:
   n, r = flat.shape[-1], len(rest)
   every = expand(reshape(flat, (*flat.shape[:-1], 1, n)), (*flat.shape, n))
   others = where(eq(index_along(r, every.shape), index_along(r + 1, every.shape)), 1.0, every)
-  out = reshape(graph.reduce(BinaryOps.MUL, others, (r + 1,)), tuple([s[o] for o in order]))
-  return permute_back(out, order)
+  return permute_back(reshape(graph.reduce(BinaryOps.MUL, others, (r + 1,)), tuple([s[o] for o in order])), order)
 
 
 def _gather(u: UOp, g: UOp) -> UOp:

@@ -247,8 +247,7 @@ class Indexing(Elementwise, Movement):
     common = broadcast_shape("getitem", *[i.shape for i in indices]) if len(indices) > 1 else indices[0].shape
     rest, front = _order(items, arrays, ints)
     sizes = [u.shape[k] for k in arrays]
-    moved = graph.permute(u, (*arrays, *ints, *rest))
-    base = graph.reshape(moved, (*sizes, *[u.shape[k] for k in rest]))
+    base = graph.reshape(graph.permute(u, (*arrays, *ints, *rest)), (*sizes, *[u.shape[k] for k in rest]))
     node = graph.gather(base, *[graph.broadcast(i, common) for i in indices])
     n = len(common)
     if front: node = graph.permute(node, (*range(n, n + front), *range(n), *range(n + front, n + len(rest))))
@@ -354,8 +353,7 @@ class Indexing(Elementwise, Movement):
     order = (dim, *[d for d in range(self.ndim) if d != dim])
     parts = graph.permute(self.lazydata, order)
     if not n: parts = graph.pad(parts, [(0, 1)] + [(0, 0)] * (self.ndim - 1))   # else nothing would look at the index
-    node = graph.gather(parts, place)
-    return self._wrap(graph.permute_back(node, order))._called(None)
+    return self._wrap(graph.permute_back(graph.gather(parts, place), order))._called(None)
 
   def _fit(self, v: UOp, shape: tuple[int, ...]) -> UOp:
     while len(v.shape) > len(shape) and v.shape[0] == 1: v = graph.reshape(v, v.shape[1:])
@@ -459,8 +457,7 @@ class Indexing(Elementwise, Movement):
     if k * max(r, 1) > dtypes.max(dtypes.int32):
       raise ArgumentError(f"combinations: {k} choices of {r} of {n} elements; at most 2**31 - 1 elements are chosen")
     chosen = itertools.combinations_with_replacement(range(n), r) if with_replacement else itertools.combinations(range(n), r)
-    flat = np.fromiter(itertools.chain.from_iterable(chosen), np.int32, k * r)
-    return self.named()[flat.reshape(k, r)]
+    return self.named()[np.fromiter(itertools.chain.from_iterable(chosen), np.int32, k * r).reshape(k, r)]
 
   def unravel_index(self, shape: Ints) -> tuple[Self, ...]:
     """Indices into a flattened tensor as one tensor of indices for each of its dims; negative ones count from the end. Raises

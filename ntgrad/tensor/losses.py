@@ -118,8 +118,7 @@ class Losses(Activation, Reduction):
       mine = _of_class(chosen, w, axis)
       row = mine * row
     if smoothing:
-      mean = self._mean_node(u if w is None else graph.expand(w, s) * u, (axis,))
-      row = row * (1 - smoothing) + mean * smoothing
+      row = row * (1 - smoothing) + self._mean_node(u if w is None else graph.expand(w, s) * u, (axis,)) * smoothing
     row = graph.neg(row) if log_total is None else log_total - row
     row = graph.where(graph.inside(index, s[axis]), row, math.nan)
     called = None
@@ -171,8 +170,7 @@ class Losses(Activation, Reduction):
     if label_smoothing: y = y * (1 - label_smoothing) + label_smoothing / max(self.shape[a], 1)
     w = self._weight(name, weight, u, a)
     if weight is not None and w is not None: y = y * weight._wrap(w)
-    rows = -(self.cast(y.dtype).log_softmax(a) * y).sum(a)
-    return rows._reduced(name, reduction).cast(self._float())
+    return (-(self.cast(y.dtype).log_softmax(a) * y).sum(a))._reduced(name, reduction).cast(self._float())
 
   def nll_loss(self, target: Any, weight: Operand | None = None, ignore_index: int | None = None,
                reduction: str = "mean") -> Self:
@@ -221,8 +219,7 @@ class Losses(Activation, Reduction):
     mine = (counts.unsqueeze(-1) & (index.unsqueeze(-1) == self._from_node(graph.iota(n)))).detach()   # (.., target, class)
     others = mine.any(-2).logical_not().unsqueeze(-2)
     scores = mine.where(x.unsqueeze(-2), 0.0).sum(-1, keepdim=True)
-    each = (counts.unsqueeze(-1) & others).where((1 - scores + x.unsqueeze(-2)).relu(), 0.0)
-    rows = each.sum((-2, -1)) / max(n, 1)
+    rows = (counts.unsqueeze(-1) & others).where((1 - scores + x.unsqueeze(-2)).relu(), 0.0).sum((-2, -1)) / max(n, 1)
     rows._names = None if self._names is None else self._names[:-1]
     return rows._reduced(name, reduction).cast(self._float())
 
@@ -332,8 +329,7 @@ class Losses(Activation, Reduction):
       raise ShapeError(f"{name}: shapes {text(self)}, {text(x2)} and a target of {text(target)}; give (n, d), (n, d) and (n,), "
                        "or (d,), (d,) and ()")
     x, y, out = self._alike(x2)
-    product = ((x * x).sum(-1) + 1e-12) * ((y * y).sum(-1) + 1e-12)
-    cosine = (x * y).sum(-1) / product.sqrt()
+    cosine = (x * y).sum(-1) / (((x * x).sum(-1) + 1e-12) * ((y * y).sum(-1) + 1e-12)).sqrt()
     far = (target == -1).where((cosine - real_number(name, "margin", margin)).relu(), 0.0)
     return self._lost(name, (target == 1).where(1 - cosine, far), reduction, out)
 
@@ -401,8 +397,7 @@ class Losses(Activation, Reduction):
     x, y, out = self._against("kl_div", target)
     if log_target: loss = y.exp() * (y - x)
     else:
-      zero = y == 0
-      loss = y * zero.where(1.0, y).log() - y * x
+      loss = y * (y == 0).where(1.0, y).log() - y * x
     if reduction != "batchmean": return self._lost("kl_div", loss, reduction, out)
     return (loss.sum() / self.shape[0] if self.ndim else loss.sum()).cast(out)
 

@@ -31,10 +31,8 @@ class Normalising(Reduction):
     u = self.lazydata
     eps = real_number(name, "eps", eps)
     x = graph.cast(u, acc_dtype(u.dtype))
-    mean = self._mean_node(x, axes)
-    d = x - graph.expand(mean, x.shape)
-    var = self._mean_node(d * d, axes)
-    inv = graph.unary(UnaryOps.RSQRT, var + eps)
+    d = x - graph.expand(self._mean_node(x, axes), x.shape)
+    inv = graph.unary(UnaryOps.RSQRT, self._mean_node(d * d, axes) + eps)
     return self._wrap(graph.cast(d * graph.expand(inv, d.shape), u.dtype))
 
   def _last_dims(self, name: str, normalized_shape: Any, given: Sequence[tuple[str, Any]]) -> tuple[int, ...]:

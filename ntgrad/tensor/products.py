@@ -250,8 +250,7 @@ class Products(Reduction, Creation):
     n = max(self.ndim, other.ndim)
     s, o = [(1,) * (n - t.ndim) + t.shape for t in (self, other)]
     a = self.named().reshape([v for k in s for v in (k, 1)])
-    b = other.named().reshape([v for k in o for v in (1, k)])
-    return (a * b).reshape([k * m for k, m in zip(s, o)])._own()
+    return (a * other.named().reshape([v for k in o for v in (1, k)])).reshape([k * m for k, m in zip(s, o)])._own()
 
   def cross(self, other: Operand, dim: int | str = -1) -> Self:
     """The vector product along a dimension of 3; the others broadcast. Raises ShapeError, AxisError."""

@@ -184,8 +184,7 @@ def _many_of(rate: Any, generator: Generator | None, attempts: int = 16) -> Any:
   """Numbers of the Poisson distribution of rates from 10 on, (1, ..) -> (..), as PTRS draws them."""
   shape = (attempts, *rate.shape[1:])
   u, v = rate._uniform(generator, shape) - 0.5, 1 - rate._uniform(generator, shape)
-  root = rate.sqrt()
-  b = root * 2.53 + 0.931
+  b = rate.sqrt() * 2.53 + 0.931
   a = b * 0.02483 - 0.059
   off = 0.5 - u.abs()
   k = ((a * 2 / off + b) * u + rate + 0.43).floor()
@@ -201,8 +200,7 @@ def _many_of(rate: Any, generator: Generator | None, attempts: int = 16) -> Any:
   # the first that is accepted, by its number
   number = type(rate).arange(attempts, 0, -1, device=rate.device).reshape(attempts, *(1,) * (rate.ndim - 1))
   first = accepted.where(number, 0).max(axis=0, keepdim=True)
-  found = (accepted & (number == first)).where(k, 0.0).sum(0)
-  return (first.squeeze(0) > 0).where(found, rate.squeeze(0).round())
+  return (first.squeeze(0) > 0).where((accepted & (number == first)).where(k, 0.0).sum(0), rate.squeeze(0).round())
 
 
 @checked
@@ -263,8 +261,7 @@ class Random(Sorting):
     work = acc_dtype(d)
     # one hash, two uniforms: the high word gives the radius, the low word the angle
     a = _fraction(r, dtypes.float32)
-    low = graph.cast((r & 2 ** 32 - 1) >> 8, dtypes.int32)
-    angle = graph.cast(low, work) * (2 * math.pi * 2.0 ** -24)
+    angle = graph.cast(graph.cast((r & 2 ** 32 - 1) >> 8, dtypes.int32), work) * (2 * math.pi * 2.0 ** -24)
     left = 1.0 - graph.cast(a, work)  # (0, 1]: its logarithm is finite
     radius = graph.sqrt(graph.log(left) * -2.0)
     return cls._made(graph.cast(radius * graph.unary(UnaryOps.COS, angle), d), None, requires_grad)
@@ -504,8 +501,7 @@ class Random(Sorting):
     soft, d = ((x - noise) / tau).softmax(dim), self._dim("gumbel_softmax", dim)
     if not hard or not self.ndim: return soft.cast(self.dtype)
     at = self._from_node(graph.index_along(d, self.shape))
-    chosen = (at == soft.detach().argmax(d, keepdim=True)).cast(soft.dtype)
-    return (chosen + (soft - soft.detach())).cast(self.dtype)
+    return ((at == soft.detach().argmax(d, keepdim=True)).cast(soft.dtype) + (soft - soft.detach())).cast(self.dtype)
 
   def _dropout(self, name: str, dims: tuple[int, ...], p: float = 0.5, training: bool | None = None, *,
                generator: Generator | None = None) -> Self:

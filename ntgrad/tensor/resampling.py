@@ -68,8 +68,7 @@ def _cubic_edges(at: Places, last: int) -> Weight:
   def weight(o: UOp, j: UOp, dtype: DType) -> UOp:
     out = inner(o, j, dtype)
     for end, away in ((0, -1), (last, 1)):
-      more = graph.add(*[inner(o, j + away * k, dtype) for k in (1, 2)])
-      out = out + graph.where(graph.eq(j, end), more, 0.0)
+      out = out + graph.where(graph.eq(j, end), graph.add(*[inner(o, j + away * k, dtype) for k in (1, 2)]), 0.0)
     return graph.where(graph.inside(j, last + 1), out, 0.0)
   return weight
 

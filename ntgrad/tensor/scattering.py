@@ -32,8 +32,7 @@ def _products(value: UOp, row: UOp) -> UOp:
   value, row = contiguous(value), contiguous(row + 1)   # 0 is no row
   while k < n:
     row_before, before = [pad(shrink(u, [(0, n - k)]), [(k, 0)]) for u in (row, value)]
-    same = eq(row, row_before)
-    value = contiguous(value * where(same, before, 1))
+    value = contiguous(value * where(eq(row, row_before), before, 1))
     k *= 2
   return value
 
@@ -112,8 +111,7 @@ class Scattering(Indexing):
     if not with_self: base = where(self._hit_by(at), 0, base)
     total = scatter(base, (at,), cast(v.lazydata, acc), "add")
     if mean:
-      ones = const(1, dtypes.int32, at.shape)
-      count = scatter(const(int(with_self), dtypes.int32, u.shape), (at,), ones, "add")
+      count = scatter(const(int(with_self), dtypes.int32, u.shape), (at,), const(1, dtypes.int32, at.shape), "add")
       count = cast(maximum(count, 1), acc)
       total = total / count if acc.kind == "f" else total // count
     return self._wrap_many(cast(total, u.dtype), (v,))
@@ -155,11 +153,9 @@ class Scattering(Indexing):
       found, acc = outs[0].lazydata, acc_dtype(u.dtype)
       won = eq(value, gather(found, index))
       stays = eq(base, found) if with_self else not_(outs[0]._hit_by(index))
-      ties = scatter(cast(stays, acc), (index,), cast(won, acc), "add")
-      share = cast(grads[0].lazydata, acc) / maximum(ties, 1.0)
+      share = cast(grads[0].lazydata, acc) / maximum(scatter(cast(stays, acc), (index,), cast(won, acc), "add"), 1.0)
       def at_finite(x: Any, there: UOp, g: UOp) -> Any:
-        finite = lt(absolute(x.lazydata), math.inf)
-        return x._wrap(cast(where(there & finite, g, 0.0), x.dtype))
+        return x._wrap(cast(where(there & lt(absolute(x.lazydata), math.inf), g, 0.0), x.dtype))
       return at_finite(xs[0], stays, share), at_finite(xs[1], won, gather(share, index)), None
     return ruled([out], [self, v, self._from_node(at)], rule)[0]
 

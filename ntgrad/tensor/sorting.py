@@ -48,8 +48,7 @@ def bits_of(u: UOp) -> tuple[UOp, int]:
   x = u if wide else cast(u, dtypes.float32)
   number = seen_as(where(eq(x, 0.0), 0.0, x), key)   # -0 is as great as 0
   ones, top = dtypes.max(key), const(1 << size - 1, key, x.shape)
-  negative = lt(number ^ ones, top)
-  number = number ^ where(negative, ones, top)
+  number = number ^ where(lt(number ^ ones, top), ones, top)
   number = where(isnan(x), ones, number)
   low = 23 - _FRACTIONS[d.name] if d.itemsize < 4 else 0
   return (number >> low if low else number), size - low
@@ -64,8 +63,7 @@ def places_of(u: UOp, axis: int, bits: int, keep: int) -> UOp:
     return at_places(low, places_of(at_places(high, low, axis), axis, bits - _PLACES, keep), axis)
   shift = (n - 1).bit_length() if isinstance(n, int) else _PLACES
   key, shift = (dtypes.uint32, shift) if shift + bits <= 32 else (dtypes.uint64, _PLACES)
-  both = cast(u, key) << shift | cast(index_along(axis, s), key)
-  out = graph.sort(both, axis, shift, shift + bits, keep)
+  out = graph.sort(cast(u, key) << shift | cast(index_along(axis, s), key), axis, shift, shift + bits, keep)
   return cast(out & (1 << min(shift, 31)) - 1, dtypes.int32)
 
 
@@ -187,8 +185,7 @@ class Sorting(Reduction, Creation):
     if self.dtype.kind != "f": return self.median(dim, keepdim)
     x, d = self._in_one_dim("nanmedian", dim)
     values, places = x._sorted(d, x.shape[d], False)
-    last = x._count_of_numbers(d) - 1
-    middle = (last.maximum(0) // 2).lazydata
+    middle = ((x._count_of_numbers(d) - 1).maximum(0) // 2).lazydata
     found = self._chosen_along(x, d, at_places(values, middle, d), at_places(places, middle, d), dim, keepdim)
     return found[0] if dim is None else found
 
@@ -203,8 +200,7 @@ class Sorting(Reduction, Creation):
     x, d = self._in_one_dim("mode", dim)
     values, places = x._sorted(d, x.shape[d], False)
     at = index_along(d, values.shape)
-    fresh = _fresh(detach(values), d)
-    start = scan(BinaryOps.MAX, where(fresh, at, 0), d)
+    start = scan(BinaryOps.MAX, where(_fresh(detach(values), d), at, 0), d)
     best = self._from_node(at - start).argmax(d, keepdim=True).lazydata
     return self._chosen_along(x, d, at_places(values, best, d), at_places(places, best, d), dim, keepdim)
 
@@ -230,8 +226,7 @@ class Sorting(Reduction, Creation):
     a, b, way = at_places(values, below, 0), at_places(values, above, 0), cast(way, acc)
     out = where(eq(a, b), a, a * (1.0 - way) + b * way)
     if not skip:
-      nan = permute(x.detach().isnan().any(d, keepdim=True).lazydata, order)
-      out = where(expand(nan, out.shape), math.nan, out)
+      out = where(expand(permute(x.detach().isnan().any(d, keepdim=True).lazydata, order), out.shape), math.nan, out)
     kept = (1,) * self.ndim if dim is None else (*x.shape[:d], 1, *x.shape[d + 1:]) if self.ndim else ()
     left = kept if flag("keepdim", keepdim) else rest
     t = x._wrap_many(cast(reshape(out, (count,) * parts.ndim + left), x.dtype), (parts,))
@@ -513,21 +508,17 @@ def _searched(u: UOp, v: UOp, n: int, rows: int, right: bool) -> UOp:
   flat = reshape(u, (rows * n,))
   start = const(0, work, shape)
   if rows != 1:   # each value's row begins here
-    row = reshape(cast(graph.iota(rows), work), (*shape[:-1], 1))
-    start = expand(row * n, shape)
+    start = expand(reshape(cast(graph.iota(rows), work), (*shape[:-1], 1)) * n, shape)
   axis, step = len(shape), 1
   while step * _WAYS <= n: step *= _WAYS
   while step:   # of some elements, ``step`` apart, how many are less; then of those between two of them
-    ways = min(_WAYS - 1, n // step)
-    every = (*shape, ways)
+    every = (*shape, min(_WAYS - 1, n // step))
     def spread(x: UOp) -> UOp: return expand(reshape(x, (*shape, 1)), every)  # noqa: B023 - used at once
     at = cast(index_along(axis, every), places) * step + spread(count)
     at = at + (step - 1)
     there = lt(at, n)
     x = graph.gather(flat, spread(start) + cast(minimum(at, n - 1), work))
-    less = there & _less(x, spread(v), right)
-    found = reshape(total(cast(less, places), (axis,)), shape)
-    count = count + found * step
+    count = count + reshape(total(cast(there & _less(x, spread(v), right), places), (axis,)), shape) * step
     step //= _WAYS
   return count
 
