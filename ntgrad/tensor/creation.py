@@ -276,8 +276,7 @@ class Creation(Elementwise, Movement):
     """Ones on the diagonal of (n, m or n), zeros elsewhere. Raises ArgumentError."""
     rows, columns = new_shape("eye", (n, n if m is None else m))
     d = _float(dtype)
-    same = eq(index_along(0, (rows, columns)), index_along(1, (rows, columns)))
-    return cls._made(cast(same, d), device, requires_grad)
+    return cls._made(cast(eq(index_along(0, (rows, columns)), index_along(1, (rows, columns))), d), device, requires_grad)
 
   def _alike_in(self, dtype: Any, device: str | None) -> dict[str, Any]:
     """This tensor's dtype and device where none is given."""

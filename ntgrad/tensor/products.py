@@ -552,5 +552,4 @@ def _multiplied(a: UOp, la: Labels, b: UOp, lb: Labels, keep: Collection[str], o
   a, b = _placed(a, la, every), _placed(b, lb, every)
   full = tuple([n if n != 1 else m for n, m in zip(a.shape, b.shape)])
   a, b = graph.expand(a, full), graph.expand(b, full)
-  product = a & b if a.dtype.kind == "b" else a * b
-  return _summed_over(product, every, out)
+  return _summed_over(a & b if a.dtype.kind == "b" else a * b, every, out)

@@ -265,8 +265,7 @@ class Sorting(Reduction, Creation):
 
   def _with_counts(self, out: Any, inverse: Any, starts: np.ndarray[Any, Any], n: int, wanted: bool) -> Any:
     """What ``unique`` gives of runs that begin at ``starts`` among n."""
-    counts = self._from_host(np.diff(np.append(starts, n)).astype(np.int32)) if wanted else None
-    return _given(out, inverse, counts)
+    return _given(out, inverse, self._from_host(np.diff(np.append(starts, n)).astype(np.int32)) if wanted else None)
 
   def unique(self, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
              dim: int | str | None = None) -> Any:
@@ -396,8 +395,7 @@ class Sorting(Reduction, Creation):
       whole_number("repeat_interleave", "output_size", output_size, 0)
       if not n: return x._along(d, self._from_host(np.zeros(0, np.int32)))
       ends, at = r.cumsum(0, dtype=acc_dtype(r.dtype)), type(self).arange(output_size)
-      place = ends.searchsorted(at.to(ends.device) if ends.lazydata.device else at, right=True)
-      return x._along(d, place.minimum(n - 1))
+      return x._along(d, ends.searchsorted(at.to(ends.device) if ends.lazydata.device else at, right=True).minimum(n - 1))
     counts = host_values("repeat_interleave", r, "give output_size=, their sum")
     if counts.size and counts.min() < 0: raise ArgumentError(f"repeat_interleave: repeats {counts.min()}; they must be 0 or more")
     return x._along(d, np.repeat(np.arange(n, dtype=np.int32), counts))
