@@ -17,7 +17,7 @@ from typing import Any, Callable, NamedTuple, Self, Sequence
 import numpy as np
 
 from ntgrad.codegen.ir.dtype import DType, acc_dtype, dtypes
-from ntgrad.codegen.ir.elementwise import and_, const, le, lt, maximum, minimum, where
+from ntgrad.codegen.ir.elementwise import Shape, and_, const, le, lt, maximum, minimum, where
 from ntgrad.codegen.ir.errors import ArgumentError, ShapeError, shown
 from ntgrad.codegen.ir.uop import BinaryOps, UOp
 from ntgrad.core import MAX_SIZE, real_number
@@ -46,7 +46,7 @@ def each(name: str, what: str, value: Any, n: int) -> tuple[Any, ...]:
   return out
 
 
-def numbers(name: str, what: str, value: Any, n: int, least: int) -> tuple[int, ...]:
+def numbers(name: str, what: str, value: Any, n: int, least: int) -> Shape:
   """An int, or one for each of n spatial dimensions, as n ints. Raises ShapeError, ArgumentError for one below ``least``."""
   out = each(name, what, value, n)
   if not all([isinstance(v, int) and v >= least for v in out]):
@@ -54,7 +54,7 @@ def numbers(name: str, what: str, value: Any, n: int, least: int) -> tuple[int, 
   return out
 
 
-def _steps(name: str, n: int, stride: Any, dilation: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _steps(name: str, n: int, stride: Any, dilation: Any) -> tuple[Shape, Shape]:
   """The stride and the dilation of n dimensions."""
   return numbers(name, "stride", stride, n, 1), numbers(name, "dilation", dilation, n, 1)
 
@@ -371,7 +371,7 @@ class Pooling(Scattering, Random):
   __slots__ = ()
 
   def _pool(self, name: str, n: int | None, kernel_size: Any, stride: Any, dilation: Any, padding: Any, ceil_mode: bool
-            ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], list[Pair]]:
+            ) -> tuple[Shape, Shape, Shape, list[Pair]]:
     """The kernel, stride, dilation and padding of n dims (None: 2, or as many as the kernel has), with what ceil_mode adds."""
     if n is None: n = 2 if isinstance(kernel_size, int) else len(kernel_size)
     if not n: raise ArgumentError(f"{name}: kernel_size {kernel_size}; give a number, or one for each of the last dimensions")
@@ -396,7 +396,7 @@ class Pooling(Scattering, Random):
     return windows(pad_value(u, ((0, 0),) * (len(u.shape) - len(k)) + tuple(pairs), fill), k, st, di)
 
   # ---- the greatest
-  def _greatest(self, name: str, t: UOp, axes: Sequence[int], spatial: tuple[int, ...], places: Callable[[], UOp] | None,
+  def _greatest(self, name: str, t: UOp, axes: Sequence[int], spatial: Shape, places: Callable[[], UOp] | None,
                 used: UOp | None = None) -> Any:
     """The greatest of each window; windows lie along axes, and elements not ``used`` do not count. With ``places``, of
     windows' elements in all sizes, also which it is, int32: the first of equal ones, a NaN before all."""
@@ -531,7 +531,7 @@ class Pooling(Scattering, Random):
                for k, (make, o, j) in enumerate(zip(makers, count, places))]
     return t, [placed(j, k) for k, j in enumerate(places)], weights
 
-  def _adaptive_sizes(self, name: str, n: int, output_size: Any) -> tuple[int, ...]:
+  def _adaptive_sizes(self, name: str, n: int, output_size: Any) -> Shape:
     given = as_tuple(output_size, n)
     if len(given) != n: raise ShapeError(f"{name}: output_size {given} for {n} dimensions; give one number, or {n}")
     if self.ndim < n: raise ShapeError(f"{name}: shape {text(self)}; it takes at least {n} dimension{'s' * (n > 1)}")
@@ -545,7 +545,7 @@ class Pooling(Scattering, Random):
   def _adaptive_means(self, name: str, n: int, output_size: int | None | Sequence[int | None]) -> Self:
     return self._adaptive_avg(name, self._adaptive_sizes(name, n, output_size))
 
-  def _adaptive_avg(self, name: str, sizes: tuple[int, ...]) -> Self:
+  def _adaptive_avg(self, name: str, sizes: Shape) -> Self:
     self._needs_floats(name)
     n, acc = len(sizes), acc_dtype(self.dtype)
     lines = [_adaptive(s, t) for s, t in zip(self.shape[self.ndim - n:], sizes)]
@@ -553,8 +553,7 @@ class Pooling(Scattering, Random):
     used, axes = _all_of(weights, t), tuple(range(self.ndim, self.ndim + n))
     if used is not None: t = where(expand(used, t.shape), t, 0.0)
     total = graph.total(t, axes)
-    if used is not None:
-      total = total / expand(graph.total(cast(used, acc), axes), total.shape)
+    if used is not None: total = total / expand(graph.total(cast(used, acc), axes), total.shape)
     return self._wrap(cast(drop(total, axes), self.dtype))
 
   adaptive_avg_pool1d = member(_adaptive_means, 1, ":meth:`adaptive_avg_pool2d` of lines: (.., l) -> (.., output_size).")

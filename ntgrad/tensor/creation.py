@@ -114,8 +114,7 @@ def node_of(data: Any, device: str | None, dtype: DType | None) -> UOp:
     if dtype is None and d.kind in "iu" and not fits_default(int(data), int(data)): d = dtypes.int64
     return _moved(scalar_node("Tensor", cut_to_int("Tensor", data, d), d, ()), device)
   if isinstance(data, Base): data = data.lazydata
-  if isinstance(data, UOp):
-    return _moved(data if dtype is None else cast(data, dtype), device)
+  if isinstance(data, UOp): return _moved(data if dtype is None else cast(data, dtype), device)
   if isinstance(data, memoryview) and dtype is None and data.format not in ("B", "b", "c"): data = np.asarray(data)   # numbers
   if isinstance(data, (bytes, bytearray, memoryview)): array, dtype = bits_of("Tensor", data, dtype or dtypes.uint8), None
   elif isinstance(data, Several): raise data.refused()

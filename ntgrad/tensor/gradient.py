@@ -11,7 +11,7 @@ import math
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from ntgrad.codegen.ir.dtype import acc_dtype, dtypes
-from ntgrad.codegen.ir.elementwise import add, const, const_value, eq, isnan, product, quotient, select, where
+from ntgrad.codegen.ir.elementwise import Shape, add, const, const_value, eq, isnan, product, quotient, select, where
 from ntgrad.codegen.ir.errors import GradientError
 from ntgrad.codegen.ir.functions import FUNCTIONS
 from ntgrad.codegen.ir.uop import MOVEMENT, BinaryOps, Ops, UOp
@@ -176,12 +176,12 @@ def _update(u: UOp, g: UOp, need: Need) -> Pairs:
   return found
 
 
-def _rows(mask: UOp, shape: tuple[int, ...]) -> UOp:
+def _rows(mask: UOp, shape: Shape) -> UOp:
   """A value a row, for every element of the rows."""
   return expand(reshape(mask, mask.shape + (1,) * (len(shape) - len(mask.shape))), shape)
 
 
-def _winners(index: Sequence[UOp], rows: tuple[int, ...]) -> tuple[UOp, UOp]:
+def _winners(index: Sequence[UOp], rows: Shape) -> tuple[UOp, UOp]:
   """For each row the number of the last index that names it, -1 for none; and for each index whether it is that last one."""
   shape = index[0].shape
   numbers = reshape(graph.iota(math.prod(shape)), shape)

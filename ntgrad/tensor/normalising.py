@@ -12,6 +12,7 @@ from ntgrad.graph import nodes as graph
 from ntgrad.graph.checks import Operand, checked, one_width
 from ntgrad.graph.dimension_names import text
 from ntgrad.graph.modes import no_grad
+from ntgrad.graph.nodes import Shape
 
 from .elementwise import info_of
 from .reduction import Reduction
@@ -26,7 +27,7 @@ class Normalising(Reduction):
     """(x - mean) / sqrt(variance + eps) along axes; small floats are computed in float32. Raises AxisError."""
     return self._normal("layernorm", self._dims("layernorm", axis), eps)
 
-  def _normal(self, name: str, axes: tuple[int, ...], eps: float) -> Self:
+  def _normal(self, name: str, axes: Shape, eps: float) -> Self:
     self._needs_floats(name)
     u = self.lazydata
     eps = real_number(name, "eps", eps)
@@ -35,7 +36,7 @@ class Normalising(Reduction):
     inv = graph.unary(UnaryOps.RSQRT, self._mean_node(d * d, axes) + eps)
     return self._wrap(graph.cast(d * graph.expand(inv, d.shape), u.dtype))
 
-  def _last_dims(self, name: str, normalized_shape: Any, given: Sequence[tuple[str, Any]]) -> tuple[int, ...]:
+  def _last_dims(self, name: str, normalized_shape: Any, given: Sequence[tuple[str, Any]]) -> Shape:
     """The last dims, which have sizes ``normalized_shape``, as what is given with them has too. Raises ShapeError."""
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     n = self.ndim - len(shape)
@@ -107,7 +108,7 @@ class Normalising(Reduction):
     shape = (1, -1, *[1] * (self.ndim - 2))
     return self._affine(None if weight is None else weight.reshape(shape), None if bias is None else bias.reshape(shape))
 
-  def _moved(self, mean: Any, var: Any, axes: tuple[int, ...], momentum: float) -> None:
+  def _moved(self, mean: Any, var: Any, axes: Shape, momentum: float) -> None:
     """Running statistics moved towards those of this tensor, taken along axes and averaged over what stands before the last."""
     with no_grad():
       x = self.detach()._wide()

@@ -225,8 +225,7 @@ class Sorting(Reduction, Creation):
     below, above, way = _between(position * most, interpolation)
     a, b, way = at_places(values, below, 0), at_places(values, above, 0), cast(way, acc)
     out = where(eq(a, b), a, a * (1.0 - way) + b * way)
-    if not skip:
-      out = where(expand(permute(x.detach().isnan().any(d, keepdim=True).lazydata, order), out.shape), math.nan, out)
+    if not skip: out = where(expand(permute(x.detach().isnan().any(d, keepdim=True).lazydata, order), out.shape), math.nan, out)
     kept = (1,) * self.ndim if dim is None else (*x.shape[:d], 1, *x.shape[d + 1:]) if self.ndim else ()
     left = kept if flag("keepdim", keepdim) else rest
     t = x._wrap_many(cast(reshape(out, (count,) * parts.ndim + left), x.dtype), (parts,))
