@@ -27,7 +27,7 @@ from ntgrad.graph.dimension_names import Places, text
 from ntgrad.graph.nodes import broadcast, cast, detach, drop, expand, iota, permute, reduce, reshape, shrink, untile, windows
 from ntgrad.graph.variable import BoundInt
 
-from .elementwise import Elementwise
+from .elementwise import Elementwise, Host
 from .families import member
 from .movement import Movement, as_tuple, pad_value
 from .products import factors_of_product, names_of_product
@@ -256,7 +256,6 @@ class Convolution(Elementwise, Movement):
 
 # ---- taps: how one dimension becomes another
 _LOOKED_AT = 1 << 16   # elements of a result whose places are compared on the host
-Host = np.ndarray[Any, Any]
 Weight = Callable[[UOp, UOp, DType], UOp]
 
 

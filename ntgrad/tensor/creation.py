@@ -23,7 +23,7 @@ from ntgrad.graph.host_values import first_of
 from ntgrad.graph.nodes import broadcast, buffer, cast, expand, index_along, index_of, iota, pad, reshape, scan, shrink
 from ntgrad.graph.pairs import Several
 
-from .elementwise import Elementwise
+from .elementwise import Elementwise, Host
 from .families import member
 from .movement import Movement, several
 from .promotion import cut_to_int, scalar_node
@@ -31,14 +31,14 @@ from .promotion import cut_to_int, scalar_node
 _MOST_NUMBERS = 1 << 24   # of a window function
 
 
-def _counted(r: range) -> np.ndarray[Any, Any]:
+def _counted(r: range) -> Host:
   """The numbers of a range."""
   if not r or max(abs(r[0]), abs(r[-1])) >= 2 ** 63: return np.array(list(r[:8]))   # no ints, or such as are refused
   host_room(8 * len(r), "Tensor of a range")
   return np.arange(r[0], r[-1] + (1 if r.step > 0 else -1), r.step)
 
 
-def array_of(data: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
+def array_of(data: Any, dtype: DType | None) -> Host:
   """Nested lists as an array: bools give bool, ints the default int (int64 where they need it), floats the default float. Raises
   ShapeError, DTypeError, ArgumentError."""
   first = 0 if isinstance(data, range) else first_of("Tensor", data)
@@ -75,7 +75,7 @@ def fits_default(low: int, high: int) -> bool:
 _KNOWN = frozenset(d.np for d in dtypes.all)
 
 
-def host_cast(a: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+def host_cast(a: Host, dtype: DType) -> Host:
   """An array in another dtype; floats lose their fraction as ints. Raises ArgumentError for what does not fit an int dtype."""
   low, high = dtypes.min(dtype), dtypes.max(dtype)
   if dtype.kind in "iu" and dtypes.of(a.dtype).kind == "f":
@@ -90,7 +90,7 @@ def host_cast(a: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
   return to_narrow(a, dtype) if dtype.kind in "fe" and dtype.itemsize < 4 else a.astype(dtype.np)
 
 
-def bits_of(name: str, data: Any, dtype: DType, count: int = -1, offset: int = 0) -> np.ndarray[Any, Any]:
+def bits_of(name: str, data: Any, dtype: DType, count: int = -1, offset: int = 0) -> Host:
   """Bytes as numbers of a dtype, from byte ``offset``, ``count`` of them (-1: all). Raises ArgumentError for too few bytes, for
   some left over, and for what has none."""
   try: array = np.frombuffer(data, np.uint8 if dtype.kind == "b" else dtype.np, count, offset)

@@ -25,6 +25,7 @@ from ntgrad.graph.nodes import binary, broadcast, cast, const, detach, unary, wh
 from .families import member
 from .promotion import broadcast_shape, common_device, common_dtype, scalar_dtype, scalar_node
 
+Host = np.ndarray[Any, Any]   # values on the host
 _SCALARS = (bool, int, float)
 _NUMBERS = (bool, int, float, np.number, np.bool_)
 _T = TypeVar("_T", bound="Elementwise")

@@ -26,12 +26,12 @@ from ntgrad.graph.dimension_names import Names, merged, text
 from ntgrad.graph.host_values import first_of
 from ntgrad.graph.nodes import Shape, broadcast, cast, gather, index_of, permute, reshape, where
 
-from .elementwise import Elementwise
+from .elementwise import Elementwise, Host
 from .movement import Movement, sliced
 from .promotion import broadcast_shape, common_device
 
 
-def host_index(name: str, index: Any, size: int, axis: int, shape: Shape) -> np.ndarray[Any, Any]:
+def host_index(name: str, index: Any, size: int, axis: int, shape: Shape) -> Host:
   """An index array known on the host, made non-negative. Raises IndexOutOfRangeError, DTypeError."""
   try: a = np.asarray(index)
   except ValueError: raise ShapeError(f"{name}: an index list whose rows have different lengths") from None
@@ -53,11 +53,11 @@ def normal_index(name: str, u: UOp, axis: int, shape: Shape, device: str | None)
   return where(graph.lt(u, 0), u + size, u)
 
 
-def host_values(name: str, t: Any, advice: str) -> np.ndarray[Any, Any]:
+def host_values(name: str, t: Any, advice: str) -> Host:
   """The values of a tensor (or an array as it is) that the shape of a result depends on. Raises CaptureError while a jit
   records."""
   if isinstance(t, np.ndarray): return t
-  try: values: np.ndarray[Any, Any] = t.numpy()
+  try: values: Host = t.numpy()
   except CaptureError as e:
     raise CaptureError(f"{name}: the shape of the result depends on values, which have to be known; {advice} ({e})") from None
   return values

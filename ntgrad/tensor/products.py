@@ -53,7 +53,8 @@ def _product_places(nx: int, ny: int) -> tuple[list[Places], int]:
   n = max(nx, ny, 2) - 2 + (nx > 1) + (ny > 1)
   batch = n - (nx > 1) - (ny > 1)
   x = (*range(batch - (nx - 2), batch), batch, n) if nx > 1 else (n,)
-  return [x, (*range(batch - (ny - 2), batch), n, n - 1) if ny > 1 else (n,)], n
+  y = (*range(batch - (ny - 2), batch), n, n - 1) if ny > 1 else (n,)
+  return [x, y], n
 
 
 def _times(t: Any, factor: float) -> Any: return t if factor == 1 else t * factor

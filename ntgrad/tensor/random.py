@@ -25,6 +25,7 @@ from ntgrad.graph.modes import mode
 from ntgrad.graph.nodes import Shape, cast, const, expand, minimum, reshape, seen_as, shrink
 
 from .creation import new_shape, node_of, number_dtype
+from .elementwise import Host
 from .families import member
 from .sorting import Sorting
 
@@ -79,7 +80,7 @@ class Generator:
     return self
 
   @synchronized
-  def _next(self, n: int) -> np.ndarray[Any, Any]:
+  def _next(self, n: int) -> Host:
     state = np.array([self._counter, self._seed], np.uint64)
     self._counter = (self._counter + int(n)) % 2 ** 64   # of run-time sizes too the number: the counter outlives them
     return state
@@ -101,7 +102,7 @@ def place() -> tuple[int, int]:
   return default_generator._seed, default_generator._counter
 
 
-def next_state(n: int, generator: Generator | None = None) -> np.ndarray[Any, Any]:
+def next_state(n: int, generator: Generator | None = None) -> Host:
   """The place of the next n numbers, uint64 ``(counter, seed)``; the counter moves on by n."""
   return (generator or default_generator)._next(n)
 

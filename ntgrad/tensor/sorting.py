@@ -23,6 +23,7 @@ from ntgrad.graph.dimension_names import without
 from ntgrad.graph.nodes import cast, detach, expand, index_along, pad, permute, place_dtype, reshape, scan, seen_as, shrink, total
 
 from .creation import Creation, new_shape
+from .elementwise import Host
 from .families import member
 from .indexing import added, host_values
 from .promotion import common_device, common_dtype
@@ -256,13 +257,13 @@ class Sorting(Reduction, Creation):
     return self._from_host(a) if a.ndim else type(self)(float(a), dtype=dtypes.float64)
 
   # ---- sets
-  def _firsts(self) -> tuple[UOp, np.ndarray[Any, Any]]:
+  def _firsts(self) -> tuple[UOp, Host]:
     """Of rows (the first dim), of which equal ones are side by side: which are not as the one before, and where these are."""
     fresh = _fresh(detach(self.lazydata), 0)
     if self.ndim > 1: fresh = reshape(graph.reduce(BinaryOps.OR, fresh, range(1, self.ndim)), (self.shape[0],))
     return fresh, np.flatnonzero(host_values("unique", self._from_node(fresh), _READ))
 
-  def _with_counts(self, out: Any, inverse: Any, starts: np.ndarray[Any, Any], n: int, wanted: bool) -> Any:
+  def _with_counts(self, out: Any, inverse: Any, starts: Host, n: int, wanted: bool) -> Any:
     """What ``unique`` gives of runs that begin at ``starts`` among n."""
     return _given(out, inverse, self._from_host(np.diff(np.append(starts, n)).astype(np.int32)) if wanted else None)
 
